@@ -1,0 +1,200 @@
+"""A batching metadata client for etcd, ZooKeeper, RocksDB and memory.
+
+::
+
+    import batchkeeper as bk
+
+    with bk.open_store("etcd://127.0.0.1:2379") as store:
+        stat = store.put("/topics/t1", b"hub-1", expected_version=bk.ABSENT).result()
+        found = store.get("/topics/t1").result()
+        store.delete("/topics/t1", expected_version=stat.version).result()
+
+Operations return futures at once, wait in bounded queues, and leave in batches: one etcd
+transaction, one ZooKeeper multi or one RocksDB write batch for many of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any
+
+from .batching import AsyncMetadataStore, BatchingConfig, LaneMetrics, MetadataStore, Metrics
+from .batching.settings import check_seconds
+from .ops import (
+    ABSENT,
+    AuthenticationError,
+    BadVersionError,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    GetResult,
+    IndeterminateError,
+    InvalidPathError,
+    InvalidSettingError,
+    MetadataStoreError,
+    NotEmptyError,
+    NotFoundError,
+    Operation,
+    OperationTimeoutError,
+    Outcome,
+    Put,
+    QueueFullError,
+    Result,
+    SessionLostError,
+    Stat,
+    StoreClosedError,
+    StoreUnavailableError,
+    UnsupportedError,
+    ValueTooLargeError,
+)
+from .stores import ConnectOptions, connect
+
+__all__ = [
+    "ABSENT",
+    "AsyncMetadataStore",
+    "AuthenticationError",
+    "BadVersionError",
+    "BatchingConfig",
+    "Delete",
+    "Exists",
+    "Get",
+    "GetChildren",
+    "GetResult",
+    "IndeterminateError",
+    "InvalidPathError",
+    "InvalidSettingError",
+    "LaneMetrics",
+    "MetadataStore",
+    "MetadataStoreError",
+    "Metrics",
+    "NotEmptyError",
+    "NotFoundError",
+    "Operation",
+    "OperationTimeoutError",
+    "Outcome",
+    "Put",
+    "QueueFullError",
+    "Result",
+    "SessionLostError",
+    "Stat",
+    "StoreClosedError",
+    "StoreUnavailableError",
+    "UnsupportedError",
+    "ValueTooLargeError",
+    "open_async_store",
+    "open_store",
+]
+
+
+def open_store(
+    url: str,
+    *,
+    batching: BatchingConfig | None = None,
+    connect_timeout: float = 10.0,
+    session_timeout: float = 30.0,
+    operation_timeout: float = 30.0,
+    username: str | None = None,
+    password: str | None = None,
+) -> MetadataStore:
+    """Open a store for the threads of this process.
+
+    Args:
+        url: ``memory://NAME``, ``rocksdb:///path``, ``etcd://host:port[,host:port...][/prefix]``
+            (``etcds://`` for TLS) or ``zookeeper://host:port[,host:port...][/chroot]`` (``zk://``).
+        batching: how operations are gathered into batches; the defaults where it is not given.
+        connect_timeout: seconds in which the store must have been reached.
+        session_timeout: seconds after which a server gives up a session that is not heard of.
+        operation_timeout: seconds from its call in which an operation ends, unless the call says.
+        username: with ``password``, the login; or in the environment, ``BATCHKEEPER_USERNAME`` and
+            ``BATCHKEEPER_PASSWORD``. A URL with a password in it is refused.
+        password: see ``username``.
+
+    Raises:
+        InvalidSettingError: the URL or a setting is not one that can be used.
+        InvalidPathError: the prefix or chroot is not a valid path.
+        UnsupportedError: the package that the store needs cannot be imported.
+        StoreUnavailableError: the store was not reached, or cannot be opened.
+        AuthenticationError: the store refuses the login.
+    """
+    timeout = check_seconds("operation_timeout", operation_timeout)
+    config = _check_batching(batching)
+    options = _connect_options(connect_timeout, session_timeout, username, password)
+    return MetadataStore(connect(url, options), config, timeout, url)
+
+
+def open_async_store(
+    url: str,
+    *,
+    batching: BatchingConfig | None = None,
+    connect_timeout: float = 10.0,
+    session_timeout: float = 30.0,
+    operation_timeout: float = 30.0,
+    username: str | None = None,
+    password: str | None = None,
+) -> _Opening:
+    """Open a store for the tasks of the running event loop.
+
+    Use the result in ``async with``, or await it. The arguments and errors are those of
+    :func:`open_store`; settings are checked at once, the rest where it is awaited.
+    """
+    timeout = check_seconds("operation_timeout", operation_timeout)
+    config = _check_batching(batching)
+    options = _connect_options(connect_timeout, session_timeout, username, password)
+    return _Opening(url, options, config, timeout)
+
+
+class _Opening:
+    """An asynchronous store that is yet to be opened: by ``await``, or by ``async with``."""
+
+    def __init__(
+        self, url: str, options: ConnectOptions, config: BatchingConfig, timeout: float
+    ) -> None:
+        self._url = url
+        self._options = options
+        self._config = config
+        self._timeout = timeout
+        self._store: AsyncMetadataStore | None = None
+
+    async def _open(self) -> AsyncMetadataStore:
+        backend = await asyncio.to_thread(connect, self._url, self._options)
+        loop = asyncio.get_running_loop()
+        return AsyncMetadataStore(backend, self._config, self._timeout, self._url, loop)
+
+    def __await__(self) -> Generator[Any, Any, AsyncMetadataStore]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncMetadataStore:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def _check_batching(batching: BatchingConfig | None) -> BatchingConfig:
+    if batching is None:
+        return BatchingConfig()
+    if isinstance(batching, BatchingConfig):
+        return batching
+    raise InvalidSettingError(f"batching is a BatchingConfig, not {batching!r:.80}")
+
+
+def _connect_options(
+    connect_timeout: float, session_timeout: float, username: str | None, password: str | None
+) -> ConnectOptions:
+    return ConnectOptions(
+        connect_timeout=check_seconds("connect_timeout", connect_timeout),
+        session_timeout=check_seconds("session_timeout", session_timeout),
+        username=username or os.environ.get("BATCHKEEPER_USERNAME"),
+        password=password or os.environ.get("BATCHKEEPER_PASSWORD"),
+    )

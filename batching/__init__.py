@@ -1,0 +1,14 @@
+"""The engine: bounded queues, batches, futures, settings and metrics, and the stores on top."""
+
+from .async_store import AsyncMetadataStore
+from .metrics import LaneMetrics, Metrics
+from .settings import BatchingConfig
+from .store import MetadataStore
+
+__all__ = [
+    "AsyncMetadataStore",
+    "BatchingConfig",
+    "LaneMetrics",
+    "MetadataStore",
+    "Metrics",
+]

@@ -1,0 +1,48 @@
+"""What is refused before it is queued: by an exception from the call itself, with the reason."""
+
+from __future__ import annotations
+
+from ..ops.errors import InvalidSettingError, UnsupportedError, ValueTooLargeError
+from ..ops.operations import Delete, Exists, Get, GetChildren, Operation, Put
+
+__all__ = ["check_operation", "check_size", "check_supported"]
+
+
+def check_supported(ephemeral: bool, sequential: bool, store: str) -> None:
+    """Refuse what no store can do yet.
+
+    Raises:
+        UnsupportedError: with what was asked for.
+    """
+    if ephemeral or sequential:
+        asked = "ephemeral" if ephemeral else "sequential"
+        raise UnsupportedError(f"{asked} puts are not supported: {store}")
+
+
+def check_size(path: str, value: bytes, value_bytes: int) -> None:
+    """Refuse a value that the store does not take.
+
+    Raises:
+        ValueTooLargeError: with the size and the limit.
+    """
+    if len(value) > value_bytes:
+        raise ValueTooLargeError(
+            f"the value for {path!r} has {len(value)} bytes, the store takes {value_bytes}",
+            path=path,
+        )
+
+
+def check_operation(op: Operation, value_bytes: int, store: str) -> None:
+    """Refuse an operation that this store does not take; its own fields are valid by construction.
+
+    Raises:
+        InvalidSettingError: it is not an operation.
+        ValueTooLargeError: with the size and the limit.
+        UnsupportedError: it asks for what no store can do yet.
+    """
+    if type(op) is Put:
+        if op.ephemeral or op.sequential:
+            check_supported(op.ephemeral, op.sequential, store)
+        check_size(op.path, op.value, value_bytes)
+    elif not isinstance(op, Get | Delete | GetChildren | Exists):
+        raise InvalidSettingError(f"not an operation: {op!r:.80}")

@@ -1,0 +1,654 @@
+"""The engine: takes operations in, sends them in batches, and ends each exactly once.
+
+Threads, and what each does:
+
+- A caller's thread submits: under the lock the operation takes its place in its path's line and in
+  its queue. If the queue is full, the caller waits at the operation's gate, outside the lock.
+- A sender takes a batch under the lock, executes it at the back end without the lock, and then,
+  under the lock again, decides how its entries end and which may go next. There is one sender for
+  each batch in flight, started when it is first needed: it blocks in the back end's call, which
+  costs less than every other way to wait for it that was measured.
+- The timekeeper ends entries whose deadline passes, queued or sent.
+- The teller (see ``futures``) runs the callers' done-callbacks.
+
+The one lock guards the lines, the lanes, and every entry that has not ended. Nothing that can
+block, and no code of a caller or of a back end, runs under it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import math
+import os
+import time
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from threading import Condition, Event, Lock, Thread, current_thread
+from typing import Literal, TypeAlias
+
+from ..ops.errors import (
+    IndeterminateError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    QueueFullError,
+    StoreClosedError,
+)
+from ..ops.log import get_logger
+from ..ops.operations import Delete, Kind, Operation, Put
+from ..stores.backend import Answer, Backend, RequestRefusedError
+from .accumulator import Cause
+from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, Epoch, Sink
+from .lane import Lane
+from .lines import Lines
+from .metrics import LaneMetrics, Metrics
+from .settings import BatchingConfig
+
+__all__ = ["Engine", "WhenFull"]
+
+WhenFull: TypeAlias = Literal["setting", "wait", "raise"]
+
+log = get_logger("batchkeeper.engine")
+
+# Seconds that close() waits for calls under way after the back end was closed under them.
+_LAST_WAIT = 5.0
+# Deadlines are looked after in steps of this many seconds, so that many different ones cost little.
+_TICK = 0.01
+# Seconds that the stores which nobody closed are drained for when the interpreter ends.
+_EXIT_DRAIN = 5.0
+
+
+class Engine:
+    """Carries operations to a back end; the stores that callers hold stand on it.
+
+    Args:
+        backend: owned from now on, and closed with the engine.
+        config: the settings, capped by the back end's limits.
+        name: the store's URL, for messages.
+    """
+
+    def __init__(self, backend: Backend, config: BatchingConfig, name: str) -> None:
+        self.limits = limits = backend.limits
+        self.name = name
+        self._config = config
+        self._backend = backend
+        self._lock = lock = Lock()
+        self._lines = Lines()
+        self._queued_bytes = 0
+        self._waits = 0
+        self._errors: Counter[str] = Counter()
+        self._epoch = Epoch()  # of the operations submitted now
+        self._open_epochs: list[Epoch] = []  # ended by a flush, with operations still pending
+        self._settled = Condition(lock)  # an open epoch has nothing pending any more
+        self._next_deadline = math.inf
+        self._deadline_moved = Condition(lock)
+        self._closing = False  # nothing is taken in any more
+        self._stopping = False  # threads end when they find nothing to do
+        self._closed = Event()
+        self._forked = False
+        if config.enabled:
+            window = config.max_in_flight or limits.in_flight
+        else:
+            window = config.max_in_flight or max(1, min(config.max_singles, limits.singles))
+
+        def lane(name: str, *, writes: bool, room: int, window: int, max_ops: int) -> Lane:
+            return Lane(
+                name,
+                writes,
+                lock,
+                room=room,
+                window=window,
+                op_bytes=limits.op_bytes,
+                max_ops=max_ops if config.enabled else 1,
+                max_bytes=min(config.max_bytes, limits.request_bytes),
+                max_delay=config.max_delay,
+                adaptive=config.linger == "adaptive",
+            )
+
+        self.reads = lane(
+            "reads",
+            writes=False,
+            room=config.read_queue_size,
+            window=window,
+            max_ops=min(config.max_ops, limits.read_ops),
+        )
+        self.writes = lane(
+            "writes",
+            writes=True,
+            room=config.write_queue_size,
+            window=window,
+            max_ops=min(config.max_ops, limits.write_ops),
+        )
+        # The singles' room is what may be under way: nothing ever waits in their queue for long.
+        singles = min(config.max_singles, limits.singles) if config.on_full == "single" else 0
+        self._singles = lane("singles", writes=True, room=singles, window=singles, max_ops=1)
+        self._timekeeper = self._thread("deadlines", self._keep_deadlines)
+        _start([self._timekeeper, self._add_sender(self.reads), self._add_sender(self.writes)])
+        _open_engines.add(self)
+
+    # Taking operations in. Runs in callers' threads.
+
+    def fields(self, op: Operation) -> tuple[Kind, str, bytes | None, int | None, Lane]:
+        """Return an operation's fields in the order in which an entry takes them."""
+        if isinstance(op, Put):
+            return op.kind, op.path, op.value, op.expected_version, self.writes
+        if isinstance(op, Delete):
+            return op.kind, op.path, None, op.expected_version, self.writes
+        return op.kind, op.path, None, None, self.reads
+
+    def times(self, timeout: float) -> tuple[float, float]:
+        """Return the time of an operation that is submitted now, and its deadline."""
+        now = time.monotonic()
+        return now, now + timeout
+
+    def submit(self, entry: Entry, when_full: WhenFull = "setting", *, block: bool = True) -> None:
+        """Take an operation in: unless this raises, it ends exactly once from now on.
+
+        Args:
+            entry: the operation.
+            when_full: what to do without room in the queue: ``"setting"`` follows ``on_full``,
+                ``"wait"`` waits, and ``"raise"`` raises where the operation would have to wait.
+            block: whether the calling thread waits with the operation. If not, the operation ends
+                with ``QueueFullError`` where it finds no room until its deadline.
+
+        Raises:
+            StoreClosedError: the store is closed.
+            QueueFullError: no room: at once, or until the deadline.
+        """
+        threads: list[Thread] = []
+        gate: Lock | None = None
+        lane = entry.lane
+        with self._lock:
+            if self._closing:
+                raise StoreClosedError(self._why_closed(), path=entry.path)
+            if not lane.waiting and self._has_room(lane, entry):
+                self._hold(lane, entry)
+                if self._lines.enter(entry):
+                    self._ready(entry, threads)
+                else:
+                    entry.waits_for = TURN
+            elif when_full != "wait" and self._may_go_singly(entry):
+                entry.lane = self._singles
+                self._singles.held += 1
+                self._lines.enter(entry)
+                self._ready(entry, threads)
+            elif when_full == "raise" or (when_full != "wait" and self._config.on_full == "raise"):
+                raise self._queue_full(entry)
+            else:
+                entry.waits_for = ROOM if self._lines.enter(entry) else ROOM | TURN
+                lane.waiting[entry] = None
+                self._waits += 1
+                if block:
+                    gate = entry.gate = Lock()
+                    gate.acquire()
+            entry.epoch = self._epoch
+            self._epoch.pending += 1
+            if entry.deadline < self._next_deadline:
+                self._next_deadline = entry.deadline
+                self._deadline_moved.notify()
+        if threads:
+            _start(threads)
+        if gate is not None:
+            self._wait_at(gate, entry)
+
+    def _wait_at(self, gate: Lock, entry: Entry) -> None:
+        try:
+            gate.acquire()  # opened by _admit, or by _end_queued
+        except BaseException:  # KeyboardInterrupt: the caller will never see the operation's future
+            if self.withdraw(entry):
+                self.settle([entry])
+            raise
+        if entry.waits_for & ROOM:
+            assert isinstance(entry.answer, MetadataStoreError)
+            raise entry.answer
+
+    def withdraw(self, entry: Entry) -> bool:
+        """Cancel an operation that has not been sent; say whether it is cancelled.
+
+        Who cancels tells the operation's waiters, and then calls :meth:`settle`.
+        """
+        threads: list[Thread] = []
+        with self._lock:
+            if entry.state == QUEUED:
+                self._end_queued(entry, CANCELLED, threads)
+                self._admit(threads)
+        _start(threads)
+        return entry.state == CANCELLED
+
+    # Decisions under the lock. Threads to be started are collected, and started after it.
+
+    def _has_room(self, lane: Lane, entry: Entry) -> bool:
+        held = self._queued_bytes
+        # An operation larger than the bound itself goes alone.
+        fits = held + entry.weight <= self._config.max_queued_bytes or not held
+        return lane.held < lane.room and fits
+
+    def _may_go_singly(self, entry: Entry) -> bool:
+        singles = self._singles
+        return singles.held < singles.room and not self._lines.busy(entry.path)
+
+    def _hold(self, lane: Lane, entry: Entry) -> None:
+        lane.held += 1
+        self._queued_bytes += entry.weight
+
+    def _release(self, lane: Lane, entry: Entry) -> None:
+        # A single execution is held by its lane until it has ended, and never counts as queued.
+        if lane is not self._singles:
+            lane.held -= 1
+            self._queued_bytes -= entry.weight
+
+    def _ready(self, entry: Entry, threads: list[Thread]) -> None:
+        lane = entry.lane
+        lane.batches.add(entry)
+        self._wake(lane, entry.submitted, threads)
+
+    def _wake(self, lane: Lane, now: float, threads: list[Thread]) -> None:
+        """See to it that a sender takes what is due, or watches for the time when it is."""
+        if lane.signalled:
+            return
+        if lane.idle:
+            if not lane.watched or lane.batches.due(now):
+                lane.signalled = True
+                lane.wakeup.notify()
+        elif len(lane.senders) < lane.window:
+            lane.signalled = True
+            threads.append(self._add_sender(lane))
+
+    def _admit(self, threads: list[Thread]) -> None:
+        """Give room that has become free to the operations that wait for it, oldest first."""
+        for lane in (self.reads, self.writes):
+            while lane.waiting:
+                entry = next(iter(lane.waiting))
+                if not self._has_room(lane, entry):
+                    break
+                del lane.waiting[entry]
+                self._hold(lane, entry)
+                self._leave_wait(entry, ROOM, threads)
+                if entry.gate is not None:
+                    entry.gate.release()
+
+    def _leave_wait(self, entry: Entry, reason: int, threads: list[Thread]) -> None:
+        entry.waits_for &= ~reason
+        if not entry.waits_for:
+            self._ready(entry, threads)
+
+    def _leave_line(self, entry: Entry, threads: list[Thread]) -> None:
+        for follower in self._lines.leave(entry):
+            self._leave_wait(follower, TURN, threads)
+
+    def _end_queued(self, entry: Entry, state: int, threads: list[Thread]) -> None:
+        lane = entry.lane
+        entry.state = state
+        entry.value = None
+        if entry.waits_for & ROOM:
+            del lane.waiting[entry]
+            if entry.gate is not None:
+                entry.gate.release()
+        else:
+            self._release(lane, entry)
+            if lane is self._singles:
+                lane.held -= 1
+            if not entry.waits_for:
+                lane.batches.discard(entry)
+        self._leave_line(entry, threads)
+
+    # Sending. Runs in the senders' threads.
+
+    def _send(self, lane: Lane) -> None:
+        with self._lock:
+            lane.signalled = False
+        while (batch := self._take(lane)) is not None:
+            answers = self._execute(batch)
+            self._finish(lane, batch, answers)
+
+    def _take(self, lane: Lane) -> list[Entry] | None:
+        threads: list[Thread] = []
+        batches = lane.batches
+        with self._lock:
+            while (cause := batches.due(now := time.monotonic())) is None:
+                if self._stopping:
+                    return None
+                watch = None if lane.watched else batches.due_in(now)
+                lane.watched |= watch is not None
+                lane.idle += 1
+                lane.wakeup.wait(watch)
+                lane.idle -= 1
+                lane.signalled = False
+                if watch is not None:
+                    lane.watched = False
+            batch = batches.take()
+            batches.in_flight += 1
+            lane.causes[cause] += 1
+            lane.operations += len(batch)
+            for entry in batch:
+                entry.state = SENT
+                lane.bytes += entry.weight
+                self._release(lane, entry)
+            self._admit(threads)
+            if batches.ready:
+                self._wake(lane, now, threads)
+        _start(threads)
+        if log.isEnabledFor(10):
+            log.debug("batch sent", lane=lane.name, cause=cause, operations=len(batch))
+        return batch
+
+    def _execute(self, batch: Sequence[Entry]) -> Sequence[Answer]:
+        """Let the back end execute a request; return one answer for each, whatever happens."""
+        writes = batch[0].writes
+        call = self._backend.write if writes else self._backend.read
+        try:
+            answers = call(batch, max([entry.deadline for entry in batch]))
+            if len(answers) == len(batch):
+                return answers
+            raise RuntimeError(f"{len(answers)} answers to {len(batch)} operations")
+        except RequestRefusedError as refused:
+            if len(batch) == 1:
+                return [refused.error]
+            half = len(batch) // 2
+            return [*self._execute(batch[:half]), *self._execute(batch[half:])]
+        except MetadataStoreError as error:
+            return [_own_copy(error, entry) for entry in batch]
+        except Exception as error:
+            # A fault in a back end must neither stop a sender nor leave a caller waiting. What it
+            # did before is not known.
+            log.exception("the back end failed", store=self.name, operations=len(batch))
+            fault = IndeterminateError if writes else MetadataStoreError
+            return [
+                _caused(fault(f"the back end failed: {error!r}", path=entry.path), error)
+                for entry in batch
+            ]
+
+    def _finish(self, lane: Lane, batch: Sequence[Entry], answers: Sequence[Answer]) -> None:
+        threads: list[Thread] = []
+        ended: list[Entry] = []
+        with self._lock:
+            lane.batches.in_flight -= 1
+            if lane is self._singles:
+                lane.held -= 1
+            for entry, answer in zip(batch, answers, strict=True):
+                if entry.state == SENT:
+                    entry.state = ENDED
+                    entry.answer = answer
+                    ended.append(entry)
+                self._leave_line(entry, threads)
+        _start(threads)
+        self._tell(ended)
+
+    def _tell(self, ended: Sequence[Entry]) -> None:
+        """Tell the callers of operations that were ended how they ended."""
+        by_sink: dict[Sink, list[Entry]] = {}
+        for entry in ended:
+            by_sink.setdefault(entry.sink, []).append(entry)
+        for sink, entries in by_sink.items():
+            try:
+                sink.deliver(entries)
+            except Exception:
+                log.exception("results could not be delivered", store=self.name)
+        self.settle(ended)
+
+    def settle(self, ended: Iterable[Entry]) -> None:
+        """Count operations as ended, once their callers have been told."""
+        with self._lock:
+            for entry in ended:
+                epoch = entry.epoch
+                epoch.pending -= 1
+                if isinstance(entry.answer, MetadataStoreError):
+                    self._errors[type(entry.answer).__name__] += 1
+                if not epoch.pending and epoch in self._open_epochs:
+                    self._open_epochs.remove(epoch)
+                    self._settled.notify_all()
+
+    # Deadlines. Runs in the timekeeper's thread.
+
+    def _keep_deadlines(self) -> None:
+        while True:
+            threads: list[Thread] = []
+            with self._lock:
+                while (wait := self._next_deadline - time.monotonic()) > 0 and not self._stopping:
+                    self._deadline_moved.wait(None if wait == math.inf else wait)
+                if self._stopping:
+                    return
+                expired = self._expire(time.monotonic(), threads)
+            _start(threads)
+            self._tell(expired)
+
+    def _expire(self, now: float, threads: list[Thread]) -> list[Entry]:
+        expired: list[Entry] = []
+        earliest = math.inf
+        for entry in self._lines.entries():
+            if entry.state == QUEUED or entry.state == SENT:
+                if entry.deadline <= now:
+                    expired.append(entry)
+                else:
+                    earliest = min(earliest, entry.deadline)
+        self._next_deadline = max(earliest, now + _TICK)
+        self._end_all(expired, self._overdue, threads)
+        return expired
+
+    def _end_all(
+        self,
+        entries: Iterable[Entry],
+        error: Callable[[Entry], MetadataStoreError],
+        threads: list[Thread],
+    ) -> None:
+        for entry in entries:
+            entry.answer = error(entry)
+            if entry.state == QUEUED:
+                self._end_queued(entry, ENDED, threads)
+            else:
+                # It stays in its path's line: what it may still do must not overtake what follows.
+                entry.state = ENDED
+        self._admit(threads)
+
+    # Flushing and closing. Runs in callers' threads.
+
+    def flush(self) -> None:
+        """Return when everything that was submitted before has ended."""
+        with self._lock:
+            if self._forked:
+                raise StoreClosedError(self._why_closed())
+            self._flush("flush", None)
+
+    def _flush(self, cause: Cause, deadline: float | None) -> bool:
+        """Hurry what is queued along, and wait for it; say whether all of it has ended."""
+        epoch = self._epoch
+        if epoch.pending:
+            self._epoch = Epoch()
+            self._open_epochs.append(epoch)
+        before = list(self._open_epochs)
+        threads: list[Thread] = []
+        for lane in (self.reads, self.writes):
+            lane.batches.hurry = cause
+            self._wake(lane, time.monotonic(), threads)
+        if threads:
+            self._lock.release()
+            _start(threads)
+            self._lock.acquire()
+        while any(epoch in self._open_epochs for epoch in before):
+            wait = None if deadline is None else deadline - time.monotonic()
+            if wait is not None and wait <= 0:
+                return False
+            self._settled.wait(wait)
+        if not self._open_epochs and not self._closing:
+            for lane in (self.reads, self.writes):
+                lane.batches.hurry = None
+        return True
+
+    def close(self, timeout: float | None = None) -> None:
+        """Take nothing in any more, send what is queued, and close the back end.
+
+        After ``timeout`` seconds what is still queued ends with ``StoreClosedError``, and what was
+        sent and is not answered yet with ``IndeterminateError`` if it is a write. Without a
+        timeout the operations' own deadlines are the bound. Only the first call does this; the
+        others wait until it is done.
+        """
+        with self._lock:
+            first, self._closing = not self._closing, True
+            if first:
+                deadline = None if timeout is None else time.monotonic() + timeout
+                drained = self._flush("close", deadline)
+        if not first:
+            self._closed.wait()
+            return
+        try:
+            if not drained:
+                self._end_where(lambda entry: entry.state == QUEUED, self._never_sent)
+            self._backend.close()
+        finally:
+            self._stop()
+            _open_engines.discard(self)
+            self._closed.set()
+        log.info("store closed", store=self.name, drained=drained)
+
+    def _stop(self) -> None:
+        lanes = (self.reads, self.writes, self._singles)
+        with self._lock:
+            self._stopping = True
+            self._deadline_moved.notify_all()
+            for lane in lanes:
+                lane.wakeup.notify_all()
+        until = time.monotonic() + _LAST_WAIT
+        for thread in [self._timekeeper, *(thread for lane in lanes for thread in lane.senders)]:
+            if thread is not current_thread() and thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
+        # Left are only those whose call at the back end has not returned even now.
+        self._end_where(lambda entry: entry.state in (QUEUED, SENT), self._never_answered)
+        for lane in lanes:
+            lane.close()
+
+    def _end_where(
+        self, which: Callable[[Entry], bool], error: Callable[[Entry], MetadataStoreError]
+    ) -> None:
+        threads: list[Thread] = []
+        with self._lock:
+            entries = [entry for entry in self._lines.entries() if which(entry)]
+            self._end_all(entries, error, threads)
+        _start(threads)
+        self._tell(entries)
+
+    def abandon(self) -> None:
+        """Make a copy that a fork has left in a child refuse everything, instead of hanging.
+
+        Its threads run in the parent only, and its lock may be held for ever.
+        """
+        self._lock = Lock()
+        self._forked = self._closing = True
+        self._closed = Event()
+        self._closed.set()
+
+    # Errors that the engine itself ends operations with
+
+    def _why_closed(self) -> str:
+        if self._forked:
+            return f"the store was opened before this process was forked; open it here: {self.name}"
+        return f"the store is closed: {self.name}"
+
+    def _queue_full(self, entry: Entry) -> QueueFullError:
+        lane = self.writes if entry.writes else self.reads
+        return QueueFullError(
+            f"the queue of {lane.name} is full ({lane.held} of {lane.room} operations, "
+            f"{self._queued_bytes} of {self._config.max_queued_bytes} bytes)",
+            path=entry.path,
+        )
+
+    def _overdue(self, entry: Entry) -> MetadataStoreError:
+        if entry.waits_for & ROOM:
+            return self._queue_full(entry)
+        seconds = entry.deadline - entry.submitted
+        if entry.state == QUEUED:
+            return OperationTimeoutError(
+                f"not sent within {seconds:.3g} s, and never will be", path=entry.path
+            )
+        if entry.writes:
+            return IndeterminateError(
+                f"sent, but not answered within {seconds:.3g} s", path=entry.path
+            )
+        return OperationTimeoutError(f"not answered within {seconds:.3g} s", path=entry.path)
+
+    def _never_sent(self, entry: Entry) -> MetadataStoreError:
+        return StoreClosedError(
+            f"the store was closed before the operation was sent: {self.name}", path=entry.path
+        )
+
+    def _never_answered(self, entry: Entry) -> MetadataStoreError:
+        if entry.state == SENT and entry.writes:
+            return IndeterminateError(
+                f"the store was closed before the answer came: {self.name}", path=entry.path
+            )
+        return self._never_sent(entry)
+
+    # Threads and numbers
+
+    def _thread(self, name: str, target: Callable[[], None]) -> Thread:
+        # Daemons, so that a store that nobody closed cannot keep the interpreter from ending; it
+        # is drained at exit (see `store`).
+        return Thread(target=target, name=f"batchkeeper-{name}", daemon=True)
+
+    def _add_sender(self, lane: Lane) -> Thread:
+        thread = self._thread(f"{lane.name}-{len(lane.senders)}", lambda: self._send(lane))
+        lane.senders.append(thread)
+        return thread
+
+    def metrics(self) -> Metrics:
+        """Return what was done so far."""
+        with self._lock:
+            return Metrics(
+                reads=_lane_metrics(self.reads),
+                writes=_lane_metrics(self.writes),
+                singles=_lane_metrics(self._singles),
+                queued_bytes=self._queued_bytes,
+                waits=self._waits,
+                errors=dict(self._errors),
+            )
+
+
+#: Engines that are not closed. Their threads keep them alive, so that none is forgotten.
+_open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _drain_at_exit() -> None:
+    for engine in list(_open_engines):
+        warnings.warn(f"a store was not closed: {engine.name}", ResourceWarning, stacklevel=1)
+        engine.close(_EXIT_DRAIN)
+
+
+def _abandon_in_child() -> None:
+    for engine in list(_open_engines):
+        engine.abandon()
+    _open_engines.clear()
+
+
+# The threads are daemons and still run at this point of the interpreter's end.
+atexit.register(_drain_at_exit)
+os.register_at_fork(after_in_child=_abandon_in_child)
+
+
+def _start(threads: Iterable[Thread]) -> None:
+    for thread in threads:
+        thread.start()
+
+
+def _own_copy(error: MetadataStoreError, entry: Entry) -> MetadataStoreError:
+    """Return a copy of a request's error for one operation, so that tracebacks do not grow."""
+    own = copy.copy(error)
+    own.path = entry.path
+    return _caused(own, error.__cause__)
+
+
+def _caused(error: MetadataStoreError, cause: BaseException | None) -> MetadataStoreError:
+    error.__cause__ = cause
+    return error
+
+
+def _lane_metrics(lane: Lane) -> LaneMetrics:
+    return LaneMetrics(
+        queued=lane.held,
+        waiting=len(lane.waiting),
+        in_flight=lane.batches.in_flight,
+        batches=lane.causes.total(),
+        operations=lane.operations,
+        bytes=lane.bytes,
+        causes={cause: lane.causes[cause] for cause in lane.causes},
+    )

@@ -1,0 +1,113 @@
+"""One operation on its way through the engine, and its states.
+
+States and who moves an entry between them, always under the engine's lock::
+
+    QUEUED ──(a sender takes it)──> SENT ──(its batch has ended, or its deadline)──> ENDED
+       ├─────(its deadline, the store closed)─────────────────────────────────────────┘
+       └─────(its caller gives it up)──> CANCELLED
+
+A QUEUED entry stands in its path's line, and may wait for two things: for its turn on the path,
+and for room in its queue. When it waits for neither it is in the queue from which senders take.
+Whoever ends an entry puts its ``answer`` there; the entry's sink then tells the caller, outside
+the lock. An entry that was SENT keeps its place in its path's line until its batch has ended, even
+if its deadline ended it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ..ops.operations import Kind
+from ..stores.backend import Answer
+
+if TYPE_CHECKING:
+    from .lane import Lane
+
+__all__ = ["CANCELLED", "ENDED", "QUEUED", "ROOM", "SENT", "TURN", "Entry", "Epoch", "Sink"]
+
+QUEUED: Final = 0
+SENT: Final = 1
+ENDED: Final = 2
+CANCELLED: Final = 3
+
+#: What a QUEUED entry waits for, as bits of ``Entry.waits_for``.
+TURN: Final = 1
+ROOM: Final = 2
+
+
+class Sink(Protocol):
+    """Tells callers how their operations ended.
+
+    ``deliver`` is called once for all of a batch's entries that name this sink, in a sender's
+    thread or the timekeeper's. Entries of its own kind only: whoever makes an entry chooses both.
+    """
+
+    def deliver(self, entries: Sequence[Any]) -> None: ...
+
+
+class Epoch:
+    """The operations submitted between two flushes: ``flush`` waits until ``pending`` is 0."""
+
+    __slots__ = ("pending",)
+
+    def __init__(self) -> None:
+        self.pending = 0  # guarded by the engine's lock
+
+
+class Entry:
+    """An operation in the engine; a back end sees it as a ``Request``.
+
+    ``kind``, ``path``, ``value`` and ``expected_version`` are set once. Everything else is guarded
+    by the engine's lock until the entry has ENDED.
+    """
+
+    __slots__ = (
+        "answer",  # how it ended: its result, or its error
+        "deadline",  # time.monotonic() by which it ends
+        "epoch",
+        "expected_version",
+        "gate",  # held while the caller's thread waits for room in the queue
+        "kind",
+        "lane",
+        "path",
+        "sink",
+        "state",
+        "submitted",  # time.monotonic() of the call
+        "value",
+        "waits_for",
+        "weight",  # bytes that it counts for in its queue and its batch
+        "writes",  # whether it is a put or a delete
+    )
+
+    answer: Answer
+    epoch: Epoch
+    gate: Lock | None
+
+    def __init__(
+        self,
+        kind: Kind,
+        path: str,
+        value: bytes | None,
+        expected_version: int | None,
+        lane: Lane,
+        sink: Sink,
+        submitted: float,
+        deadline: float,
+    ) -> None:
+        self.kind = kind
+        self.path = path
+        self.value = value
+        self.expected_version = expected_version
+        self.lane = lane
+        self.writes = lane.writes
+        self.sink = sink
+        self.submitted = submitted
+        self.deadline = deadline
+        self.answer = None
+        self.state = QUEUED
+        self.waits_for = 0
+        self.gate = None
+        weight = lane.op_bytes + (len(path) if path.isascii() else len(path.encode()))
+        self.weight = weight if value is None else weight + len(value)

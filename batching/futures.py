@@ -1,0 +1,228 @@
+"""The futures that callers hold, and how their results reach them.
+
+``OperationFuture`` is a ``concurrent.futures.Future`` for everybody who uses one, the functions
+``wait``, ``as_completed`` and ``asyncio.wrap_future`` among them, and at the same time the engine's
+entry. The standard one makes a condition variable and two lists for each future, which costs more
+than all the rest of an operation; here they are made when somebody asks for them.
+
+What the standard library's functions rely on, in every version from 3.11 to 3.14: ``_state``,
+``_result`` and ``_exception`` are read, and waiters are put into ``_waiters``, with ``_condition``
+held; whoever ends a future does it with ``_condition`` held, and tells each waiter that it finds in
+``_waiters`` then. ``_condition`` must be a lock of this future alone: ``wait`` holds those of many
+futures at a time, in the order of their ids, which would deadlock if futures shared one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures._base import (
+    CANCELLED_AND_NOTIFIED,
+    FINISHED,
+    PENDING,
+    RUNNING,
+)
+from queue import SimpleQueue
+from threading import Condition, Lock, Thread, current_thread
+from typing import TYPE_CHECKING, Any
+
+from ..ops.errors import MetadataStoreError
+from ..ops.log import get_logger
+from ..ops.operations import Kind
+from .entry import CANCELLED, SENT, Entry
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .lane import Lane
+
+__all__ = ["FutureSink", "OperationFuture"]
+
+log = get_logger("batchkeeper.futures")
+
+# Guards the moment between "nobody waits for this future" and "somebody does", for all futures: who
+# makes a condition and who ends a future without one hold it. Nothing else happens under it.
+_births = Lock()
+
+
+class OperationFuture(Entry, Future[Any]):
+    """The outcome of one operation, to come."""
+
+    __slots__ = ("_callbacks", "_condition_made", "_ended_as", "_waiters_made")
+
+    sink: FutureSink
+
+    def __init__(
+        self,
+        kind: Kind,
+        path: str,
+        value: bytes | None,
+        expected_version: int | None,
+        lane: Lane,
+        sink: FutureSink,
+        submitted: float,
+        deadline: float,
+    ) -> None:
+        # Future.__init__ is left out: it would make what is made on demand here.
+        Entry.__init__(self, kind, path, value, expected_version, lane, sink, submitted, deadline)
+        self._ended_as: str | None = None
+        self._condition_made: Condition | None = None
+        self._waiters_made: list[Any] | None = None
+        self._callbacks: list[Any] | None = None
+
+    # The private side of Future, for the standard library's functions and methods, which only read
+    # these; for a type checker they are attributes that could be written.
+
+    @property
+    def _condition(self) -> Condition:  # type: ignore[override]
+        condition = self._condition_made
+        if condition is None:
+            with _births:
+                condition = self._condition_made
+                if condition is None:
+                    condition = self._condition_made = Condition()
+        return condition
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        return self._ended_as or (RUNNING if self.state == SENT else PENDING)
+
+    @property
+    def _result(self) -> Any:  # type: ignore[override]
+        return None if isinstance(self.answer, MetadataStoreError) else self.answer
+
+    @property
+    def _exception(self) -> MetadataStoreError | None:  # type: ignore[override]
+        return self.answer if isinstance(self.answer, MetadataStoreError) else None
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        if self._waiters_made is None:
+            self._waiters_made = []
+        return self._waiters_made
+
+    @property
+    def _done_callbacks(self) -> list[Any]:
+        if self._callbacks is None:
+            self._callbacks = []
+        return self._callbacks
+
+    # What callers use, where the standard method would make a condition without need
+
+    def done(self) -> bool:
+        """Say whether the operation has ended, or was cancelled."""
+        return self._ended_as is not None
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the operation's result; wait for it up to ``timeout`` seconds.
+
+        Raises:
+            MetadataStoreError: the error that the operation ended with.
+            CancelledError: it was cancelled.
+            TimeoutError: it has not ended within ``timeout``; it goes on.
+        """
+        if self._ended_as is FINISHED:
+            answer = self.answer
+            if not isinstance(answer, MetadataStoreError):
+                return answer
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error that the operation ended with, or ``None``; wait like ``result``.
+
+        Raises:
+            CancelledError: it was cancelled.
+            TimeoutError: it has not ended within ``timeout``; it goes on.
+        """
+        if self._ended_as is FINISHED:
+            return self._exception
+        return super().exception(timeout)
+
+    def cancel(self) -> bool:
+        """Cancel the operation if it has not been sent; say whether it is cancelled.
+
+        A cancelled operation never reaches the store. Whoever waits for it learns of it at once.
+        """
+        engine = self.sink.engine
+        if self.state != CANCELLED and engine.withdraw(self):
+            if _end([self], CANCELLED_AND_NOTIFIED):
+                self.sink.tell(self)
+            engine.settle([self])
+        return self.state == CANCELLED
+
+    def tell_waiters(self, ended_as: str) -> bool:
+        """End a future that somebody may wait for; say whether it has done-callbacks to be run."""
+        with self._condition:
+            self._ended_as = ended_as
+            for waiter in self._waiters_made or ():
+                if ended_as is CANCELLED_AND_NOTIFIED:
+                    waiter.add_cancelled(self)
+                elif isinstance(self.answer, MetadataStoreError):
+                    waiter.add_exception(self)
+                else:
+                    waiter.add_result(self)
+            self._condition.notify_all()
+            return bool(self._callbacks)
+
+    def run_callbacks(self) -> None:
+        """Run the done-callbacks; an exception in one is logged, and the others run."""
+        for callback in self._callbacks or ():
+            try:
+                callback(self)
+            except BaseException:
+                # SystemExit and the like as well: they would end the thread that runs the
+                # callbacks of all other operations.
+                log.exception("a done-callback failed", path=self.path)
+
+
+def _end(futures: Sequence[OperationFuture], ended_as: str) -> list[OperationFuture]:
+    """End futures; return those that have done-callbacks to be run."""
+    watched = []
+    with _births:
+        for future in futures:
+            if future._condition_made is None:
+                future._ended_as = ended_as
+            else:
+                watched.append(future)
+    return [future for future in watched if future.tell_waiters(ended_as)]
+
+
+class FutureSink:
+    """Ends the futures of one store, and runs their done-callbacks on a thread of its own.
+
+    The thread is started when the first future with a done-callback ends.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._lock = Lock()  # guards _teller
+        self._teller: Thread | None = None
+        self._to_tell: SimpleQueue[OperationFuture | None] = SimpleQueue()
+
+    def deliver(self, entries: Sequence[OperationFuture]) -> None:
+        """End the futures of a batch. Runs in a sender's thread, or the timekeeper's."""
+        for future in _end(entries, FINISHED):
+            self.tell(future)
+
+    def tell(self, future: OperationFuture) -> None:
+        """Have a future's done-callbacks run."""
+        self._to_tell.put(future)
+        if self._teller is None:
+            with self._lock:
+                if self._teller is None:
+                    self._teller = Thread(
+                        target=self._tell, name="batchkeeper-callbacks", daemon=True
+                    )
+                    self._teller.start()
+
+    def close(self) -> None:
+        """Run the done-callbacks that are left, and end the thread; wait for it unless it calls."""
+        with self._lock:
+            teller = self._teller
+        if teller is not None:
+            self._to_tell.put(None)
+            if teller is not current_thread():
+                teller.join()
+
+    def _tell(self) -> None:
+        while (future := self._to_tell.get()) is not None:
+            future.run_callbacks()

@@ -1,0 +1,219 @@
+"""The store that threads hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from ..ops.operations import ABSENT, Operation, check_expected, check_value
+from ..ops.paths import check_parent, check_path
+from ..ops.results import GetResult, Outcome, Stat
+from ..stores.backend import Backend
+from . import bulk
+from .checks import check_operation, check_size, check_supported
+from .engine import Engine
+from .futures import FutureSink, OperationFuture
+from .metrics import Metrics
+from .settings import BatchingConfig, check_seconds
+
+__all__ = ["MetadataStore"]
+
+
+class MetadataStore:
+    """A store of small values at paths, for any number of threads.
+
+    Operations return a ``concurrent.futures.Future`` at once; they are gathered into batches (see
+    :class:`BatchingConfig`) and those of one path take effect in the order of the calls. Each
+    future ends exactly once: with its result, with a ``MetadataStoreError``, or cancelled before it
+    was sent. Done-callbacks run on a thread of their own.
+
+    Bad input is refused by the call itself: ``InvalidPathError``, ``InvalidSettingError``,
+    ``ValueTooLargeError``, ``UnsupportedError``; so is every call after ``close``
+    (``StoreClosedError``). A call waits only if a queue is full and the settings say so, and then
+    raises ``QueueFullError`` at the operation's deadline.
+
+    Every operation takes ``timeout``: seconds from the call until the operation's deadline; the
+    store's ``operation_timeout`` where it is not given. One that was not sent by then ends with
+    ``OperationTimeoutError`` and never will be; a write that was sent and not answered ends with
+    ``IndeterminateError``.
+
+    Made by :func:`batchkeeper.open_store`; to be closed, or used in a ``with`` block.
+    """
+
+    def __init__(
+        self, backend: Backend, batching: BatchingConfig, operation_timeout: float, name: str
+    ) -> None:
+        self._engine = engine = Engine(backend, batching, name)
+        self._sink = FutureSink(engine)
+        self._reads = engine.reads
+        self._writes = engine.writes
+        self._value_bytes = backend.limits.value_bytes
+        self._timeout = operation_timeout
+
+    def get(self, path: str, *, timeout: float | None = None) -> Future[GetResult | None]:
+        """Return a path's value with its stat; ``None`` if the path holds none."""
+        check_path(path)
+        now = time.monotonic()
+        future = OperationFuture(
+            "get", path, None, None, self._reads, self._sink, now, now + self._seconds(timeout)
+        )
+        self._engine.submit(future)
+        return future
+
+    def put(
+        self,
+        path: str,
+        value: bytes | bytearray | memoryview,
+        expected_version: int | None = None,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> Future[Stat]:
+        """Set a path's value and return its new stat; make the path where it is missing.
+
+        With ``expected_version`` the put holds only if the path is at that version
+        (:data:`ABSENT`: if it holds no value), and ends with ``BadVersionError`` otherwise.
+        """
+        check_path(path)
+        value = check_value(value)
+        if expected_version is not None:
+            check_expected(expected_version, ABSENT)
+        if ephemeral or sequential:
+            check_supported(ephemeral, sequential, self._engine.name)
+        if len(value) > self._value_bytes:
+            check_size(path, value, self._value_bytes)
+        now = time.monotonic()
+        future = OperationFuture(
+            "put",
+            path,
+            value,
+            expected_version,
+            self._writes,
+            self._sink,
+            now,
+            now + self._seconds(timeout),
+        )
+        self._engine.submit(future)
+        return future
+
+    def delete(
+        self, path: str, expected_version: int | None = None, *, timeout: float | None = None
+    ) -> Future[None]:
+        """Remove a path's value.
+
+        It ends with ``NotFoundError`` if there is none, with ``BadVersionError`` if it is not at
+        ``expected_version``, and with ``NotEmptyError`` if there are values below the path.
+        """
+        check_path(path)
+        check_expected(expected_version, 0)
+        now = time.monotonic()
+        future = OperationFuture(
+            "delete",
+            path,
+            None,
+            expected_version,
+            self._writes,
+            self._sink,
+            now,
+            now + self._seconds(timeout),
+        )
+        self._engine.submit(future)
+        return future
+
+    def get_children(self, path: str, *, timeout: float | None = None) -> Future[list[str]]:
+        """Return the sorted names below a path, ``/`` among them; none for a missing path.
+
+        It is not ordered against writes below the path: ``flush()`` first where that matters.
+        """
+        check_parent(path)
+        return self._read("get_children", path, timeout)
+
+    def exists(self, path: str, *, timeout: float | None = None) -> Future[bool]:
+        """Say whether a path holds a value."""
+        check_path(path)
+        return self._read("exists", path, timeout)
+
+    def submit(self, op: Operation, *, timeout: float | None = None) -> Future[Any]:
+        """Execute an operation that was made before; its future holds what its method's would."""
+        check_operation(op, self._value_bytes, self._engine.name)
+        times = self._engine.times(self._seconds(timeout))
+        future = OperationFuture(*self._engine.fields(op), self._sink, *times)
+        self._engine.submit(future)
+        return future
+
+    def apply(self, ops: Iterable[Operation], *, timeout: float | None = None) -> list[Outcome]:
+        """Execute operations and return their outcomes, in the order given.
+
+        It raises for no single operation: an error is that operation's outcome. A full queue makes
+        it wait. ``timeout`` holds for each operation by itself.
+        """
+        return bulk.apply(self._engine, ops, self._seconds(timeout))
+
+    def apply_stream(
+        self, ops: Iterable[Operation], *, timeout: float | None = None
+    ) -> Iterator[Outcome]:
+        """Execute operations as they come and yield their outcomes, in the order given.
+
+        Like ``apply``, with bounded memory: it starts at the first ``next`` and reads ahead by no
+        more operations than the queues hold. An exception of ``ops`` itself is passed on after the
+        outcomes of all that came before it. Closing the iterator early cancels what is queued, and
+        waits for what was sent.
+        """
+        return bulk.apply_stream(self._engine, ops, self._seconds(timeout))
+
+    def flush(self) -> None:
+        """Send what is queued at once; return when all that was submitted before has ended."""
+        self._engine.flush()
+
+    def metrics(self) -> Metrics:
+        """Return a snapshot of what the store holds and has done."""
+        return self._engine.metrics()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is queued, wait for it, and close the store. Closing twice does no harm.
+
+        After ``timeout`` seconds (without one: at their own deadlines) operations that were not
+        sent end with ``StoreClosedError``, and writes that were sent and not answered with
+        ``IndeterminateError``.
+        """
+        if timeout is not None:
+            timeout = 0.0 if timeout == 0 else check_seconds("timeout", timeout)
+        try:
+            self._engine.close(timeout)
+        finally:
+            self._sink.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._engine.name}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an open store cannot be pickled: it has threads and connections. Pickle its URL and "
+            "its BatchingConfig, and open it where it is needed"
+        )
+
+    def _read(self, kind: Any, path: str, timeout: float | None) -> OperationFuture:
+        now = time.monotonic()
+        future = OperationFuture(
+            kind, path, None, None, self._reads, self._sink, now, now + self._seconds(timeout)
+        )
+        self._engine.submit(future)
+        return future
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self._timeout if timeout is None else check_seconds("timeout", timeout)

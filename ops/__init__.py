@@ -1,0 +1,50 @@
+"""The vocabulary of batchkeeper: operations, results, versions, paths and errors. No I/O."""
+
+from .errors import (
+    AuthenticationError,
+    BadVersionError,
+    IndeterminateError,
+    InvalidPathError,
+    InvalidSettingError,
+    MetadataStoreError,
+    NotEmptyError,
+    NotFoundError,
+    OperationTimeoutError,
+    QueueFullError,
+    SessionLostError,
+    StoreClosedError,
+    StoreUnavailableError,
+    UnsupportedError,
+    ValueTooLargeError,
+)
+from .operations import ABSENT, Delete, Exists, Get, GetChildren, Operation, Put
+from .results import GetResult, Outcome, Result, Stat
+
+__all__ = [
+    "ABSENT",
+    "AuthenticationError",
+    "BadVersionError",
+    "Delete",
+    "Exists",
+    "Get",
+    "GetChildren",
+    "GetResult",
+    "IndeterminateError",
+    "InvalidPathError",
+    "InvalidSettingError",
+    "MetadataStoreError",
+    "NotEmptyError",
+    "NotFoundError",
+    "Operation",
+    "OperationTimeoutError",
+    "Outcome",
+    "Put",
+    "QueueFullError",
+    "Result",
+    "SessionLostError",
+    "Stat",
+    "StoreClosedError",
+    "StoreUnavailableError",
+    "UnsupportedError",
+    "ValueTooLargeError",
+]

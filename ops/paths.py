@@ -1,0 +1,76 @@
+"""The one path rule of all stores, which is ZooKeeper's.
+
+Source of the rule: ZooKeeper's ``PathUtils.validatePath`` and the data model chapter of its
+programmer's guide.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .errors import InvalidPathError
+
+__all__ = ["RESERVED", "check_parent", "check_path", "parent"]
+
+#: Names at the root that are kept from callers: ZooKeeper's own tree, and what this client keeps
+#: for itself beside the callers' values.
+RESERVED = ("zookeeper", ".batchkeeper")
+
+_FORBIDDEN = "\u0000-\u001f\u007f-\u009f\ud800-\uf8ff\ufff0-\U0010ffff"
+# One pattern decides the common case in a single pass; the reason for a refusal is looked for
+# only after it has failed.
+_PATH = re.compile(
+    rf"(?!/(?:zookeeper|\.batchkeeper)(?:/|\Z))(?:/(?!\.\.?(?:/|\Z))[^/{_FORBIDDEN}]+)+"
+)
+_BAD_CHARACTER = re.compile(f"[{_FORBIDDEN}]")
+
+_match = _PATH.fullmatch
+
+
+def check_path(path: str) -> str:
+    """Return ``path`` if it can hold a value.
+
+    A path is absolute, its parts are separated by one ``/`` each, no part is ``.`` or ``..``, it
+    does not end in ``/``, and it has no character that ZooKeeper refuses (control characters,
+    surrogates, the private use area, U+FFF0 to U+FFFF and everything above). The root holds no
+    value, and the names in :data:`RESERVED` are kept from callers.
+
+    Raises:
+        InvalidPathError: with the path and the part of the rule that it breaks.
+    """
+    if isinstance(path, str) and _match(path):
+        return path
+    raise InvalidPathError(_reason(path), path=path if isinstance(path, str) else None)
+
+
+def check_parent(path: str) -> str:
+    """Return ``path`` if its children can be listed: every path that holds values, and ``/``.
+
+    Raises:
+        InvalidPathError: with the path and the part of the rule that it breaks.
+    """
+    return path if path == "/" else check_path(path)
+
+
+def parent(path: str) -> str:
+    """Return the path above ``path``: ``/`` for those at the top."""
+    return path[: path.rindex("/")] or "/"
+
+
+def _reason(path: object) -> str:
+    if not isinstance(path, str):
+        return f"a path is a str, not {type(path).__name__}: {path!r}"
+    if not path.startswith("/"):
+        return f"a path starts with '/': {path!r}"
+    if path == "/":
+        return "the root '/' holds no value; it can only be asked for its children"
+    if path.endswith("/"):
+        return f"a path does not end in '/': {path!r}"
+    if "//" in path:
+        return f"a path has no empty part ('//'): {path!r}"
+    if bad := _BAD_CHARACTER.search(path):
+        return f"a path has no character U+{ord(bad[0]):04X} (at {bad.start()}): {path!r}"
+    parts = path.split("/")
+    if "." in parts or ".." in parts:
+        return f"a path has no '.' or '..' part: {path!r}"
+    return f"paths below '/{parts[1]}' are reserved: {path!r}"

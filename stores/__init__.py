@@ -1,0 +1,16 @@
+"""Back ends: the protocol they follow, the URL registry, and one module or folder for each store."""
+
+from .backend import Answer, Backend, Limits, Request, RequestRefusedError
+from .registry import ConnectOptions, StoreURL, connect, parse_url
+
+__all__ = [
+    "Answer",
+    "Backend",
+    "ConnectOptions",
+    "Limits",
+    "Request",
+    "RequestRefusedError",
+    "StoreURL",
+    "connect",
+    "parse_url",
+]

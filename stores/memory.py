@@ -1,0 +1,171 @@
+"""A store in this process's memory: for tests, for trying things, and as the model of the others.
+
+``memory://NAME`` is shared by everybody in the process who opens that name, and dropped when its
+last opener closes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from ..ops.errors import InvalidSettingError, OperationTimeoutError, StoreClosedError
+from ..ops.operations import ABSENT
+from ..ops.paths import parent
+from ..ops.results import GetResult, Result, Stat
+from .backend import Answer, Backend, Limits, Request, refusal
+from .registry import ConnectOptions, StoreURL
+
+__all__ = ["connect"]
+
+DEFAULT_MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
+
+# Nothing here limits a call by itself; the bounds keep the lock from being held for long.
+_CALL_OPS: Final = 10_000
+_CALL_BYTES: Final = 64 * 1024 * 1024
+
+
+class _Space:
+    """The values of one name, shared by its openers."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # guards everything below
+        self.values: dict[str, GetResult] = {}
+        # For each path with values below it: the names of its children, each with the number of
+        # values at or below it, so that a delete knows when a name goes.
+        self.children: dict[str, dict[str, int]] = {}
+        self.revision = 0
+
+    def put(self, request: Request, revision: int, now: int) -> Answer:
+        path = request.path
+        found = self.values.get(path)
+        actual = ABSENT if found is None else found.stat.version
+        if error := refusal(request, actual, occupied=False):
+            return error
+        created = now if found is None else found.stat.created
+        stat = Stat(path, actual + 1, revision, created, now)
+        self.values[path] = GetResult(request.value or b"", stat)
+        if found is None:
+            self._count(path, +1)
+        return stat
+
+    def delete(self, request: Request) -> Answer:
+        path = request.path
+        found = self.values.get(path)
+        actual = ABSENT if found is None else found.stat.version
+        if error := refusal(request, actual, occupied=path in self.children):
+            return error
+        del self.values[path]
+        self._count(path, -1)
+        return None
+
+    def answer(self, request: Request) -> Result:
+        path = request.path
+        match request.kind:
+            case "get":
+                return self.values.get(path)
+            case "exists":
+                return path in self.values
+            case _:
+                # Strings compare by code point, which is the byte order of their UTF-8.
+                return sorted(self.children.get(path, ()))
+
+    def _count(self, path: str, change: int) -> None:
+        """Add ``change`` values to the counts of ``path`` and of everything above it."""
+        while path != "/":
+            above = parent(path)
+            name = path[path.rindex("/") + 1 :]
+            names = self.children.setdefault(above, {})
+            names[name] = names.get(name, 0) + change
+            if not names[name]:
+                del names[name]
+            if not names:
+                del self.children[above]
+            path = above
+
+
+_spaces_lock = threading.Lock()  # guards _spaces and the numbers of openers in it
+_spaces: dict[str, tuple[_Space, int]] = {}
+
+
+class _MemoryBackend:
+    def __init__(self, name: str, max_value_bytes: int) -> None:
+        self._name = name
+        self._closed = False  # guarded by the space's lock
+        with _spaces_lock:
+            self._space, openers = _spaces.get(name, (_Space(), 0))
+            _spaces[name] = (self._space, openers + 1)
+        self.limits = Limits(
+            write_ops=_CALL_OPS,
+            read_ops=_CALL_OPS,
+            request_bytes=_CALL_BYTES + max_value_bytes,
+            op_bytes=0,
+            value_bytes=max_value_bytes,
+            # Every call takes the one lock, so a second one beside it would only wait.
+            in_flight=1,
+            singles=1,
+        )
+
+    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        space = self._enter(deadline)
+        try:
+            revision = space.revision + 1
+            now = time.time_ns() // 1_000_000
+            answers = [
+                space.put(request, revision, now)
+                if request.kind == "put"
+                else space.delete(request)
+                for request in requests
+            ]
+            # A revision that nothing carries does no harm.
+            space.revision = revision
+        finally:
+            space.lock.release()
+        return answers
+
+    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        space = self._enter(deadline)
+        try:
+            return [space.answer(request) for request in requests]
+        finally:
+            space.lock.release()
+
+    def close(self) -> None:
+        with self._space.lock:
+            if self._closed:
+                return
+            self._closed = True
+        with _spaces_lock:
+            space, openers = _spaces[self._name]
+            if openers > 1:
+                _spaces[self._name] = (space, openers - 1)
+            else:
+                del _spaces[self._name]
+
+    def _enter(self, deadline: float) -> _Space:
+        """Take the space's lock, which the caller releases."""
+        space = self._space
+        if not space.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise OperationTimeoutError(f"memory://{self._name} was busy until the deadline")
+        if self._closed:
+            space.lock.release()
+            raise StoreClosedError(f"memory://{self._name} is closed")
+        return space
+
+
+def connect(url: StoreURL, options: ConnectOptions) -> Backend:
+    """Open the store ``memory://NAME``, new or shared with those who have it open.
+
+    The option ``max_value_bytes`` (16 MiB) bounds the values that this opener puts.
+
+    Raises:
+        InvalidSettingError: no name, a path after it, or an option that is not known.
+    """
+    url.check_options(("max_value_bytes",))
+    if len(url.hosts) != 1 or url.path not in {"", "/"}:
+        raise InvalidSettingError(f"a memory URL is memory://NAME and nothing more: {url.text}")
+    return _MemoryBackend(
+        url.hosts[0], url.number("max_value_bytes", default=DEFAULT_MAX_VALUE_BYTES)
+    )
