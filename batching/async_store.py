@@ -13,6 +13,7 @@ from ..ops.operations import ABSENT, Kind, Operation, check_expected, check_valu
 from ..ops.paths import check_parent, check_path
 from ..ops.results import GetResult, Outcome, Stat
 from ..stores.backend import Backend
+from .bulk import ReadAhead
 from .checks import check_operation, check_size, check_supported
 from .engine import Engine
 from .entry import Entry
@@ -181,7 +182,7 @@ class AsyncMetadataStore:
         cancels what is queued, and waits for what was sent.
         """
         seconds = self._seconds(timeout)
-        read_ahead = self._reads.room + self._writes.room
+        ahead = ReadAhead(self._engine)
         open_ops: deque[tuple[Operation, _AsyncEntry | MetadataStoreError]] = deque()
         source_error: Exception | None = None
         source = aiter(ops) if isinstance(ops, AsyncIterable) else _each(ops)
@@ -194,13 +195,17 @@ class AsyncMetadataStore:
                 except Exception as error:
                     source_error = error
                     break
-                open_ops.append((op, self._enter_or_error(op, seconds)))
-                while open_ops and (len(open_ops) >= read_ahead or _has_ended(open_ops[0][1])):
-                    yield await _outcome(*open_ops[0])
-                    open_ops.popleft()
+                entry = self._enter_or_error(op, seconds)
+                open_ops.append((op, entry))
+                ahead.enter(entry)
+                while open_ops and (ahead.full() or _has_ended(open_ops[0][1])):
+                    outcome = await _outcome(*open_ops[0])
+                    ahead.leave(open_ops.popleft()[1])
+                    yield outcome
             while open_ops:
-                yield await _outcome(*open_ops[0])
+                outcome = await _outcome(*open_ops[0])
                 open_ops.popleft()
+                yield outcome
         finally:
             # Reached with operations left only if the caller stops early, or is cancelled.
             await self._give_up([entry for _, entry in open_ops if isinstance(entry, _AsyncEntry)])

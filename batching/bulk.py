@@ -13,7 +13,7 @@ from .checks import check_operation
 from .engine import Engine
 from .entry import Entry
 
-__all__ = ["apply", "apply_stream"]
+__all__ = ["ReadAhead", "apply", "apply_stream"]
 
 
 def apply(engine: Engine, ops: Iterable[Operation], timeout: float) -> list[Outcome]:
@@ -24,13 +24,13 @@ def apply(engine: Engine, ops: Iterable[Operation], timeout: float) -> list[Outc
 def apply_stream(engine: Engine, ops: Iterable[Operation], timeout: float) -> Iterator[Outcome]:
     """Execute operations as they come, and yield their outcomes in the order given.
 
-    It reads ahead by no more operations than the queues hold; a full queue makes it wait.
+    It reads ahead by no more operations and bytes than the queues hold; a full queue makes it wait.
     """
     sink = _BulkSink()
-    read_ahead = engine.reads.room + engine.writes.room
-    # Operations whose outcome has not been yielded, with what will hold it.
+    ahead = ReadAhead(engine)
+    # Operations whose outcome has not been yielded, with what holds it or will.
     open_ops: deque[tuple[Operation, _BulkEntry | MetadataStoreError]] = deque()
-    source_error: BaseException | None = None
+    source_error: Exception | None = None
     source = iter(ops)
     try:
         while True:
@@ -41,11 +41,13 @@ def apply_stream(engine: Engine, ops: Iterable[Operation], timeout: float) -> It
             except Exception as error:
                 source_error = error
                 break
-            open_ops.append((op, _submit(engine, op, sink, timeout)))
-            if len(open_ops) >= read_ahead:
+            entry = _submit(engine, op, sink, timeout)
+            open_ops.append((op, entry))
+            ahead.enter(entry)
+            # A look at the head alone is cheap; when it has ended, so have most of its batch.
+            while open_ops and (ahead.full() or _has_ended(open_ops[0][1])):
                 sink.wait_for(open_ops[0][1])
-            # Looking at the head alone is cheap; when it has ended, so have most of its batch.
-            while open_ops and _has_ended(open_ops[0][1]):
+                ahead.leave(open_ops[0][1])
                 yield _outcome(*open_ops.popleft())
         while open_ops:
             sink.wait_for(open_ops[0][1])
@@ -55,6 +57,29 @@ def apply_stream(engine: Engine, ops: Iterable[Operation], timeout: float) -> It
         _give_up(engine, open_ops, sink)
     if source_error is not None:
         raise source_error
+
+
+class ReadAhead:
+    """How far a bulk call has read ahead of the outcomes that it has yielded."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._room = engine.reads.room + engine.writes.room
+        self._bytes_room = engine.max_queued_bytes
+        self._count = 0
+        self._bytes = 0
+
+    def enter(self, entry: Entry | MetadataStoreError) -> None:
+        self._count += 1
+        if isinstance(entry, Entry):
+            self._bytes += entry.weight
+
+    def leave(self, entry: Entry | MetadataStoreError) -> None:
+        self._count -= 1
+        if isinstance(entry, Entry):
+            self._bytes -= entry.weight
+
+    def full(self) -> bool:
+        return self._count >= self._room or self._bytes >= self._bytes_room
 
 
 class _BulkEntry(Entry):

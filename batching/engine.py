@@ -17,30 +17,21 @@ block, and no code of a caller or of a back end, runs under it.
 
 from __future__ import annotations
 
-import atexit
-import copy
 import math
-import os
 import time
-import warnings
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from threading import Condition, Event, Lock, Thread, current_thread
 from typing import Literal, TypeAlias
 
-from ..ops.errors import (
-    IndeterminateError,
-    MetadataStoreError,
-    OperationTimeoutError,
-    QueueFullError,
-    StoreClosedError,
-)
+from ..ops.errors import MetadataStoreError, QueueFullError, StoreClosedError
 from ..ops.log import get_logger
 from ..ops.operations import Delete, Kind, Operation, Put
-from ..stores.backend import Answer, Backend, RequestRefusedError
+from ..stores.backend import Answer, Backend
+from . import lifetime
 from .accumulator import Cause
 from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, Epoch, Sink
+from .execution import execute, overdue, shut_out
 from .lane import Lane
 from .lines import Lines
 from .metrics import LaneMetrics, Metrics
@@ -56,8 +47,6 @@ log = get_logger("batchkeeper.engine")
 _LAST_WAIT = 5.0
 # Deadlines are looked after in steps of this many seconds, so that many different ones cost little.
 _TICK = 0.01
-# Seconds that the stores which nobody closed are drained for when the interpreter ends.
-_EXIT_DRAIN = 5.0
 
 
 class Engine:
@@ -71,6 +60,7 @@ class Engine:
 
     def __init__(self, backend: Backend, config: BatchingConfig, name: str) -> None:
         self.limits = limits = backend.limits
+        self.max_queued_bytes = config.max_queued_bytes
         self.name = name
         self._config = config
         self._backend = backend
@@ -126,7 +116,7 @@ class Engine:
         self._singles = lane("singles", writes=True, room=singles, window=singles, max_ops=1)
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         _start([self._timekeeper, self._add_sender(self.reads), self._add_sender(self.writes)])
-        _open_engines.add(self)
+        lifetime.opened(self)
 
     # Taking operations in. Runs in callers' threads.
 
@@ -222,7 +212,7 @@ class Engine:
     def _has_room(self, lane: Lane, entry: Entry) -> bool:
         held = self._queued_bytes
         # An operation larger than the bound itself goes alone.
-        fits = held + entry.weight <= self._config.max_queued_bytes or not held
+        fits = held + entry.weight <= self.max_queued_bytes or not held
         return lane.held < lane.room and fits
 
     def _may_go_singly(self, entry: Entry) -> bool:
@@ -300,7 +290,7 @@ class Engine:
         with self._lock:
             lane.signalled = False
         while (batch := self._take(lane)) is not None:
-            answers = self._execute(batch)
+            answers = execute(self._backend, batch)
             self._finish(lane, batch, answers)
 
     def _take(self, lane: Lane) -> list[Entry] | None:
@@ -333,32 +323,6 @@ class Engine:
         if log.isEnabledFor(10):
             log.debug("batch sent", lane=lane.name, cause=cause, operations=len(batch))
         return batch
-
-    def _execute(self, batch: Sequence[Entry]) -> Sequence[Answer]:
-        """Let the back end execute a request; return one answer for each, whatever happens."""
-        writes = batch[0].writes
-        call = self._backend.write if writes else self._backend.read
-        try:
-            answers = call(batch, max([entry.deadline for entry in batch]))
-            if len(answers) == len(batch):
-                return answers
-            raise RuntimeError(f"{len(answers)} answers to {len(batch)} operations")
-        except RequestRefusedError as refused:
-            if len(batch) == 1:
-                return [refused.error]
-            half = len(batch) // 2
-            return [*self._execute(batch[:half]), *self._execute(batch[half:])]
-        except MetadataStoreError as error:
-            return [_own_copy(error, entry) for entry in batch]
-        except Exception as error:
-            # A fault in a back end must neither stop a sender nor leave a caller waiting. What it
-            # did before is not known.
-            log.exception("the back end failed", store=self.name, operations=len(batch))
-            fault = IndeterminateError if writes else MetadataStoreError
-            return [
-                _caused(fault(f"the back end failed: {error!r}", path=entry.path), error)
-                for entry in batch
-            ]
 
     def _finish(self, lane: Lane, batch: Sequence[Entry], answers: Sequence[Answer]) -> None:
         threads: list[Thread] = []
@@ -494,11 +458,11 @@ class Engine:
             return
         try:
             if not drained:
-                self._end_where(lambda entry: entry.state == QUEUED, self._never_sent)
+                self._end_where(lambda entry: entry.state == QUEUED, self._shut_out)
             self._backend.close()
         finally:
             self._stop()
-            _open_engines.discard(self)
+            lifetime.closed(self)
             self._closed.set()
         log.info("store closed", store=self.name, drained=drained)
 
@@ -514,7 +478,7 @@ class Engine:
             if thread is not current_thread() and thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
         # Left are only those whose call at the back end has not returned even now.
-        self._end_where(lambda entry: entry.state in (QUEUED, SENT), self._never_answered)
+        self._end_where(lambda entry: entry.state in (QUEUED, SENT), self._shut_out)
         for lane in lanes:
             lane.close()
 
@@ -538,8 +502,6 @@ class Engine:
         self._closed = Event()
         self._closed.set()
 
-    # Errors that the engine itself ends operations with
-
     def _why_closed(self) -> str:
         if self._forked:
             return f"the store was opened before this process was forked; open it here: {self.name}"
@@ -549,35 +511,15 @@ class Engine:
         lane = self.writes if entry.writes else self.reads
         return QueueFullError(
             f"the queue of {lane.name} is full ({lane.held} of {lane.room} operations, "
-            f"{self._queued_bytes} of {self._config.max_queued_bytes} bytes)",
+            f"{self._queued_bytes} of {self.max_queued_bytes} bytes)",
             path=entry.path,
         )
 
     def _overdue(self, entry: Entry) -> MetadataStoreError:
-        if entry.waits_for & ROOM:
-            return self._queue_full(entry)
-        seconds = entry.deadline - entry.submitted
-        if entry.state == QUEUED:
-            return OperationTimeoutError(
-                f"not sent within {seconds:.3g} s, and never will be", path=entry.path
-            )
-        if entry.writes:
-            return IndeterminateError(
-                f"sent, but not answered within {seconds:.3g} s", path=entry.path
-            )
-        return OperationTimeoutError(f"not answered within {seconds:.3g} s", path=entry.path)
+        return self._queue_full(entry) if entry.waits_for & ROOM else overdue(entry)
 
-    def _never_sent(self, entry: Entry) -> MetadataStoreError:
-        return StoreClosedError(
-            f"the store was closed before the operation was sent: {self.name}", path=entry.path
-        )
-
-    def _never_answered(self, entry: Entry) -> MetadataStoreError:
-        if entry.state == SENT and entry.writes:
-            return IndeterminateError(
-                f"the store was closed before the answer came: {self.name}", path=entry.path
-            )
-        return self._never_sent(entry)
+    def _shut_out(self, entry: Entry) -> MetadataStoreError:
+        return shut_out(entry, self.name)
 
     # Threads and numbers
 
@@ -604,42 +546,9 @@ class Engine:
             )
 
 
-#: Engines that are not closed. Their threads keep them alive, so that none is forgotten.
-_open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-
-
-def _drain_at_exit() -> None:
-    for engine in list(_open_engines):
-        warnings.warn(f"a store was not closed: {engine.name}", ResourceWarning, stacklevel=1)
-        engine.close(_EXIT_DRAIN)
-
-
-def _abandon_in_child() -> None:
-    for engine in list(_open_engines):
-        engine.abandon()
-    _open_engines.clear()
-
-
-# The threads are daemons and still run at this point of the interpreter's end.
-atexit.register(_drain_at_exit)
-os.register_at_fork(after_in_child=_abandon_in_child)
-
-
 def _start(threads: Iterable[Thread]) -> None:
     for thread in threads:
         thread.start()
-
-
-def _own_copy(error: MetadataStoreError, entry: Entry) -> MetadataStoreError:
-    """Return a copy of a request's error for one operation, so that tracebacks do not grow."""
-    own = copy.copy(error)
-    own.path = entry.path
-    return _caused(own, error.__cause__)
-
-
-def _caused(error: MetadataStoreError, cause: BaseException | None) -> MetadataStoreError:
-    error.__cause__ = cause
-    return error
 
 
 def _lane_metrics(lane: Lane) -> LaneMetrics:

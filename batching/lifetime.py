@@ -1,0 +1,47 @@
+"""What happens to open stores when their process forks, and when it ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+__all__ = ["closed", "opened"]
+
+# Seconds that the stores which nobody closed are drained for when the interpreter ends.
+_EXIT_DRAIN: Final = 5.0
+
+# An engine's threads keep it alive, so none that is open drops out of here.
+_open: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def opened(engine: Engine) -> None:
+    """Look after an engine from now on."""
+    _open.add(engine)
+
+
+def closed(engine: Engine) -> None:
+    """Look after it no longer."""
+    _open.discard(engine)
+
+
+def _drain_at_exit() -> None:
+    for engine in list(_open):
+        warnings.warn(f"a store was not closed: {engine.name}", ResourceWarning, stacklevel=1)
+        engine.close(_EXIT_DRAIN)
+
+
+def _abandon_in_child() -> None:
+    for engine in list(_open):
+        engine.abandon()
+    _open.clear()
+
+
+# The engines' threads are daemons, and still run when the interpreter calls this.
+atexit.register(_drain_at_exit)
+os.register_at_fork(after_in_child=_abandon_in_child)
