@@ -115,7 +115,12 @@ class Engine:
         singles = min(config.max_singles, limits.singles) if config.on_full == "single" else 0
         self._singles = lane("singles", writes=True, room=singles, window=singles, max_ops=1)
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
-        _start([self._timekeeper, self._add_sender(self.reads), self._add_sender(self.writes)])
+        for thread in (
+            self._timekeeper,
+            self._add_sender(self.reads),
+            self._add_sender(self.writes),
+        ):
+            thread.start()
         lifetime.opened(self)
 
     # Taking operations in. Runs in callers' threads.
@@ -179,7 +184,7 @@ class Engine:
                 self._next_deadline = entry.deadline
                 self._deadline_moved.notify()
         if threads:
-            _start(threads)
+            self._start(threads)
         if gate is not None:
             self._wait_at(gate, entry)
 
@@ -195,17 +200,19 @@ class Engine:
             raise entry.answer
 
     def withdraw(self, entry: Entry) -> bool:
-        """Cancel an operation that has not been sent; say whether it is cancelled.
+        """Cancel an operation that has not been sent; say whether this call has cancelled it.
 
         Who cancels tells the operation's waiters, and then calls :meth:`settle`.
         """
         threads: list[Thread] = []
         with self._lock:
-            if entry.state == QUEUED:
+            # In a forked child nothing works that could be left in the middle of something.
+            withdrawn = entry.state == QUEUED and not self._forked
+            if withdrawn:
                 self._end_queued(entry, CANCELLED, threads)
                 self._admit(threads)
-        _start(threads)
-        return entry.state == CANCELLED
+        self._start(threads)
+        return withdrawn
 
     # Decisions under the lock. Threads to be started are collected, and started after it.
 
@@ -319,7 +326,7 @@ class Engine:
             self._admit(threads)
             if batches.ready:
                 self._wake(lane, now, threads)
-        _start(threads)
+        self._start(threads)
         if log.isEnabledFor(10):
             log.debug("batch sent", lane=lane.name, cause=cause, operations=len(batch))
         return batch
@@ -337,7 +344,7 @@ class Engine:
                     entry.answer = answer
                     ended.append(entry)
                 self._leave_line(entry, threads)
-        _start(threads)
+        self._start(threads)
         self._tell(ended)
 
     def _tell(self, ended: Sequence[Entry]) -> None:
@@ -363,6 +370,8 @@ class Engine:
                 if not epoch.pending and epoch in self._open_epochs:
                     self._open_epochs.remove(epoch)
                     self._settled.notify_all()
+                    if not self._open_epochs and not self._closing:
+                        self.reads.batches.hurry = self.writes.batches.hurry = None
 
     # Deadlines. Runs in the timekeeper's thread.
 
@@ -375,7 +384,7 @@ class Engine:
                 if self._stopping:
                     return
                 expired = self._expire(time.monotonic(), threads)
-            _start(threads)
+            self._start(threads)
             self._tell(expired)
 
     def _expire(self, now: float, threads: list[Thread]) -> list[Entry]:
@@ -422,22 +431,21 @@ class Engine:
             self._epoch = Epoch()
             self._open_epochs.append(epoch)
         before = list(self._open_epochs)
+        if not before:
+            return True
         threads: list[Thread] = []
         for lane in (self.reads, self.writes):
             lane.batches.hurry = cause
             self._wake(lane, time.monotonic(), threads)
         if threads:
             self._lock.release()
-            _start(threads)
+            self._start(threads)
             self._lock.acquire()
         while any(epoch in self._open_epochs for epoch in before):
             wait = None if deadline is None else deadline - time.monotonic()
             if wait is not None and wait <= 0:
                 return False
             self._settled.wait(wait)
-        if not self._open_epochs and not self._closing:
-            for lane in (self.reads, self.writes):
-                lane.batches.hurry = None
         return True
 
     def close(self, timeout: float | None = None) -> None:
@@ -450,21 +458,30 @@ class Engine:
         """
         with self._lock:
             first, self._closing = not self._closing, True
-            if first:
-                deadline = None if timeout is None else time.monotonic() + timeout
-                drained = self._flush("close", deadline)
         if not first:
             self._closed.wait()
             return
+        drained = False
+        try:
+            with self._lock:
+                deadline = None if timeout is None else time.monotonic() + timeout
+                drained = self._flush("close", deadline)
+        finally:
+            # After an interrupt as well: nobody may wait for ever for what this call left undone.
+            self._shut(drained)
+        log.info("store closed", store=self.name, drained=drained)
+
+    def _shut(self, drained: bool) -> None:
         try:
             if not drained:
                 self._end_where(lambda entry: entry.state == QUEUED, self._shut_out)
             self._backend.close()
         finally:
-            self._stop()
-            lifetime.closed(self)
-            self._closed.set()
-        log.info("store closed", store=self.name, drained=drained)
+            try:
+                self._stop()
+            finally:
+                lifetime.closed(self)
+                self._closed.set()
 
     def _stop(self) -> None:
         lanes = (self.reads, self.writes, self._singles)
@@ -489,7 +506,7 @@ class Engine:
         with self._lock:
             entries = [entry for entry in self._lines.entries() if which(entry)]
             self._end_all(entries, error, threads)
-        _start(threads)
+        self._start(threads)
         self._tell(entries)
 
     def abandon(self) -> None:
@@ -533,6 +550,20 @@ class Engine:
         lane.senders.append(thread)
         return thread
 
+    def _start(self, senders: Iterable[Thread]) -> None:
+        for sender in senders:
+            try:
+                sender.start()
+            except RuntimeError:
+                # The system has no thread left, or the interpreter is ending: those that run do it.
+                log.warning("a sender could not be started", store=self.name, sender=sender.name)
+                with self._lock:
+                    for lane in (self.reads, self.writes, self._singles):
+                        if sender in lane.senders:
+                            lane.senders.remove(sender)
+                            lane.signalled = False
+                            lane.wakeup.notify()
+
     def metrics(self) -> Metrics:
         """Return what was done so far."""
         with self._lock:
@@ -544,11 +575,6 @@ class Engine:
                 waits=self._waits,
                 errors=dict(self._errors),
             )
-
-
-def _start(threads: Iterable[Thread]) -> None:
-    for thread in threads:
-        thread.start()
 
 
 def _lane_metrics(lane: Lane) -> LaneMetrics:

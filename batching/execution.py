@@ -39,9 +39,9 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
         return [*execute(backend, batch[:half]), *execute(backend, batch[half:])]
     except MetadataStoreError as error:
         return [_own_copy(error, entry) for entry in batch]
-    except Exception as error:
-        # A fault in a back end must neither stop a sender nor leave a caller waiting. What the
-        # back end did before is not known.
+    except BaseException as error:
+        # A fault in a back end must neither stop a sender nor leave a caller waiting, not even a
+        # SystemExit. What the back end did before is not known.
         log.exception("the back end failed", operations=len(batch))
         kind = IndeterminateError if writes else MetadataStoreError
         fault = kind(f"the back end failed: {error!r}")

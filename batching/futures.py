@@ -14,6 +14,7 @@ futures at a time, in the order of their ids, which would deadlock if futures sh
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures._base import (
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
 from ..ops.operations import Kind
-from .entry import CANCELLED, SENT, Entry
+from .entry import CANCELLED, ENDED, SENT, Entry
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -42,6 +43,15 @@ log = get_logger("batchkeeper.futures")
 # Guards the moment between "nobody waits for this future" and "somebody does", for all futures: who
 # makes a condition and who ends a future without one hold it. Nothing else happens under it.
 _births = Lock()
+
+
+def _renew_births() -> None:
+    # A thread of the parent may have held it at the moment of the fork.
+    global _births  # noqa: PLW0603
+    _births = Lock()
+
+
+os.register_at_fork(after_in_child=_renew_births)
 
 
 class OperationFuture(Entry, Future[Any]):
@@ -84,7 +94,7 @@ class OperationFuture(Entry, Future[Any]):
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        return self._ended_as or (RUNNING if self.state == SENT else PENDING)
+        return self._ended_as or (RUNNING if self.state in {SENT, ENDED} else PENDING)
 
     @property
     def _result(self) -> Any:  # type: ignore[override]
@@ -143,15 +153,21 @@ class OperationFuture(Entry, Future[Any]):
         A cancelled operation never reaches the store. Whoever waits for it learns of it at once.
         """
         engine = self.sink.engine
-        if self.state != CANCELLED and engine.withdraw(self):
-            if _end([self], CANCELLED_AND_NOTIFIED):
-                self.sink.tell(self)
+        withdrawn = engine.withdraw(self)
+        if self.state != CANCELLED:
+            return False
+        # Whoever cancels at the same time ends the future too, so that each finds it done.
+        if _end([self], CANCELLED_AND_NOTIFIED):
+            self.sink.tell(self)
+        if withdrawn:
             engine.settle([self])
-        return self.state == CANCELLED
+        return True
 
     def tell_waiters(self, ended_as: str) -> bool:
         """End a future that somebody may wait for; say whether it has done-callbacks to be run."""
         with self._condition:
+            if self._ended_as is not None:
+                return False
             self._ended_as = ended_as
             for waiter in self._waiters_made or ():
                 if ended_as is CANCELLED_AND_NOTIFIED:
@@ -209,19 +225,24 @@ class FutureSink:
         if self._teller is None:
             with self._lock:
                 if self._teller is None:
-                    self._teller = Thread(
-                        target=self._tell, name="batchkeeper-callbacks", daemon=True
-                    )
-                    self._teller.start()
+                    teller = Thread(target=self._tell, name="batchkeeper-callbacks", daemon=True)
+                    try:
+                        teller.start()
+                    except RuntimeError:
+                        # No thread is to be had now: the next call tries again, or close() does it.
+                        log.exception("done-callbacks have to wait")
+                        return
+                    self._teller = teller
 
     def close(self) -> None:
         """Run the done-callbacks that are left, and end the thread; wait for it unless it calls."""
         with self._lock:
             teller = self._teller
-        if teller is not None:
-            self._to_tell.put(None)
-            if teller is not current_thread():
-                teller.join()
+        self._to_tell.put(None)
+        if teller is None:
+            self._tell()
+        elif teller is not current_thread():
+            teller.join()
 
     def _tell(self) -> None:
         while (future := self._to_tell.get()) is not None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 import warnings
 import weakref
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 def opened(engine: Engine) -> None:
     """Look after an engine from now on."""
     _open.add(engine)
+    # What was registered last runs first: before the threads of the engine's back end are stopped
+    # by their own exit handlers (kazoo's), registered when it connected.
+    atexit.unregister(_drain_at_exit)
+    atexit.register(_drain_at_exit)
 
 
 def closed(engine: Engine) -> None:
@@ -31,9 +37,17 @@ def closed(engine: Engine) -> None:
 
 
 def _drain_at_exit() -> None:
-    for engine in list(_open):
-        warnings.warn(f"a store was not closed: {engine.name}", ResourceWarning, stacklevel=1)
-        engine.close(_EXIT_DRAIN)
+    until = time.monotonic() + _EXIT_DRAIN
+    engines = list(_open)
+    with ExitStack() as stack:  # Each is drained, whatever a warning or another's end raises.
+        for engine in engines:
+            stack.callback(_drain, engine, until)
+        for engine in engines:
+            warnings.warn(f"a store was not closed: {engine.name}", ResourceWarning, stacklevel=1)
+
+
+def _drain(engine: Engine, until: float) -> None:
+    engine.close(max(0.0, until - time.monotonic()))
 
 
 def _abandon_in_child() -> None:
@@ -42,6 +56,5 @@ def _abandon_in_child() -> None:
     _open.clear()
 
 
-# The engines' threads are daemons, and still run when the interpreter calls this.
-atexit.register(_drain_at_exit)
+# The engines' threads are daemons, and still run when the interpreter calls _drain_at_exit.
 os.register_at_fork(after_in_child=_abandon_in_child)

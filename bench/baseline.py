@@ -1,0 +1,131 @@
+"""The yardstick: each store's plain client, putting in a loop, one value after the other.
+
+As everybody writes it who does not batch: ``etcd3``'s ``put``, ``kazoo``'s ``create`` and
+``rocksdict``'s ``put`` with a sync. The paths are fresh, and as long as those of the puts that are
+compared with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final, TypeAlias
+
+from ..ops.errors import StoreUnavailableError
+from ..stores.registry import StoreURL
+from .drive import Duration
+from .workload import put_path, put_value
+
+__all__ = ["PLAIN_CLIENTS", "PlainClient", "Put", "measure_plain"]
+
+_TIMEOUT: Final = 10.0
+
+#: Puts a value at a path, and returns when it is there.
+Put: TypeAlias = Callable[[str, bytes], object]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainClient:
+    """What a store is compared with.
+
+    Attributes:
+        call: what is called in the loop, as a user knows it.
+        target: how many times as many puts a second the best setting is to reach.
+        connect: opens the client on the store of a URL, for paths below a folder that is new.
+    """
+
+    call: str
+    target: float
+    connect: Callable[[StoreURL, str], AbstractContextManager[Put]]
+
+
+def measure_plain(
+    client: PlainClient, url: StoreURL, root: str, value_bytes: int, duration: Duration
+) -> float:
+    """Return the plain client's puts a second.
+
+    Raises:
+        StoreUnavailableError: it cannot connect, or a put fails.
+    """
+    with client.connect(url, root) as put:
+        most = duration.operations or float("inf")
+        number = 0
+
+        def put_for(seconds: float) -> float:
+            nonlocal number
+            first, begun = number, time.monotonic()
+            while number - first < most and time.monotonic() - begun < seconds:
+                put(put_path(root, number), put_value(number, value_bytes))
+                number += 1
+            return (number - first) / (time.monotonic() - begun)
+
+        put_for(duration.warm_up)
+        try:
+            return put_for(duration.seconds)
+        except Exception as error:
+            raise StoreUnavailableError(f"{client.call} failed: {error!r}") from error
+
+
+# The clients' packages are imported when they are needed: importing all of them takes longer than
+# opening a store, and a store's own client is all that has to be there.
+
+
+@contextmanager
+def _etcd3(url: StoreURL, _root: str) -> Iterator[Put]:
+    # Makes etcd3 importable under the protobuf of today.
+    import_module("..stores.etcd.protos", __package__)
+    host, _, port = url.addresses(2379)[0].rpartition(":")
+    prefix = url.prefix()
+    client = import_module("etcd3").client(host=host, port=int(port), timeout=_TIMEOUT)
+    try:
+        yield lambda path, value: client.put(prefix + path, value)
+    finally:
+        client.close()
+
+
+@contextmanager
+def _kazoo(url: StoreURL, root: str) -> Iterator[Put]:
+    client = import_module("kazoo.client").KazooClient(
+        hosts=",".join(url.addresses(2181)), timeout=_TIMEOUT
+    )
+    client.start(_TIMEOUT)
+    prefix = url.prefix()
+    try:
+        client.ensure_path(prefix + root)
+        yield lambda path, value: client.create(prefix + path, value)
+    finally:
+        client.stop()
+        client.close()
+
+
+@contextmanager
+def _rocksdict(url: StoreURL, _root: str) -> Iterator[Put]:
+    # Beside the store's own directory, which has another format: on the same disk, but not in it.
+    directory = f"{url.path.rstrip('/')}.plain-{uuid.uuid4().hex[:8]}"
+    os.makedirs(os.path.dirname(directory), exist_ok=True)
+    rocksdict = import_module("rocksdict")
+    options = rocksdict.WriteOptions()
+    options.sync = True
+    try:
+        client = rocksdict.Rdict(directory, rocksdict.Options(raw_mode=True))
+        try:
+            yield lambda path, value: client.put(path.encode(), value, options)
+        finally:
+            client.close()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+#: By the scheme of the store. The targets are those that the project has set itself.
+PLAIN_CLIENTS: Final = {
+    "etcd": PlainClient("etcd3's put", 15, _etcd3),
+    "zookeeper": PlainClient("kazoo's create", 15, _kazoo),
+    "zk": PlainClient("kazoo's create", 15, _kazoo),
+    "rocksdb": PlainClient("rocksdict's put with sync", 8, _rocksdict),
+}

@@ -1,0 +1,246 @@
+"""The command ``batchkeeper bench``: its options, and its run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from rich.console import Console
+
+from ..ops.errors import InvalidSettingError
+from .drive import Duration
+from .progress import show_progress
+from .report import as_json, print_report
+from .runner import Plan, measure, settings_of
+from .servers import ServerMissingError, ServerStartError
+from .target import BARE_TARGETS, open_target
+from .workload import DEFAULT_MIX, STEPS, Workload, WrongAnswerError
+
+__all__ = ["add_arguments", "run"]
+
+_FINE: Final = 0
+_CHECK_FAILED: Final = 1
+_NO_CONNECTION: Final = 2
+
+# Wide enough for every table: what is piped is not folded to a screen that nobody looks at.
+_PIPE_WIDTH: Final = 500
+
+_Number = TypeVar("_Number", int, float)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    defaults = Workload()
+    parser.description = (
+        "Compare batch settings under the work of message hubs: they claim topics, advance\n"
+        "consume marks, read both, and drop topics. Every acknowledged write is read back\n"
+        "afterwards; the exit code is 1 if one is missing or wrong."
+    )
+    parser.add_argument(
+        "target",
+        nargs="?",
+        default="rocksdb",
+        metavar="URL",
+        help="a store's URL; or rocksdb (the default) and memory for a store in this process, "
+        "etcd and zookeeper for a throw-away server",
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path(".scratch"),
+        help="where stores and servers made for the bench keep their data, and where the JSON "
+        "goes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json", "jsonl"),
+        default=argparse.SUPPRESS,  # The same option may stand before the command.
+        help="on standard output (default: table)",
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the results there too (default: a new file in DIR)",
+    )
+    work = parser.add_argument_group("work")
+    work.add_argument("--hubs", type=_int, default=defaults.hubs, metavar="N")
+    work.add_argument(
+        "--outstanding",
+        type=_int,
+        default=defaults.outstanding,
+        metavar="N",
+        help="operations that each hub has under way (default: %(default)s)",
+    )
+    work.add_argument("--topics", type=_int, default=defaults.topics, metavar="N")
+    work.add_argument(
+        "--value-bytes", type=_int, default=defaults.value_bytes, metavar="N", help="of each value"
+    )
+    work.add_argument(
+        "--mix",
+        type=_mix,
+        default=DEFAULT_MIX,
+        metavar="STEP=WEIGHT,...",
+        help=f"of the steps after a claim: {', '.join(STEPS)} "
+        f"(default: {','.join(f'{step}={weight:g}' for step, weight in DEFAULT_MIX.items())}; "
+        f"a step that is left out has the weight 0)",
+    )
+    work.add_argument("--seed", type=_int, default=defaults.seed, metavar="N")
+    work.add_argument(
+        "--threads", type=_at_least(1, int), default=1, metavar="N", help="that the hubs run on"
+    )
+    batch = parser.add_argument_group("batch settings, all combinations of which are measured")
+    batch.add_argument("--max-ops", type=_list(int), default=[100, 1000], metavar="N,...")
+    batch.add_argument(
+        "--max-delay", type=_list(float), default=[0.001, 0.005], metavar="SECONDS,..."
+    )
+    batch.add_argument("--max-in-flight", type=_list(int), default=[1, 4], metavar="N,...")
+    length = parser.add_argument_group("length")
+    length.add_argument("--rounds", type=_at_least(1, int), default=3, metavar="N")
+    length.add_argument(
+        "--seconds",
+        type=_at_least(0, float),
+        default=0.3,
+        metavar="SECONDS",
+        help="of each measurement (default: %(default)s)",
+    )
+    length.add_argument(
+        "--warm-up",
+        type=_at_least(0, float),
+        default=0.1,
+        metavar="SECONDS",
+        help="before each measurement, not counted (default: %(default)s)",
+    )
+    length.add_argument(
+        "--operations",
+        type=_at_least(1, int),
+        metavar="N",
+        help="end a measurement after so many for each thread",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, print the report, and return the exit code.
+
+    Raises:
+        MetadataStoreError: a setting or the URL is bad, or the store failed. Each kind has the
+            exit code that it has with the other commands.
+    """
+    try:
+        _run(arguments)
+    except WrongAnswerError as error:
+        return _fail(_CHECK_FAILED, f"the store did not keep what it acknowledged: {error}")
+    except (ServerMissingError, ServerStartError) as error:
+        return _fail(_NO_CONNECTION, str(error))
+    return _FINE
+
+
+def _fail(code: int, message: str) -> int:
+    _tell(message)
+    return code
+
+
+def _tell(message: str) -> None:
+    sys.stderr.write(f"batchkeeper: {message}\n")
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    plan = Plan(
+        workload=Workload(
+            hubs=arguments.hubs,
+            outstanding=arguments.outstanding,
+            topics=arguments.topics,
+            value_bytes=arguments.value_bytes,
+            mix=arguments.mix,
+            seed=arguments.seed,
+        ),
+        settings=settings_of(arguments.max_ops, arguments.max_delay, arguments.max_in_flight),
+        rounds=arguments.rounds,
+        duration=Duration(arguments.seconds, arguments.warm_up, arguments.operations),
+        threads=arguments.threads,
+    )
+    file = _json_file(arguments)
+    timeout = getattr(arguments, "connect_timeout", 10.0)
+    with open_target(arguments.target, arguments.dir, _tell, timeout) as target:
+        steps = plan.rounds * (len(plan.settings) + (target.plain is not None))
+        with show_progress(Console(stderr=True), steps) as step:
+            results = measure(target, plan, step)
+    found = as_json(target, plan, results)
+    report = json.dumps(found, indent=2)
+    try:
+        file.write_text(report + "\n")
+    except OSError as error:
+        raise InvalidSettingError(f"{file} cannot be written: {error.strerror}") from error
+    output = getattr(arguments, "output", "table")
+    if output != "table":
+        sys.stdout.write(f"{report if output == 'json' else json.dumps(found)}\n")
+    else:
+        terminal = sys.stdout.isatty()
+        print_report(Console(width=None if terminal else _PIPE_WIDTH), target, plan, results)
+    _tell(f"the same as JSON: {file}")
+
+
+def _json_file(arguments: argparse.Namespace) -> Path:
+    """Return where the JSON goes; refuse now what could not be written at the end."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    bare = arguments.target if arguments.target in BARE_TARGETS else "url"
+    file: Path = arguments.json or arguments.dir / f"bench-{bare}-{stamp}.json"
+    try:
+        if arguments.json is None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir() or not file.parent.is_dir():
+            raise InvalidSettingError(f"not a file that can be written: {file}")
+    except OSError as error:
+        raise InvalidSettingError(f"{file.parent} cannot be used: {error.strerror}") from error
+    return file
+
+
+# Types of arguments. argparse puts the argument's name before the message.
+
+
+def _int(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not an int: {text!r}") from None
+
+
+def _number(text: str, kind: Callable[[str], _Number]) -> _Number:
+    try:
+        number = kind(text)
+        if math.isfinite(number):
+            return number
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"not {'an int' if kind is int else 'a number'}: {text!r}")
+
+
+def _at_least(lowest: int, kind: Callable[[str], _Number]) -> Callable[[str], _Number]:
+    def parse(text: str) -> _Number:
+        number = _number(text, kind)
+        if number < lowest:
+            raise argparse.ArgumentTypeError(f"at least {lowest}, not {text}")
+        return number
+
+    return parse
+
+
+def _list(kind: Callable[[str], _Number]) -> Callable[[str], list[_Number]]:
+    return lambda text: [_number(part, kind) for part in text.split(",")]
+
+
+def _mix(text: str) -> Mapping[str, float]:
+    mix: dict[str, float] = {}
+    for part in text.split(","):
+        step, equals, weight = part.partition("=")
+        if not equals or step in mix:
+            raise argparse.ArgumentTypeError(f"STEP=WEIGHT, each step once: {part!r}")
+        mix[step] = _number(weight, float)
+    return mix

@@ -1,0 +1,191 @@
+"""Callers in a closed loop: each thread keeps its slots' operations under way, and times them.
+
+A thread submits one operation for each of its slots, and whenever one ends, the slot's next. That
+is how a hub's event loop uses a client, and it needs no thread for each operation.
+
+A latency runs from the call to the moment when the thread holds the result, so it includes the time
+in which the thread was busy with others: that is when a caller can go on. Latencies are kept as
+raw numbers while the clock runs; histograms are made afterwards, because recording into one costs
+as much as a good part of an operation.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Barrier, BrokenBarrierError
+from typing import Any, Final, TypeAlias
+
+from ..batching import MetadataStore, Metrics
+from .workload import Slot
+
+__all__ = ["Duration", "Samples", "drive"]
+
+_Open: TypeAlias = "deque[tuple[Future[Any], Slot, int]]"
+
+#: The rate of a store is steady once every slot has had an answer; nobody waits for it longer.
+_LONGEST_WARM_UP: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """How long a measurement lasts.
+
+    Attributes:
+        seconds: of the timed part.
+        warm_up: seconds before it at the least; it lasts until every slot has had its first
+            answer, which takes longer with a slow setting and many operations under way.
+        operations: ends the timed part earlier, after this many for each thread.
+    """
+
+    seconds: float
+    warm_up: float
+    operations: int | None = None
+
+
+@dataclass(slots=True)
+class Samples:
+    """What one measurement gave.
+
+    Attributes:
+        rate: operations a second, of all threads together.
+        reads: latencies of reads in nanoseconds.
+        writes: latencies of writes in nanoseconds.
+        before: the store's metrics when the warm-up was over.
+        after: the store's metrics when the time was up.
+    """
+
+    rate: float
+    reads: array[int]
+    writes: array[int]
+    before: Metrics
+    after: Metrics
+
+
+def drive(
+    store: MetadataStore, slots: Sequence[Slot], duration: Duration, threads: int = 1
+) -> Samples:
+    """Let ``threads`` callers drive the slots, and return what was measured.
+
+    When the time is up, operations that are still queued are cancelled, and those that were sent
+    are waited for, so that afterwards the slots know what the store holds.
+
+    Raises:
+        WrongAnswerError: an answer contradicts what was acknowledged.
+        MetadataStoreError: an operation ended with an error that its slot does not expect.
+    """
+    snapshots: list[Metrics] = []
+    barrier = Barrier(threads, action=lambda: snapshots.append(store.metrics()))
+    callers = [
+        _Caller(store, slots[number::threads], duration, barrier) for number in range(threads)
+    ]
+    # What the preparation left behind is not to be collected in the timed part.
+    gc.collect()
+    if threads == 1:
+        callers[0].run()
+    else:
+        with ThreadPoolExecutor(threads, thread_name_prefix="hub") as pool:
+            runs = [pool.submit(caller.run) for caller in callers]
+        failures = [error for run in runs if (error := run.exception()) is not None]
+        # The one that failed first made the others stop.
+        for error in sorted(failures, key=lambda error: isinstance(error, BrokenBarrierError)):
+            raise error
+    samples = Samples(0.0, array("q"), array("q"), *snapshots)
+    for caller in callers:
+        samples.rate += caller.rate
+        samples.reads += caller.read_times
+        samples.writes += caller.write_times
+    return samples
+
+
+class _Caller:
+    """One thread with its slots."""
+
+    def __init__(
+        self, store: MetadataStore, slots: Sequence[Slot], duration: Duration, barrier: Barrier
+    ) -> None:
+        self._store = store
+        self._slots = slots
+        self._duration = duration
+        self._barrier = barrier
+        # Each lane of the store answers nearly in the order of submission, so a queue for each
+        # tells what has ended by its head; looking through all that is under way would cost more
+        # than the operations.
+        self._reads: _Open = deque()
+        self._writes: _Open = deque()
+        self.read_times: array[int] = array("q")
+        self.write_times: array[int] = array("q")
+        self.rate = 0.0
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except BaseException:
+            self._barrier.abort()
+            raise
+
+    def _run(self) -> None:
+        for slot in self._slots:
+            self._submit(slot)
+        begun = time.monotonic()
+        answered, least, longest = 0, self._duration.warm_up, _LONGEST_WARM_UP
+        while (waited := time.monotonic() - begun) < least or (
+            answered < len(self._slots) and waited < longest
+        ):
+            answered += self._turn()
+        self._barrier.wait()
+        self.read_times, self.write_times = array("q"), array("q")
+        begun = time.monotonic()
+        end = begun + self._duration.seconds
+        left = self._duration.operations or float("inf")
+        count = 0
+        while count < left and time.monotonic() < end:
+            count += self._turn()
+        self.rate = count / (time.monotonic() - begun)
+        times = self.read_times, self.write_times
+        self._barrier.wait()
+        self._give_up()
+        self.read_times, self.write_times = times
+
+    def _submit(self, slot: Slot) -> None:
+        begun = time.perf_counter_ns()
+        future = slot.submit(self._store)
+        (self._reads if slot.reading else self._writes).append((future, slot, begun))
+
+    def _turn(self) -> int:
+        """Wait until an operation has ended, and go on with all slots whose have; count them."""
+        # Reads come back sooner as a rule, so the wait is seldom for the later of the two.
+        oldest = (self._reads or self._writes)[0][0]
+        if not oldest.done():
+            oldest.exception()
+        count = 0
+        clock, store = time.perf_counter_ns, self._store
+        reads, writes = self._reads, self._writes
+        for queue, times in ((reads, self.read_times), (writes, self.write_times)):
+            record = times.append
+            for _ in range(len(queue)):
+                future, slot, begun = queue[0]
+                if not future.done():
+                    break
+                queue.popleft()
+                now = clock()
+                record(now - begun)
+                slot.ended(future)
+                future = slot.submit(store)
+                (reads if slot.reading else writes).append((future, slot, now))
+                count += 1
+        return count
+
+    def _give_up(self) -> None:
+        for queue in (self._reads, self._writes):
+            # From the end, so that nothing is sent meanwhile of what could have been cancelled.
+            sent = [(future, slot) for future, slot, _ in reversed(queue) if not future.cancel()]
+            for future, slot in sent:
+                future.exception()
+                slot.ended(future)
+            queue.clear()

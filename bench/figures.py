@@ -1,0 +1,135 @@
+"""Figures out of samples: medians with their spread, latency histograms, ratios."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hdrh.histogram import HdrHistogram
+
+from ..batching import LaneMetrics, Metrics
+
+__all__ = [
+    "PERCENTILES",
+    "Batches",
+    "Figure",
+    "Ratio",
+    "batches_between",
+    "histogram",
+    "percentiles",
+    "ratio",
+]
+
+PERCENTILES: Final = (50.0, 95.0, 99.0)
+
+# Microseconds up to an hour, with three significant digits.
+_HIGHEST: Final = 3_600_000_000
+_DIGITS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure, measured once a round: what lies in the middle, and how far the rounds differ."""
+
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def low(self) -> float:
+        return min(self.rounds)
+
+    @property
+    def high(self) -> float:
+        return max(self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times one figure is another that was measured in the same rounds.
+
+    ``median`` is the ratio of the two medians; ``low`` and ``high`` are the least and the greatest
+    ratio within one round, which the machine's pace from round to round does not enter.
+    """
+
+    median: float
+    low: float
+    high: float
+
+
+def ratio(figure: Figure, base: Figure) -> Ratio:
+    """Compare two figures; infinite where the base is 0."""
+    rounds = [_divide(a, b) for a, b in zip(figure.rounds, base.rounds, strict=True)]
+    return Ratio(_divide(figure.median, base.median), min(rounds), max(rounds))
+
+
+def _divide(a: float, b: float) -> float:
+    return a / b if b else math.inf
+
+
+def histogram(*times: array[int]) -> Any:
+    """Return an ``HdrHistogram`` in microseconds of latencies in nanoseconds."""
+    found = HdrHistogram(1, _HIGHEST, _DIGITS)
+    # Recording is slow in pure Python, so equal values are recorded at once. 0 is not recordable.
+    counts: Counter[int] = Counter()
+    for nanoseconds in times:
+        counts.update([time // 1000 or 1 for time in nanoseconds])
+    for microseconds, count in counts.items():
+        found.record_value(min(microseconds, _HIGHEST), count)
+    return found
+
+
+def percentiles(found: Any) -> dict[str, float]:
+    """Return p50, p95, p99 and max of a histogram in seconds; all 0 of an empty one."""
+    values: Mapping[float, int] = {}
+    if found.get_total_count():
+        values = found.get_percentile_to_value_dict(list(PERCENTILES))
+    named = {f"p{percentile:g}": values.get(percentile, 0) / 1e6 for percentile in PERCENTILES}
+    return {**named, "max": found.get_max_value() / 1e6}
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """What a store sent in a time: batches, the operations in them, and why they left."""
+
+    batches: int
+    operations: int
+    causes: Mapping[str, int]
+
+    @property
+    def size(self) -> float:
+        """Operations a batch, on the average."""
+        return self.operations / self.batches if self.batches else 0.0
+
+    @staticmethod
+    def total(parts: Iterable[Batches]) -> Batches:
+        parts = list(parts)
+        causes: Counter[str] = Counter()
+        for part in parts:
+            causes.update(part.causes)
+        return Batches(
+            sum(part.batches for part in parts), sum(part.operations for part in parts), causes
+        )
+
+
+def batches_between(before: Metrics, after: Metrics) -> Batches:
+    """Return what was sent between two snapshots, in all lanes of the store."""
+
+    def lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
+        return metrics.reads, metrics.writes, metrics.singles
+
+    causes: Counter[str] = Counter()
+    batches = operations = 0
+    for earlier, later in zip(lanes(before), lanes(after), strict=True):
+        batches += later.batches - earlier.batches
+        operations += later.operations - earlier.operations
+        causes.update(later.causes)
+        causes.subtract(earlier.causes)
+    return Batches(batches, operations, +causes)

@@ -1,0 +1,326 @@
+"""What the harness asks of a store: a hub's work on its topics, and plain puts.
+
+A *slot* is one operation under way and what comes after it: it submits an operation, learns how it
+ended, and submits the next. A hub has a number of slots, and each slot has topics of its own, one
+of which it works on at a time:
+
+- it claims the topic: a put of the owner that must find none there;
+- it then advances the topic's consume mark (a put that must find the version that the put before
+  it returned), reads the owner or the mark, or lets a rival try the same claim in vain, as the
+  mix has it;
+- it drops the ownership (a delete of the version that it holds) and turns to its next topic.
+  The mark stays, and goes on when the topic's turn comes again.
+
+What a slot does follows from the seed, the slot's number and the answers alone, so two runs do the
+same, as far as each comes. Slots check every answer as it arrives, and know afterwards what the
+store must hold.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from ..batching import MetadataStore
+from ..ops.errors import BadVersionError, InvalidSettingError
+from ..ops.operations import ABSENT
+
+__all__ = [
+    "DEFAULT_MIX",
+    "STEPS",
+    "Expected",
+    "HubSlot",
+    "PutSlot",
+    "Slot",
+    "Workload",
+    "WrongAnswerError",
+    "check",
+    "hub_slots",
+    "make_script",
+    "put_path",
+    "put_slots",
+    "put_value",
+]
+
+Step: TypeAlias = str
+
+ADVANCE: Final = 0
+OWNER: Final = 1
+MARK: Final = 2
+RIVAL: Final = 3
+DROP: Final = 4
+CLAIM: Final = 5
+
+#: The steps that a mix weighs, by their numbers in a script. Claims are as many as drops.
+STEPS: Final[tuple[Step, ...]] = ("advance", "owner", "mark", "rival", "drop")
+
+#: A hub mostly acknowledges messages; an ownership lasts for some ten operations.
+DEFAULT_MIX: Final[Mapping[Step, float]] = {
+    "advance": 50,
+    "owner": 20,
+    "mark": 20,
+    "rival": 0,
+    "drop": 10,
+}
+
+_SCRIPT_STEPS: Final = 1 << 16
+# A prime, so that the slots start at places of the script that have nothing to do with each other.
+_STRIDE: Final = 7919
+# Paths in one folder: a large one is slow to list, and no hub would keep all topics in one.
+_FOLDER: Final = 64
+
+
+class WrongAnswerError(Exception):
+    """A store acknowledged something, and then answered otherwise; the message names the path."""
+
+
+class Expected(NamedTuple):
+    """What a path must hold: ``value`` at ``version``, or nothing where ``value`` is ``None``."""
+
+    path: str
+    value: bytes | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """How much of what the slots do.
+
+    Attributes:
+        hubs: hubs at work at the same time.
+        outstanding: operations that each of them has under way.
+        topics: topics of all hubs together.
+        value_bytes: the size of each value.
+        mix: weights of the steps after a claim; see :data:`STEPS`.
+        seed: of everything that is drawn.
+
+    Raises:
+        InvalidSettingError: for a value out of its range, with the value and the range.
+    """
+
+    hubs: int = 16
+    outstanding: int = 128
+    topics: int = 4096
+    value_bytes: int = 100
+    mix: Mapping[Step, float] = field(default_factory=lambda: DEFAULT_MIX)
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name, highest in (
+            ("hubs", 10_000),
+            ("outstanding", 100_000),
+            ("topics", 10_000_000),
+            ("value_bytes", 1 << 20),
+        ):
+            value = getattr(self, name)
+            if not 1 <= value <= highest:
+                raise InvalidSettingError(f"{name} is an int from 1 to {highest}, not {value}")
+        if self.topics < self.slots:
+            raise InvalidSettingError(
+                f"topics is at least hubs times outstanding ({self.slots}), so that each operation "
+                f"under way has a topic of its own, not {self.topics}"
+            )
+        for step, weight in self.mix.items():
+            if step not in STEPS:
+                raise InvalidSettingError(
+                    f"the mix has no step {step!r} (known: {', '.join(STEPS)})"
+                )
+            if not 0 <= weight < float("inf"):
+                raise InvalidSettingError(f"a weight in the mix is 0 or more: {step}={weight}")
+        if not any(self.mix.values()):
+            raise InvalidSettingError("the mix has at least one step with a weight above 0")
+
+    @property
+    def slots(self) -> int:
+        """Operations under way, of all hubs together."""
+        return self.hubs * self.outstanding
+
+
+class Slot(Protocol):
+    """One operation under way at a time."""
+
+    reading: bool  # whether the operation under way is a read
+
+    def submit(self, store: MetadataStore) -> Future[Any]:
+        """Submit the next operation."""
+
+    def ended(self, future: Future[Any]) -> None:
+        """Take in how it ended, by its future, which is done.
+
+        Raises:
+            WrongAnswerError: it contradicts what was acknowledged before.
+            MetadataStoreError: what the operation ended with.
+        """
+
+    def expected(self) -> Iterator[Expected]:
+        """Iterate over what the store must hold; only while no operation is under way."""
+
+
+def make_script(workload: Workload) -> bytes:
+    """Draw the steps that slots take after a claim, as indexes of :data:`STEPS`."""
+    dice = random.Random(workload.seed)
+    weights = [workload.mix.get(step, 0.0) for step in STEPS]
+    return bytes(dice.choices(range(len(STEPS)), weights, k=_SCRIPT_STEPS))
+
+
+def hub_slots(workload: Workload, root: str) -> list[HubSlot]:
+    """Return the slots of all hubs, whose topics lie below ``root``, with nothing done yet."""
+    script = make_script(workload)
+    return [HubSlot(workload, root, number, script) for number in range(workload.slots)]
+
+
+def put_slots(workload: Workload, root: str) -> list[PutSlot]:
+    """Return as many slots of plain puts below ``root``."""
+    return [PutSlot(workload, root, number) for number in range(workload.slots)]
+
+
+class _Topic:
+    """What was acknowledged of a topic."""
+
+    __slots__ = ("mark", "mark_path", "mark_version", "owner", "owner_path")
+
+    def __init__(self, root: str, number: int) -> None:
+        name = f"ns-{number // _FOLDER}/topic-{number}"
+        self.owner_path = f"{root}/owners/{name}"
+        self.mark_path = f"{root}/marks/{name}"
+        self.owner: bytes | None = None  # at version 0 where there is one: it is never changed
+        self.mark: bytes | None = None
+        self.mark_version = ABSENT
+
+
+class HubSlot:
+    """One slot of a hub: works on its topics, one after the other, and then again."""
+
+    __slots__ = ("_at", "_count", "_name", "_script", "_size", "_step", "_topics", "_turn",
+                 "_value", "reading")  # fmt: skip
+
+    def __init__(self, workload: Workload, root: str, number: int, script: bytes) -> None:
+        numbers = range(number, workload.topics, workload.slots)
+        self._topics = [_Topic(root, topic) for topic in numbers]
+        self._turn = 0
+        self._script = script
+        self._at = number * _STRIDE % len(script)
+        self._name = b"hub-%d/%d" % (number % workload.hubs, number)
+        self._size = workload.value_bytes
+        self._count = 0  # of values, so that no two are equal
+        self._step = DROP
+        self._value = b""
+        self.reading = False
+
+    def submit(self, store: MetadataStore) -> Future[Any]:
+        topic = self._topics[self._turn]
+        if topic.owner is None:
+            step = CLAIM
+        else:
+            at = self._at
+            step = self._script[at]
+            self._at = at + 1 if at + 1 < len(self._script) else 0
+        self._step = step
+        self.reading = False
+        if step == ADVANCE:
+            return store.put(topic.mark_path, self._new_value(), topic.mark_version)
+        if step in (OWNER, MARK):
+            self.reading = True
+            return store.get(topic.owner_path if step == OWNER else topic.mark_path)
+        if step == DROP:
+            return store.delete(topic.owner_path, 0)
+        return store.put(topic.owner_path, self._new_value(), ABSENT)
+
+    def ended(self, future: Future[Any]) -> None:
+        step = self._step
+        topic = self._topics[self._turn]
+        if step == RIVAL:
+            if not isinstance(future.exception(), BadVersionError):
+                future.result()
+                raise WrongAnswerError(f"claimed twice: {topic.owner_path}")
+            return
+        result = future.result()
+        if step == ADVANCE:
+            version = topic.mark_version + 1
+            if result.version != version:
+                raise _wrong_version(topic.mark_path, result.version, version)
+            topic.mark, topic.mark_version = self._value, version
+        elif step == OWNER:
+            check(Expected(topic.owner_path, topic.owner, 0), result)
+        elif step == MARK:
+            check(Expected(topic.mark_path, topic.mark, topic.mark_version), result)
+        elif step == CLAIM:
+            if result.version != 0:
+                raise _wrong_version(topic.owner_path, result.version, 0)
+            topic.owner = self._value
+        else:
+            topic.owner = None
+            self._turn = (self._turn + 1) % len(self._topics)
+
+    def expected(self) -> Iterator[Expected]:
+        for topic in self._topics:
+            yield Expected(topic.owner_path, topic.owner, 0)
+            yield Expected(topic.mark_path, topic.mark, topic.mark_version)
+
+    def _new_value(self) -> bytes:
+        count = self._count = self._count + 1
+        size = self._size
+        value = self._value = (b"%d %b" % (count, self._name)).ljust(size, b".")[:size]
+        return value
+
+
+class PutSlot:
+    """A slot of unconditional puts, each of a new path."""
+
+    __slots__ = ("_first", "_next", "_root", "_size", "_step", "reading")
+
+    def __init__(self, workload: Workload, root: str, number: int) -> None:
+        self._root = root
+        self._first = self._next = number
+        self._step = workload.slots
+        self._size = workload.value_bytes
+        self.reading = False
+
+    def submit(self, store: MetadataStore) -> Future[Any]:
+        number = self._next
+        return store.put(put_path(self._root, number), put_value(number, self._size))
+
+    def ended(self, future: Future[Any]) -> None:
+        stat = future.result()
+        if stat.version != 0:
+            raise _wrong_version(put_path(self._root, self._next), stat.version, 0)
+        self._next += self._step
+
+    def expected(self) -> Iterator[Expected]:
+        for number in range(self._first, self._next, self._step):
+            yield Expected(put_path(self._root, number), put_value(number, self._size), 0)
+
+
+def put_path(root: str, number: int) -> str:
+    """Return the path of a plain put."""
+    return f"{root}/{number}"
+
+
+def put_value(number: int, size: int) -> bytes:
+    """Return the value of a plain put."""
+    return (b"%d " % number).ljust(size, b".")[:size]
+
+
+def check(expected: Expected, found: Any) -> None:
+    """Compare what a path must hold with what a get of it gave.
+
+    Raises:
+        WrongAnswerError: they differ; the message names the path.
+    """
+    path, value, version = expected
+    if value is None:
+        if found is not None:
+            raise WrongAnswerError(f"deleted, but there at version {found.stat.version}: {path}")
+    elif found is None:
+        raise WrongAnswerError(f"acknowledged at version {version}, but missing: {path}")
+    elif found.value != value:
+        raise WrongAnswerError(f"acknowledged {value!r:.60}, but holds {found.value!r:.60}: {path}")
+    elif found.stat.version != version:
+        raise _wrong_version(path, found.stat.version, version)
+
+
+def _wrong_version(path: str, found: int, expected: int) -> WrongAnswerError:
+    return WrongAnswerError(f"version {found}, where {expected} was to be: {path}")

@@ -1,0 +1,533 @@
+"""The ``batchkeeper`` command: single operations, bulk loading, and the benchmark.
+
+Data go to standard output, in UTF-8; progress and errors to standard error, one line each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib
+import io
+import json
+import logging
+import os
+import sys
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from stat import S_ISREG
+from typing import Any, Final, NoReturn
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from . import (
+    ABSENT,
+    BadVersionError,
+    BatchingConfig,
+    InvalidPathError,
+    InvalidSettingError,
+    MetadataStore,
+    MetadataStoreError,
+    OperationTimeoutError,
+    Outcome,
+    Put,
+    SessionLostError,
+    Stat,
+    UnsupportedError,
+    ValueTooLargeError,
+    open_store,
+)
+from .ops.records import json_value, parse_record
+
+__all__ = ["main"]
+
+OK: Final = 0
+REFUSED: Final = 1
+NO_CONNECTION: Final = 2
+BAD_INPUT: Final = 3
+# What a shell reports of a process that was ended by the signal.
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+
+_EXIT_CODES: Final = """\
+exit codes:
+  0  fine
+  1  the store said no: nothing at the path, another version, values below it, no permission;
+     load: at least one record was a conflict or ended with an error
+  2  no connection: the store cannot be reached or opened, or its answer did not come in time
+  3  bad input: arguments, paths, settings, values too large, unreadable files, corrupt lines
+"""
+
+_LOAD_FORMAT: Final = """\
+FILE holds JSON lines, plain or compressed with gzip:
+  {"path": "/topics/t1", "value": "stored as UTF-8"}
+  {"path": "/topics/t2", "value": {"base64": "AAEC"}}
+Empty lines and other fields are passed over. A line that is not such a record ends the load, with
+its number; what came before it is written, and the summary says how much that is.
+"""
+
+# A line with the largest value that a store takes by default, 16 MiB, in JSON's longest spelling.
+_LONGEST_LINE: Final = 128 * 1024 * 1024
+# Seconds from one report of a load's progress to the next, without a terminal and on one.
+_LINE_EVERY: Final = 5.0
+_BAR_EVERY: Final = 0.1
+# Records whose fate is told one by one; of more there is only the number.
+_TOLD: Final = 20
+
+
+class _InputError(Exception):
+    """What the user gave cannot be used; the message is for them."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    try:
+        arguments = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+        # What is worth knowing of an error is in the error; kazoo and gRPC log the rest.
+        logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
+        run: Callable[[argparse.Namespace], int] = arguments.run
+        code = run(arguments)
+        sys.stdout.flush()
+    except (_InputError, MetadataStoreError) as error:
+        _tell(str(error))
+        return _exit_code(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return BROKEN_PIPE
+    except OSError as error:
+        _drop_output()
+        _tell(f"cannot write the output: {error.strerror}")
+        return BAD_INPUT
+    return code
+
+
+def _drop_output() -> None:
+    # Python would try once more to write what is left, and complain, when it ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _exit_code(error: Exception) -> int:
+    match error:
+        case (
+            _InputError()
+            | InvalidPathError()
+            | InvalidSettingError()
+            | ValueTooLargeError()
+            | UnsupportedError()
+        ):
+            return BAD_INPUT
+        case OperationTimeoutError() | SessionLostError():
+            return NO_CONNECTION
+        case _:
+            return REFUSED
+
+
+# --- the commands
+
+
+def _get(arguments: argparse.Namespace) -> int:
+    with _store(arguments) as store:
+        found = store.get(arguments.path).result()
+    if found is None:
+        _tell(f"nothing at {arguments.path!r}")
+        return REFUSED
+    if arguments.output == "table":
+        _write(found.value)
+        if sys.stdout.isatty() and not found.value.endswith(b"\n"):
+            _write(b"\n")
+    else:
+        _write_json({**_plain_stat(found.stat), "value": json_value(found.value)}, arguments)
+    return OK
+
+
+def _put(arguments: argparse.Namespace) -> int:
+    if (arguments.value is None) == (arguments.file is None):
+        raise _InputError("put takes either a VALUE ('-' for standard input) or --file FILE")
+    try:
+        if arguments.file is not None:
+            with open(arguments.file, "rb") as file:
+                value = file.read()
+        elif arguments.value == "-":
+            value = sys.stdin.buffer.read()
+        else:
+            value = os.fsencode(arguments.value)
+    except OSError as error:
+        source = arguments.file or "standard input"
+        raise _InputError(f"cannot read {source}: {error.strerror}") from error
+    with _store(arguments) as store:
+        stat = store.put(arguments.path, value, arguments.expected_version).result()
+    _write_record(_plain_stat(stat), _readable_stat(stat), arguments)
+    return OK
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    with _store(arguments) as store:
+        store.delete(arguments.path, arguments.expected_version).result()
+    if arguments.output != "table":
+        _write_json({"path": arguments.path, "deleted": True}, arguments)
+    return OK
+
+
+def _ls(arguments: argparse.Namespace) -> int:
+    with _store(arguments) as store:
+        names = store.get_children(arguments.path).result()
+    if arguments.output == "table":
+        _write("".join(f"{name}\n" for name in names).encode())
+        return OK
+    above = arguments.path.rstrip("/")
+    rows = [{"name": name, "path": f"{above}/{name}"} for name in names]
+    if arguments.output == "json":
+        _write_json(rows, arguments)
+    else:
+        for row in rows:
+            _write_json(row, arguments)
+    return OK
+
+
+def _load(arguments: argparse.Namespace) -> int:
+    given = {
+        name: getattr(arguments, name)
+        for name in ("max_ops", "max_bytes", "max_delay", "max_in_flight")
+        if getattr(arguments, name) is not None
+    }
+    batching = BatchingConfig(enabled=not arguments.no_batching, **given)
+    load = _Load(arguments.file, ABSENT if arguments.create_only else None, arguments.skip_bad)
+    failure: Exception | KeyboardInterrupt | None = None
+    with (
+        _opened(arguments.file) as (file, position, size),
+        _store(arguments, batching) as store,
+        _progress(load, position, size) as report,
+        closing(_outcomes(store, load.puts(_lines(file)))) as outcomes,
+    ):
+        started = time.monotonic()
+        try:
+            for outcome in outcomes:
+                load.count(outcome)
+                report()
+        except (_InputError, KeyboardInterrupt) as error:
+            failure = error
+        seconds = time.monotonic() - started
+    ended = load.written + load.conflicts + load.errors
+    summary = {
+        "written": load.written,
+        "conflicts": load.conflicts,
+        "errors": load.errors,
+        "skipped": load.skipped,
+        "seconds": round(seconds, 3),
+        "operations_per_second": round(ended / seconds),
+    }
+    _write_record(summary, summary, arguments)
+    if failure := failure or load.lost:
+        raise failure
+    return REFUSED if load.conflicts or load.errors else OK
+
+
+# --- loading
+
+
+def _outcomes(store: MetadataStore, puts: Iterator[Put]) -> Generator[Outcome, None, None]:
+    # A generator of ours, for it can be closed: an interrupt then waits for what was sent.
+    yield from store.apply_stream(puts)
+
+
+class _Load:
+    """Turns a file's lines into puts, and keeps count of what becomes of them."""
+
+    def __init__(self, name: str, expected_version: int | None, skip_bad: bool) -> None:
+        self.written = 0
+        self.conflicts = 0
+        self.errors = 0
+        self.skipped = 0
+        #: The first error that says that the store is out of reach. It ends the load: each record
+        #: after it would wait for its own deadline, in vain.
+        self.lost: MetadataStoreError | None = None
+        self._name = name
+        self._expected_version = expected_version
+        self._skip_bad = skip_bad
+        # The lines whose outcomes are to come, in order: as many as the store's queues hold.
+        self._numbers: deque[int] = deque()
+        self._told = 0
+
+    def puts(self, lines: Iterable[bytes]) -> Iterator[Put]:
+        """Make a put of each line.
+
+        Raises:
+            _InputError: a line is bad and bad lines are not to be skipped, with its number.
+        """
+        number = 0
+        try:
+            for number, line in enumerate(lines, start=1):
+                if self.lost is not None:
+                    return
+                if line.isspace():
+                    continue
+                try:
+                    if len(line) >= _LONGEST_LINE:
+                        raise ValueError(f"longer than {_LONGEST_LINE} bytes")
+                    put = parse_record(line, self._expected_version)
+                except ValueError as error:
+                    if not self._skip_bad:
+                        raise _InputError(f"{self._name}:{number}: {error}") from None
+                    self.skipped += 1
+                    self._tell(number, f"skipped: {error}")
+                    continue
+                self._numbers.append(number)
+                yield put
+        except (OSError, EOFError, zlib.error) as error:
+            raise _InputError(f"{self._name}: unreadable after line {number}: {error}") from error
+
+    def count(self, outcome: Outcome) -> None:
+        """Take the next outcome, in the order of the puts."""
+        number = self._numbers.popleft()
+        if outcome.error is None:
+            self.written += 1
+        elif isinstance(outcome.error, BadVersionError):
+            self.conflicts += 1
+        else:
+            self.errors += 1
+            self._tell(number, str(outcome.error))
+            if _exit_code(outcome.error) == NO_CONNECTION:
+                self.lost = self.lost or outcome.error
+
+    def _tell(self, number: int, message: str) -> None:
+        self._told += 1
+        if self._told <= _TOLD:
+            _tell(f"{self._name}:{number}: {message}")
+        elif self._told == _TOLD + 1:
+            _tell(f"{self._name}: more of these are counted, and not told")
+
+
+def _lines(file: io.BufferedReader | gzip.GzipFile) -> Iterator[bytes]:
+    """Yield a file's lines; of an overlong one only the beginning, so that memory stays bounded."""
+    while line := file.readline(_LONGEST_LINE):
+        rest = line
+        while len(rest) == _LONGEST_LINE and not rest.endswith(b"\n"):
+            rest = file.readline(_LONGEST_LINE)
+        yield line
+
+
+@contextmanager
+def _opened(
+    name: str,
+) -> Iterator[tuple[io.BufferedReader | gzip.GzipFile, Callable[[], int], int | None]]:
+    """Open a file, or standard input for ``-``, and decompress it if it is gzip's.
+
+    Gives the bytes, how far the file itself has been read, and its size, ``None`` if unknown.
+    """
+    try:
+        raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115
+        status = os.fstat(raw.fileno())
+        compressed = raw.peek(2)[:2] == b"\x1f\x8b"
+    except OSError as error:
+        raise _InputError(f"cannot read {name}: {error.strerror}") from error
+    size = status.st_size if S_ISREG(status.st_mode) else None
+    with raw:
+        if compressed:
+            with gzip.GzipFile(fileobj=raw) as plain:
+                yield plain, raw.tell, size
+        else:
+            yield raw, raw.tell, size
+
+
+@contextmanager
+def _progress(
+    load: _Load, position: Callable[[], int], size: int | None
+) -> Iterator[Callable[[], None]]:
+    """Show how far a load is: a bar on a terminal, else a line every few seconds."""
+    console = Console(stderr=True)
+    interval = _BAR_EVERY if console.is_terminal else _LINE_EVERY
+    shown = time.monotonic()
+
+    def due() -> bool:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown < interval:
+            return False
+        shown = now
+        return True
+
+    if not console.is_terminal:
+        yield lambda: _tell(f"{load.written} records written") if due() else None
+        return
+    columns = (BarColumn(), TextColumn("{task.fields[written]} records"), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=size, written=0)
+
+        def update() -> None:
+            bar.update(task, completed=position() if size else 0, written=load.written)
+
+        yield lambda: update() if due() else None
+        update()
+
+
+# --- output
+
+
+def _tell(message: str) -> None:
+    print(f"batchkeeper: {' '.join(message.splitlines())}", file=sys.stderr)
+
+
+def _write(data: bytes) -> None:
+    # Always UTF-8, whatever the locale says: it is data.
+    sys.stdout.buffer.write(data)
+
+
+def _write_record(
+    plain: Mapping[str, Any], readable: Mapping[str, Any], arguments: argparse.Namespace
+) -> None:
+    """Write one record: as lines of name and value, or as JSON."""
+    if arguments.output == "table":
+        width = max(map(len, readable))
+        rows = [f"{name:<{width}}  {value}\n" for name, value in readable.items()]
+        _write("".join(rows).encode())
+    else:
+        _write_json(plain, arguments)
+
+
+def _write_json(value: Any, arguments: argparse.Namespace) -> None:
+    indent = 2 if arguments.output == "json" else None
+    _write(f"{json.dumps(value, ensure_ascii=False, indent=indent)}\n".encode())
+
+
+def _plain_stat(stat: Stat) -> dict[str, Any]:
+    return {
+        "path": stat.path,
+        "version": stat.version,
+        "revision": stat.revision,
+        "created": stat.created,
+        "modified": stat.modified,
+    }
+
+
+def _readable_stat(stat: Stat) -> dict[str, Any]:
+    times = {
+        name: "unknown" if at is None else datetime.fromtimestamp(at / 1000, UTC).isoformat()
+        for name, at in (("created", stat.created), ("modified", stat.modified))
+    }
+    return {**_plain_stat(stat), **times}
+
+
+# --- arguments
+
+
+class _ArgumentParser(argparse.ArgumentParser):
+    """Ends with our exit code for bad input, and with one line."""
+
+    def error(self, message: str) -> NoReturn:
+        _tell(f"{message} (see {self.prog} --help)")
+        raise SystemExit(BAD_INPUT)
+
+
+class _Version(argparse.Action):
+    """Prints the version of the installed package, which is looked up only if it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"{parser.prog} {version('batchkeeper')}")
+        raise SystemExit(OK)
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    parser = _ArgumentParser(
+        prog="batchkeeper",
+        description="Read and write metadata in etcd, ZooKeeper and RocksDB, in batches.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.set_defaults(store=os.environ.get("BATCHKEEPER_STORE"), output="table", verbose=False)
+    parser.set_defaults(connect_timeout=10.0, timeout=30.0)
+    _add_common(parser)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], help: str) -> _ArgumentParser:  # noqa: A002
+        command: _ArgumentParser = commands.add_parser(
+            name,
+            help=help,
+            description=f"{help[0].upper()}{help[1:]}.",
+            epilog=_EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(run=run)
+        return command
+
+    get = add("get", _get, "write the value of a path to standard output")
+    get.add_argument("path", metavar="PATH")
+
+    put = add("put", _put, "set the value of a path")
+    put.add_argument("path", metavar="PATH")
+    put.add_argument("value", metavar="VALUE", nargs="?", help="or '-' for standard input")
+    put.add_argument("--file", metavar="FILE", help="take the value from a file")
+
+    delete = add("delete", _delete, "remove the value of a path")
+    delete.add_argument("path", metavar="PATH")
+
+    for command in (put, delete):
+        command.add_argument(
+            "--expected-version",
+            type=_expected_version,
+            metavar="N|absent",
+            help="the version that the path has to have, else nothing is changed",
+        )
+
+    ls = add("ls", _ls, "list the names below a path")
+    ls.add_argument("path", metavar="PATH", nargs="?", default="/")
+
+    load = add("load", _load, "put many records from a file, in batches")
+    load.epilog = f"{_LOAD_FORMAT}\n{_EXIT_CODES}"
+    load.add_argument("file", metavar="FILE", help="JSON lines; '-' for standard input")
+    load.add_argument("--create-only", action="store_true", help="leave what is there as it is")
+    load.add_argument("--skip-bad", action="store_true", help="count bad lines and go on")
+    load.add_argument("--no-batching", action="store_true", help="send every record by itself")
+    load.add_argument("--max-ops", type=int, metavar="N", help="records in a batch")
+    load.add_argument("--max-bytes", type=int, metavar="N", help="bytes in a batch")
+    load.add_argument("--max-delay", type=float, metavar="SECONDS", help="wait for a fuller batch")
+    load.add_argument("--max-in-flight", type=int, metavar="N", help="batches at the same time")
+
+    for command in (get, put, delete, ls, load):
+        _add_common(command)
+
+    bench = add("bench", _ls, "compare batch settings on a store")
+    if "bench" in argv:
+        # Loaded on demand: it brings the servers and the histograms, which take longer to import
+        # than any other command takes to run.
+        command_module = importlib.import_module(".bench.command", __package__)
+        command_module.add_arguments(bench)
+        bench.set_defaults(run=command_module.run)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    # May stand before the command or after it; a default here would overwrite what stood before.
+    common = parser.add_argument_group("common options", argument_default=argparse.SUPPRESS)
+    common.add_argument("--store", metavar="URL", help="default: $BATCHKEEPER_STORE")
+    common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
+    common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
+    common.add_argument("--timeout", type=float, metavar="SECONDS", help="default: 30")
+    common.add_argument("-v", "--verbose", action="store_true", help="log to standard error")
+
+
+def _expected_version(text: str) -> int:
+    if text == "absent":
+        return ABSENT
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"neither a version nor 'absent': {text!r}")
+
+
+def _store(arguments: argparse.Namespace, batching: BatchingConfig | None = None) -> MetadataStore:
+    if not arguments.store:
+        raise _InputError("no store: give --store URL, or set BATCHKEEPER_STORE")
+    return open_store(
+        arguments.store,
+        batching=batching,
+        connect_timeout=arguments.connect_timeout,
+        operation_timeout=arguments.timeout,
+    )

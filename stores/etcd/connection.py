@@ -1,0 +1,369 @@
+"""Calls to an etcd cluster: one channel per member, failover, login, retries until a deadline.
+
+All calls block in the caller's own thread. One member is in use at a time. When a call to it
+fails for want of a connection, the first thread to notice looks for a member that answers, with
+growing, jittered pauses, while the others wait for it: a reconnect does not stampede.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import grpc
+from grpc import StatusCode
+
+from ...ops.errors import (
+    AuthenticationError,
+    IndeterminateError,
+    InvalidSettingError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from ...ops.log import get_logger
+from ..backend import RequestRefusedError
+from .errors import Verdict, judge, refused, short
+from .protos import grpc_stubs, messages
+
+__all__ = ["Connection", "Credentials", "FlatOnlyError", "Link"]
+
+_log = get_logger(__name__)
+
+Method: TypeAlias = Literal["txn", "range"]
+
+_CHANNEL_OPTIONS: Final = (
+    # An answer that is too large to be taken in would hide that a write was applied.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A dead peer is noticed after 15 s. etcd drops clients that ping more often than every 5 s,
+    # or while they have no call open.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt to connect may take
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # Its connections, and their back-off, are this store's own.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.5
+# With several members, one that does not answer must leave time for the others.
+_GREETING: Final = 2.0
+_LOGINS: Final = 3
+
+
+class FlatOnlyError(Exception):
+    """The member now in use does not check permissions inside nested transactions."""
+
+
+class Credentials:
+    """Who the client is: a login, a certificate, or nobody.
+
+    Args:
+        username: for a login; with ``password``.
+        password: never part of a message or a representation.
+        tls: whether connections are encrypted.
+        ca: a file with the certificates to trust; without it, those that gRPC brings.
+        cert: a file with the client's certificate chain; with ``key``.
+        key: a file with its private key.
+
+    Raises:
+        InvalidSettingError: half of a pair is missing, or a file cannot be read.
+    """
+
+    def __init__(
+        self,
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        tls: bool = False,
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        if (username is None) != (password is None):
+            raise InvalidSettingError("a login needs both a username and a password")
+        if (cert is None) != (key is None):
+            raise InvalidSettingError("a client certificate needs both options, 'cert' and 'key'")
+        self.username = username
+        self._password = password
+        self.identified = username is not None or cert is not None
+        self.channel: grpc.ChannelCredentials | None = None
+        if tls:
+            self.channel = grpc.ssl_channel_credentials(
+                root_certificates=_read("ca", ca),
+                private_key=_read("key", key),
+                certificate_chain=_read("cert", cert),
+            )
+
+    def request(self) -> Any:
+        """Return the request that logs in."""
+        return messages.AuthenticateRequest(name=self.username, password=self._password)
+
+
+def _read(option: str, name: str | None) -> bytes | None:
+    if name is None:
+        return None
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InvalidSettingError(f"option {option!r}: cannot read {name!r}: {error}") from error
+
+
+class _Member:
+    """One member of the cluster: its channel and the calls on it."""
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self.address = address
+        self.channel = (
+            grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
+        )
+        # etcd3's stub for transactions would want a message; ours are bytes already.
+        self.txn = self.channel.unary_unary(
+            "/etcdserverpb.KV/Txn",
+            request_serializer=None,
+            response_deserializer=messages.TxnResponse.FromString,
+        )
+        self.range = grpc_stubs.KVStub(self.channel).Range
+        self.status = grpc_stubs.MaintenanceStub(self.channel).Status
+        self.authenticate = grpc_stubs.AuthStub(self.channel).Authenticate
+
+
+class Link:
+    """A member that has answered, with what it is called with. Never changed.
+
+    Attributes:
+        address: the member's ``host:port``.
+        version: the etcd version it runs.
+        nesting: whether transactions may be nested as far as permissions are concerned.
+    """
+
+    __slots__ = ("address", "metadata", "nesting", "range", "txn", "version")
+
+    def __init__(
+        self, member: _Member, version: str, nesting: bool, metadata: tuple[tuple[str, str], ...]
+    ) -> None:
+        self.address = member.address
+        self.txn = member.txn
+        self.range = member.range
+        self.version = version
+        self.nesting = nesting
+        self.metadata = metadata
+
+
+def checks_nested_permissions(version: str) -> bool:
+    """Whether an etcd of this version checks permissions inside nested transactions.
+
+    Source: CVE-2026-33343 and CVE-2026-44283, mended in 3.4.44, 3.5.30 and 3.6.11.
+    """
+    try:
+        major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
+    except ValueError:
+        return False
+    mended = {(3, 4): 44, (3, 5): 30, (3, 6): 11}.get((major, minor))
+    return (major, minor) > (3, 6) if mended is None else patch >= mended
+
+
+class Connection:
+    """The calls to a cluster, from any number of threads."""
+
+    def __init__(self, addresses: Sequence[str], credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._members = [_Member(address, credentials.channel) for address in addresses]
+        self._addresses = ", ".join(addresses)
+        self._closing = threading.Event()  # set once; ends every pause
+        self._changed = threading.Condition()  # guards the three fields below
+        self._link: Link | None = None
+        self._searching = False  # one thread looks for a member that answers
+        self._first = 0  # the member to try first
+
+    def open(self, deadline: float) -> Link:
+        """Return the member in use, looking for one where there is none.
+
+        Raises:
+            StoreUnavailableError: none has answered by the deadline; with the addresses.
+            AuthenticationError: the login was refused.
+            StoreClosedError: closed.
+        """
+        with self._changed:
+            while True:
+                if self._closing.is_set():
+                    raise StoreClosedError("the store is closed")
+                if self._link is not None:
+                    return self._link
+                if not self._searching:
+                    self._searching = True
+                    break
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise self._unavailable("still connecting")
+        link = None
+        try:
+            link = self._search(deadline)
+            return link
+        finally:
+            with self._changed:
+                self._searching = False
+                self._link = link
+                self._changed.notify_all()
+
+    def call(
+        self, method: Method, request: Any, deadline: float, *, write: bool, nested: bool = False
+    ) -> Any:
+        """Call a method of etcd's KV service and return its response.
+
+        A read is repeated until the deadline; a write only while it certainly was not executed.
+
+        Args:
+            method: ``"txn"`` with the request's bytes, ``"range"`` with a message.
+            request: what to send.
+            deadline: by ``time.monotonic()``.
+            write: whether the request changes anything.
+            nested: whether it holds transactions inside transactions.
+
+        Raises:
+            RequestRefusedError: etcd refuses the request; nothing was done.
+            IndeterminateError: a write was sent and may have been executed.
+            OperationTimeoutError: the deadline passed; nothing was done.
+            AuthenticationError: the login is refused.
+            StoreClosedError: closed; nothing was done.
+            FlatOnlyError: nested, and the member in use cannot be trusted with it.
+        """
+        failures = logins = 0
+        while True:
+            link = self._link or self.open(deadline)
+            if nested and not link.nesting:
+                raise FlatOnlyError
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise OperationTimeoutError("the deadline passed before the request was sent")
+            try:
+                return getattr(link, method)(request, timeout=left, metadata=link.metadata)
+            except grpc.RpcError as error:
+                cause = error
+            except ValueError as error:  # gRPC's for a call on a closed channel
+                raise StoreClosedError("the store is closed") from error
+            code, message = _status(cause)
+            verdict = judge(code, message, write=write)
+            if verdict is Verdict.REFUSED:
+                size = len(request) if method == "txn" else request.ByteSize()
+                raise RequestRefusedError(refused(code, message, size)) from cause
+            if code is not StatusCode.RESOURCE_EXHAUSTED:
+                self._lost(link, message)
+            logins += verdict is Verdict.RENEW
+            if final := self._final_error(verdict, code, message, write, logins):
+                raise final from cause
+            self._pause(failures, deadline, message, cause)
+            failures += 1
+
+    def close(self) -> None:
+        """End what is under way and refuse what comes."""
+        with self._changed:
+            self._closing.set()
+            self._link = None
+            self._changed.notify_all()
+        for member in self._members:
+            member.channel.close()
+
+    def _final_error(
+        self, verdict: Verdict, code: StatusCode, message: str, write: bool, logins: int
+    ) -> MetadataStoreError | None:
+        """Return what a failed call ends with, ``None`` if it may be repeated."""
+        if verdict is Verdict.LOGIN or logins > _LOGINS:
+            return AuthenticationError(f"etcd asks for a login: {short(message)}")
+        if write and verdict in (Verdict.UNKNOWN, Verdict.APPLIED):
+            applied = verdict is Verdict.APPLIED
+            known = "was applied, and its answer was lost" if applied else "may have been applied"
+            return IndeterminateError(
+                f"the request was sent and {known}: {short(message)}", applied=applied
+            )
+        if self._closing.is_set():
+            return StoreClosedError("the store is closed")
+        if code is StatusCode.DEADLINE_EXCEEDED:
+            return OperationTimeoutError(f"no answer from etcd at {self._addresses} in time")
+        return None
+
+    def _lost(self, link: Link, message: str) -> None:
+        with self._changed:
+            if self._link is not link:
+                return  # somebody else noticed first, and there may be a new one already
+            self._link = None
+            addresses = [member.address for member in self._members]
+            self._first = (addresses.index(link.address) + 1) % len(addresses)
+        _log.info("etcd member lost", address=link.address, reason=short(message))
+
+    def _search(self, deadline: float) -> Link:
+        rounds = 0
+        while True:
+            message = ""
+            for step in range(len(self._members)):
+                member = self._members[(self._first + step) % len(self._members)]
+                try:
+                    link = self._greet(member, deadline)
+                except grpc.RpcError as error:
+                    code, message = _status(error)
+                    cause = error
+                    if code is StatusCode.UNIMPLEMENTED:
+                        raise refused(code, message, 0) from error
+                except ValueError as error:  # gRPC's for a call on a closed channel
+                    raise StoreClosedError("the store is closed") from error
+                else:
+                    _log.info("etcd member found", address=link.address, version=link.version)
+                    return link
+            self._pause(rounds, deadline, message, cause)
+            rounds += 1
+
+    def _greet(self, member: _Member, deadline: float) -> Link:
+        def left() -> float:
+            remaining = max(deadline - time.monotonic(), 0.001)
+            return remaining if len(self._members) == 1 else min(remaining, _GREETING)
+
+        version = member.status(messages.StatusRequest(), timeout=left()).version
+        metadata: tuple[tuple[str, str], ...] = ()
+        if self._credentials.username is not None:
+            try:
+                answer = member.authenticate(self._credentials.request(), timeout=left())
+                # As metadata of our own: current gRPC refuses call credentials without TLS.
+                metadata = (("token", answer.token),)
+            except grpc.RpcError as error:
+                code, message = _status(error)
+                if "authentication is not enabled" in message:
+                    pass  # as the Go client does: nothing asks for a login
+                elif judge(code, message, write=False) is Verdict.REFUSED:
+                    raise AuthenticationError(
+                        f"etcd at {member.address} refused the login of user "
+                        f"{self._credentials.username!r}: {short(message)}"
+                    ) from error
+                else:
+                    raise
+        nesting = not self._credentials.identified or checks_nested_permissions(version)
+        return Link(member, version, nesting, metadata)
+
+    def _pause(self, failures: int, deadline: float, message: str, cause: Exception) -> None:
+        """Wait before the next attempt, twice as long each time, up to half a second."""
+        longest = min(_FIRST_PAUSE * 2 ** min(failures, 16), _LONGEST_PAUSE)
+        pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients out, no secret
+        if time.monotonic() + pause >= deadline:
+            raise self._unavailable(message) from cause
+        if self._closing.wait(pause):
+            raise StoreClosedError("the store is closed") from cause
+
+    def _unavailable(self, message: str) -> MetadataStoreError:
+        return StoreUnavailableError(f"no answer from etcd at {self._addresses}: {short(message)}")
+
+
+def _status(error: grpc.RpcError) -> tuple[StatusCode, str]:
+    # What a blocking call raises is a grpc.Call too, which the types do not say.
+    call: Any = error
+    return call.code(), call.details() or ""

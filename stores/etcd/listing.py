@@ -1,0 +1,106 @@
+"""The names right below a path, out of etcd's flat space of keys, page by page.
+
+etcd has no directories: all keys below a path are one range. This decides which part of the range
+to ask for next; it does no I/O. Three things make a listing slow, and each is met:
+
+- A subtree below a name would be read whole. After a name with keys below it, the next page
+  starts behind the subtree, at the name and ``0``, the character after ``/``.
+- Small pages cost a round trip each, large ones read what is then jumped over. Pages grow while
+  they end in small subtrees, and shrink while one subtree fills half of them.
+- etcd counts all the keys of a range, whatever the page's limit. When many are left, the next
+  range ends early: where the last name would, if only its first few bytes were kept and the last
+  of these counted up. An exhausted range widens the next one, one that still has many keys
+  narrows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = ["Listing"]
+
+_SMALLEST: Final = 64
+_LARGEST: Final = 10_000
+# Counting this many keys costs etcd a few milliseconds.
+_MANY: Final = 20_000
+
+
+class Listing:
+    """A listing under way: ask for the keys of the range it names, hand them in, until done.
+
+    Attributes:
+        start: the first key to ask for.
+        end: the key to stop before.
+        limit: the most keys to ask for.
+        done: whether the listing is complete.
+    """
+
+    __slots__ = ("_below", "_kept", "_names", "_place", "_stop", "done", "end", "limit", "start")
+
+    def __init__(self, below: bytes, stop: bytes, limit: int = _SMALLEST) -> None:
+        self._below = below
+        self._stop = stop
+        self._names: set[bytes] = set()
+        self._place = b""  # the name, or the beginning of names, that the listing stands at
+        self._kept = 0  # how many bytes of it the end of the range keeps; 0: no early end
+        self.start = below
+        self.end = stop
+        self.limit = limit
+        self.done = False
+
+    def take(self, keys: Sequence[bytes], count: int) -> None:
+        """Take in a page: its keys, in order, and the number of keys in the whole range."""
+        skip = len(self._below)
+        # The root of an empty prefix has a key of its own, "/": a name that is empty. So has a
+        # key with "//", which this package never writes.
+        names = [key[skip:].partition(b"/")[0] for key in keys]
+        self._names.update(names)
+        left = count - len(keys)
+        if left > 0 and keys:
+            name, key = names[-1], keys[-1]
+            in_subtree = len(key) > skip + len(name)
+            self.start = self._below + name + b"0" if in_subtree else key + b"\0"
+            run = len(names) - names.index(name)
+            if in_subtree and run * 2 >= len(names):
+                self.limit = max(self.limit // 2, _SMALLEST)
+            else:
+                self.limit = min(self.limit * 2, _LARGEST)
+            self._place = name
+            if left > _MANY:
+                # From no early end at all to the nearest one, or one byte nearer.
+                self._kept = min(self._kept + 1, len(name)) if self._kept else len(name)
+            else:
+                self._kept = min(self._kept, len(name))
+        elif self.end == self._stop:
+            self.done = True
+            return
+        else:
+            self.start = self.end
+            self._place = _counted_up(self._place[: self._kept])
+            self._kept -= 1
+        edge = _counted_up(self._place[: self._kept]) if self._kept > 0 else b""
+        self.end = self._below + edge if edge else self._stop
+
+    def names(self) -> list[str]:
+        """Return the names found so far, sorted by code points, which is the order of UTF-8 too.
+
+        Names that are not UTF-8 belong to keys that no path leads to, and are left out.
+        """
+        found = []
+        for name in self._names:
+            try:
+                text = name.decode()
+            except UnicodeDecodeError:
+                continue
+            if text:
+                found.append(text)
+        found.sort()
+        return found
+
+
+def _counted_up(beginning: bytes) -> bytes:
+    # No byte of UTF-8 is 0xFF; in other keys those at the end are dropped, as etcd's own clients
+    # do for the end of a prefix.
+    beginning = beginning.rstrip(b"\xff")
+    return beginning[:-1] + bytes([beginning[-1] + 1]) if beginning else b""

@@ -1,0 +1,456 @@
+"""A store in a directory of this machine, on RocksDB through rocksdict.
+
+How the data lie in RocksDB, in the default column family:
+
+- the key of a value is its path in UTF-8, nothing before it, so that RocksDB's order is the order
+  of the paths; its record is ``_HEADER`` followed by the value;
+- ``_META_KEY``, which no path equals, holds ``_META``: the format, the last revision, and the size
+  of the largest record that was ever put. It is written in the same write batch as the values, so a
+  revision is never given twice.
+
+RocksDB has no compare-and-set here, so a lock of ours makes reading the old records, deciding and
+writing the batch one step. One process has the directory open at a time: RocksDB's own lock sees
+to that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, cast
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from ..ops.errors import (
+    IndeterminateError,
+    InvalidSettingError,
+    OperationTimeoutError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from ..ops.operations import ABSENT
+from ..ops.results import GetResult, Stat
+from .backend import Answer, Backend, Limits, Request, RequestRefusedError, refusal
+from .registry import ConnectOptions, StoreURL
+
+__all__ = ["connect"]
+
+_MIB: Final = 1024 * 1024
+DEFAULT_MAX_VALUE_BYTES: Final = 16 * _MIB
+# RocksDB takes values below 4 GiB; nobody who comes near means it.
+_MOST_MAX_VALUE_BYTES: Final = 1024 * _MIB
+
+_FORMAT: Final = 1
+# Format, version, revision, created and modified in milliseconds since the epoch.
+_HEADER: Final = struct.Struct(">BIQQQ")
+_META_KEY: Final = b"batchkeeper"
+_META: Final = struct.Struct(">BQI")
+
+# Old records are read to learn their versions, and their values come along. This bounds what is
+# held of them at a time.
+_HEADERS_BYTES: Final = 64 * _MIB
+_CALL_OPS: Final = 10_000
+_CALL_BYTES: Final = 64 * _MIB
+
+# What RocksDB and rocksdict leave behind when they die before the directory has become a RocksDB.
+_UNFINISHED = re.compile(
+    r"LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+|\d+\.dbtmp|OPTIONS-\d+\.dbtmp"
+    r"|rocksdict-config\.json"
+)
+
+_CONFIG: Final = "rocksdict-config.json"
+
+_new = tuple.__new__  # what Stat(...) and GetResult(...) do, in half the time
+
+
+class _RocksBackend:
+    def __init__(
+        self, directory: str, db: Rdict, meta: tuple[int, int], sync: bool, max_value_bytes: int
+    ) -> None:
+        self._directory = directory
+        self._db = db
+        self._write_options = WriteOptions()
+        self._write_options.sync = sync
+        # Guards _revision and _largest, and holds off other writes between the reading of the old
+        # records and the writing of the batch.
+        self._write_lock = threading.Lock()
+        self._revision, self._largest = meta
+        # Guards _running and _closed. RocksDB must not be closed under a call.
+        self._state = threading.Condition()
+        self._running = 0
+        self._closed = False
+        self._ended = threading.Event()
+        self.limits = Limits(
+            write_ops=_CALL_OPS,
+            read_ops=_CALL_OPS,
+            request_bytes=_CALL_BYTES + max_value_bytes,
+            # The header, and the lengths and checks that a write batch adds.
+            op_bytes=_HEADER.size + 16,
+            value_bytes=max_value_bytes,
+            # The second call prepares itself while the first is in RocksDB. More would only wait
+            # for the lock, and a single write costs the same sync as a batch.
+            in_flight=2,
+            singles=1,
+        )
+
+    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        keys = [request.path.encode() for request in requests]
+        with self._call():
+            if not self._write_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                raise OperationTimeoutError(
+                    f"the RocksDB store in {self._directory} was busy until the deadline"
+                )
+            try:
+                return self._write(requests, keys)
+            finally:
+                self._write_lock.release()
+
+    def _write(self, requests: Sequence[Request], keys: list[bytes]) -> list[Answer]:
+        batch = WriteBatch(raw_mode=True)
+        with self._reading(requests):
+            answers, largest = self._decide(batch, requests, keys)
+        if batch.is_empty():
+            return answers
+        # Given away even if the write fails: nobody knows what is on the disk then.
+        self._revision += 1
+        self._largest = max(self._largest, largest)
+        batch[_META_KEY] = _META.pack(_FORMAT, self._revision, self._largest)
+        try:
+            self._db.write(batch, self._write_options)
+        except Exception as error:
+            # What reached the log before the failure may come back when the log is replayed.
+            raise IndeterminateError(
+                f"RocksDB failed to write in {self._directory}: {error}"
+            ) from error
+        return answers
+
+    def _decide(
+        self, batch: WriteBatch, requests: Sequence[Request], keys: list[bytes]
+    ) -> tuple[list[Answer], int]:
+        """Put into ``batch`` what holds; return the answers and the size of the largest record."""
+        revision = self._revision + 1
+        now = time.time_ns() // 1_000_000
+        fresh = _HEADER.pack(_FORMAT, 0, revision, now, now)
+        headers = self._headers(keys)
+        answers: list[Answer] = []
+        deletes: list[int] = []
+        largest = 0
+        # This loop runs once for every put: what it does not need to do, it does not do.
+        for request, key, header in zip(requests, keys, headers, strict=True):
+            if request.kind == "delete":
+                deletes.append(len(answers))
+                answers.append(None)
+                continue
+            value = request.value or b""
+            expected = request.expected_version
+            if header is None:
+                version, created, record = 0, now, fresh + value
+            else:
+                _, version, _, created, _ = _HEADER.unpack_from(header)
+                version += 1
+                record = _HEADER.pack(_FORMAT, version, revision, created, now) + value
+            if expected is not None and expected != version - 1:
+                answers.append(refusal(request, version - 1, occupied=False))
+                continue
+            batch[key] = record
+            if len(record) > largest:  # noqa: PLR1730 - no call for every put
+                largest = len(record)
+            answers.append(
+                _new(Stat, (request.path, version, revision, created, now, False, False))
+            )
+        if deletes:
+            self._delete(batch, requests, keys, headers, answers, deletes)
+        return answers, largest
+
+    def _delete(
+        self,
+        batch: WriteBatch,
+        requests: Sequence[Request],
+        keys: list[bytes],
+        headers: list[bytes | None],
+        answers: list[Answer],
+        deletes: list[int],
+    ) -> None:
+        """Decide the deletes of a call, as if they came before its puts.
+
+        Different paths have no order that a caller could rely on. Among themselves they count in
+        their order, so a leaf and then its parent go in one call.
+        """
+        gone: set[bytes] = set()
+        for index in deletes:
+            key, header = keys[index], headers[index]
+            actual = ABSENT if header is None else _HEADER.unpack_from(header)[1]
+            error = refusal(requests[index], actual, occupied=self._occupied(key, gone))
+            if error is None:
+                batch.delete(key)
+                gone.add(key)
+            answers[index] = error
+
+    def _headers(self, keys: list[bytes]) -> list[bytes | None]:
+        """Return each key's record, or only its header; ``None`` where there is none."""
+        at_once = max(1, _HEADERS_BYTES // max(1, self._largest))
+        if len(keys) <= at_once:
+            return self._records(keys)
+        headers: list[bytes | None] = []
+        for start in range(0, len(keys), at_once):
+            records = self._records(keys[start : start + at_once])
+            headers += [record and record[: _HEADER.size] for record in records]
+        return headers
+
+    def _records(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        # One call for all: each call gives the GIL away, and getting it back from a busy thread
+        # costs up to 5 ms.
+        return cast("list[bytes | None]", self._db.get([*keys]))
+
+    def _occupied(self, key: bytes, gone: set[bytes]) -> bool:
+        """Whether there is a value below ``key`` that is not among those ``gone``."""
+        below, _bound = self._below(key + b"/")
+        while below.valid():
+            if below.key() not in gone:
+                return True
+            below.next()
+        below.status()
+        return False
+
+    def _below(self, prefix: bytes) -> tuple[RdictIter, ReadOptions]:
+        """Return an iterator at the first of the keys that start with ``prefix``, up to the last.
+
+        ``prefix`` ends with a slash. The bound also keeps a seek from walking over everything that
+        was deleted after the prefix and is not compacted away yet. The caller keeps the options
+        for as long as the iterator: in rocksdict 0.3.29 the bound lies in memory of theirs.
+        """
+        options = ReadOptions()
+        options.set_iterate_upper_bound(prefix[:-1] + b"0")  # what follows the slash in ASCII
+        below = self._db.iter(options)
+        below.seek(prefix)
+        return below, options
+
+    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        with self._call(), self._reading(requests):
+            found = iter(
+                self._records(r.path.encode() for r in requests if r.kind != "get_children")
+            )
+            answers: list[Answer] = []
+            for request in requests:
+                if request.kind == "get_children":
+                    answers.append(self._children(request.path))
+                    continue
+                record = next(found)
+                if request.kind == "exists":
+                    answers.append(record is not None)
+                else:
+                    answers.append(None if record is None else _get_result(request.path, record))
+            return answers
+
+    def _children(self, path: str) -> list[str]:
+        prefix = b"/" if path == "/" else path.encode() + b"/"
+        names: set[bytes] = set()
+        below, _bound = self._below(prefix)
+        while below.valid():
+            name, slash, _ = below.key()[len(prefix) :].partition(b"/")
+            names.add(name)
+            if slash:
+                # Over everything else below that child. A child's own key is not followed by what
+                # is below it: names that begin with it, such as "x!" after "x", may come between.
+                below.seek(prefix + name + b"0")
+            else:
+                below.next()
+        below.status()
+        return [name.decode() for name in sorted(names)]
+
+    def close(self) -> None:
+        with self._state:
+            first = not self._closed
+            self._closed = True
+            while self._running:
+                self._state.wait()
+        if first:
+            try:
+                self._db.close()
+            finally:
+                self._ended.set()
+        self._ended.wait()
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Keep RocksDB open for as long as a call runs."""
+        with self._state:
+            if self._closed:
+                raise StoreClosedError(f"the RocksDB store in {self._directory} is closed")
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._state:
+                self._running -= 1
+                if self._closed:
+                    self._state.notify_all()
+
+    @contextmanager
+    def _reading(self, requests: Sequence[Request]) -> Iterator[None]:
+        """Turn what goes wrong with RocksDB before anything is written into an error of ours."""
+        try:
+            yield
+        except Exception as error:
+            if type(error) is not Exception and not isinstance(error, struct.error):
+                raise  # rocksdict raises bare Exceptions; anything else is a fault of ours
+            failure = StoreUnavailableError(
+                f"RocksDB failed to read in {self._directory}: {error}",
+                path=requests[0].path if len(requests) == 1 else None,
+            )
+            # One damaged block fails the reading of all: let the engine find whom it concerns.
+            raise (failure if len(requests) == 1 else RequestRefusedError(failure)) from error
+
+
+def _get_result(path: str, record: bytes) -> GetResult:
+    _, version, revision, created, modified = _HEADER.unpack_from(record)
+    stat = _new(Stat, (path, version, revision, created, modified, False, False))
+    return _new(GetResult, (record[_HEADER.size :], stat))
+
+
+def connect(url: StoreURL, options: ConnectOptions) -> Backend:
+    """Open the store in the directory of ``rocksdb:///absolute/path``, new if there is none.
+
+    Options: ``sync`` (true: a write is on the disk before it is acknowledged; false: it survives
+    the end of the process, not of the machine), ``max_value_bytes`` (16 MiB).
+
+    Raises:
+        InvalidSettingError: the URL, or something else than a store of ours is in the directory;
+            nothing in there was changed.
+        StoreUnavailableError: the directory cannot be used, somebody has the store open, or it is
+            damaged.
+    """
+    url.check_options(("sync", "max_value_bytes"))
+    if url.hosts or not url.path.startswith("/") or "\0" in url.path:
+        raise InvalidSettingError(
+            f"a RocksDB URL has an absolute directory after three slashes, as in "
+            f"rocksdb:///var/lib/hub: {url.text}"
+        )
+    max_value_bytes = url.number("max_value_bytes", default=DEFAULT_MAX_VALUE_BYTES)
+    if max_value_bytes > _MOST_MAX_VALUE_BYTES:
+        raise InvalidSettingError(
+            f"option 'max_value_bytes' is at most {_MOST_MAX_VALUE_BYTES}: {url.text}"
+        )
+    sync = url.flag("sync", default=True)
+    directory = url.path
+    try:
+        new = _prepare(directory)
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"the directory {directory} cannot be used: {error.strerror}"
+        ) from error
+    db = _open(directory, new)
+    try:
+        meta = _meta(directory, db, sync)
+    except BaseException:
+        db.close()
+        raise
+    return _RocksBackend(directory, db, meta, sync, max_value_bytes)
+
+
+def _prepare(directory: str) -> bool:
+    """Make the directory where it is missing; return whether the store in it is yet to be made."""
+    if os.path.lexists(directory) and not os.path.isdir(directory):
+        raise InvalidSettingError(f"not a directory, so no RocksDB store: {directory}")
+    os.makedirs(directory, exist_ok=True)
+    names = os.listdir(directory)
+    if "CURRENT" not in names:
+        for name in names:
+            if not _UNFINISHED.fullmatch(name):
+                raise InvalidSettingError(
+                    f"not a RocksDB store, and not empty (it holds {name!r}): {directory}"
+                )
+        return True
+    if not _may_be_ours(os.path.join(directory, _CONFIG)):
+        raise InvalidSettingError(f"a RocksDB, but not made by batchkeeper: {directory}")
+    return False
+
+
+def _may_be_ours(config: str) -> bool:
+    """Whether rocksdict made this RocksDB, in the mode that we use.
+
+    It would open any other as well, and write its own configuration into it.
+    """
+    try:
+        with open(config, encoding="utf-8") as file:
+            return bool(json.load(file).get("raw_mode", True))
+    except FileNotFoundError:
+        return False
+    except (ValueError, AttributeError):
+        # Torn: rocksdict writes it anew, and not atomically, whenever it opens the store.
+        return True
+
+
+def _open(directory: str, new: bool) -> Rdict:
+    try:
+        return Rdict(directory, _options(new))
+    except Exception as error:
+        reason = str(error)
+        if "lock" in reason and "/LOCK" in reason:
+            raise StoreUnavailableError(
+                f"the RocksDB store in {directory} is open already, in this or in another "
+                f"process; only one opener at a time is possible"
+            ) from error
+        raise StoreUnavailableError(
+            f"RocksDB cannot open the store in {directory}: {reason}"
+        ) from error
+
+
+def _options(new: bool) -> Options:
+    """Small and frequent writes of small values; about 40 MiB of memory in all."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(new)
+    options.set_write_buffer_size(8 * _MIB)
+    options.set_max_write_buffer_number(2)
+    options.set_compression_type(DBCompressionType.lz4())
+    # Most puts of a hub are of new paths: the filters spare the search for them on the disk.
+    tables = BlockBasedOptions()
+    tables.set_bloom_filter(10, False)
+    tables.set_block_cache(Cache(16 * _MIB))
+    options.set_block_based_table_factory(tables)
+    # RocksDB's own log: its default keeps a thousand files of any size.
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(_MIB)
+    options.set_stats_dump_period_sec(0)
+    return options
+
+
+def _meta(directory: str, db: Rdict, sync: bool) -> tuple[int, int]:
+    """Return the last revision and the size of the largest record; write them to a new store."""
+    try:
+        record: bytes | None = db.get(_META_KEY)
+        empty = record is None and not any(True for _ in db.keys())  # noqa: SIM118 - an Rdict is not iterable
+        if empty:
+            record = _META.pack(_FORMAT, 0, 0)
+            options = WriteOptions()
+            options.sync = sync
+            db.put(_META_KEY, record, options)
+    except Exception as error:
+        raise StoreUnavailableError(
+            f"RocksDB cannot open the store in {directory}: {error}"
+        ) from error
+    if record is None or len(record) != _META.size:
+        raise InvalidSettingError(f"a RocksDB, but not made by batchkeeper: {directory}")
+    written_format, revision, largest = _META.unpack(record)
+    if written_format != _FORMAT:
+        raise InvalidSettingError(
+            f"the store in {directory} has format {written_format}; this batchkeeper knows "
+            f"format {_FORMAT}"
+        )
+    return revision, largest

@@ -1,0 +1,10 @@
+"""ZooKeeper as a store, on kazoo's connection.
+
+``backend`` opens it. ``connection`` sends requests and knows what became of each, ``wire`` is how
+they look, ``errors`` what the server's errors mean. ``reads`` and ``writes`` turn whole calls into
+requests, ``plan`` puts writes together, ``nodes`` is what they remember of the tree.
+"""
+
+from .backend import connect
+
+__all__ = ["connect"]

@@ -1,0 +1,185 @@
+"""The ZooKeeper back end: a session, the reader and the writer that use it, and its limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreUnavailableError
+from ..backend import Answer, Backend, Limits, Request
+from ..registry import ConnectOptions, StoreURL
+from .connection import Connection, Security
+from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, refused
+from .nodes import Nodes
+from .plan import PUT_OVERHEAD
+from .reads import Reader
+from .wire import (
+    ANYONE,
+    CREATE,
+    CREATOR,
+    END,
+    EXISTS,
+    MULTI,
+    MULTI_READ,
+    NO_DATA,
+    failures,
+    header_and_length,
+    single_read,
+)
+from .writes import Writer
+
+__all__ = ["ZooKeeperBackend", "connect"]
+
+_PORT: Final = 2181
+
+# jute.maxbuffer as servers have it unless they are told otherwise: of a request as a whole.
+_PACKET: Final = 1_048_575
+# Left for a path, and what is around it, beside the largest value.
+_PATH_ROOM: Final = 8_192
+
+_OPTIONS: Final = ("acl", "ca", "cert", "check_hostname", "jute_maxbuffer", "key", "use_ssl")
+_ACLS: Final = {"open": ANYONE, "creator": CREATOR}
+
+
+class ZooKeeperBackend:
+    """Executes whole calls of reads or writes on ZooKeeper; see ``stores.backend.Backend``."""
+
+    def __init__(
+        self, connection: Connection, chroot: str, packet: int, acl: bytes, multi_reads: bool
+    ) -> None:
+        nodes = Nodes()
+        self._connection = connection
+        self._reader = Reader(connection, nodes, chroot, packet, multi_reads)
+        self._writer = Writer(connection, self._reader, nodes, chroot, packet, acl)
+        self._limits = Limits(
+            write_ops=1000,
+            read_ops=1000,
+            request_bytes=packet - PUT_OVERHEAD,
+            op_bytes=PUT_OVERHEAD + len(chroot.encode()),
+            value_bytes=max(packet - _PATH_ROOM, packet // 2),
+            in_flight=2,
+            singles=64,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        return self._writer.write(requests, deadline)
+
+    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        return self._reader.read(requests, deadline)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def connect(url: StoreURL, options: ConnectOptions) -> Backend:
+    """Open a session with the ensemble of ``zookeeper://host:port[,host:port...][/chroot]``.
+
+    The chroot is made where it is missing. Options of the URL:
+
+    - ``use_ssl``: TLS, off by default. ``ca``, ``cert`` and ``key`` are files in PEM; without
+      ``ca`` the system's authorities are trusted. ``check_hostname`` is on by default.
+    - ``acl``: who may do what with the nodes that are made, ``open`` (everybody everything, as
+      with kazoo and ZooKeeper's command line; the default) or ``creator`` (all for the user who
+      is logged in, nothing for others).
+    - ``jute_maxbuffer``: the server's own setting, in bytes, where it is not the default.
+
+    ``username`` and ``password`` are sent as the scheme ``digest``. ZooKeeper does not check them
+    at login: it takes any, and a wrong password shows only as a lack of permission on nodes with
+    an access list. A server that has the scheme switched off refuses the login.
+
+    Raises:
+        InvalidSettingError: an option, a host or the credentials cannot be used.
+        InvalidPathError: the chroot is not a path.
+        StoreUnavailableError: no server answered within ``connect_timeout``.
+        AuthenticationError: the login was refused, or making the chroot is not permitted.
+    """
+    deadline = time.monotonic() + options.connect_timeout
+    url.check_options(_OPTIONS)
+    chroot = url.prefix()
+    packet = url.number("jute_maxbuffer", _PACKET, lowest=1024)
+    acl = url.options.get("acl", "open")
+    if acl not in _ACLS:
+        raise InvalidSettingError(f"option 'acl' is open or creator, not {acl!r}: {url.text}")
+    if acl == "creator" and options.username is None:
+        raise InvalidSettingError(f"acl=creator needs a username and a password: {url.text}")
+    security = Security(
+        digest=_digest(options),
+        use_ssl=url.flag("use_ssl", False),
+        check_hostname=url.flag("check_hostname", True),
+        ca=url.options.get("ca"),
+        cert=url.options.get("cert"),
+        key=url.options.get("key"),
+    )
+    connection = Connection(
+        url.addresses(_PORT), options.connect_timeout, options.session_timeout, security
+    )
+    try:
+        _make_chroot(connection, chroot, _ACLS[acl], deadline)
+        multi_reads = _has_multi_reads(connection, deadline)
+    except BaseException:
+        connection.close()
+        raise
+    return ZooKeeperBackend(connection, chroot, packet, _ACLS[acl], multi_reads)
+
+
+def _digest(options: ConnectOptions) -> str | None:
+    username, password = options.username, options.password
+    if username is None and password is None:
+        return None
+    if not username or password is None:
+        raise InvalidSettingError("ZooKeeper needs a username and a password, or neither")
+    if ":" in username:
+        raise InvalidSettingError(f"a username for ZooKeeper has no ':': {username!r}")
+    return f"{username}:{password}"
+
+
+def _make_chroot(connection: Connection, chroot: str, acl: bytes, deadline: float) -> None:
+    # One level after the other and only where it is missing: creating what is there fails for
+    # lack of permission before it fails for being there.
+    end = len(chroot) and chroot.find("/", 1)
+    while end:
+        path = chroot[:end] if end > 0 else chroot
+        if not _is_there(connection, path, deadline):
+            _make(connection, path, acl, deadline)
+        end = 0 if end < 0 else chroot.find("/", end + 1)
+    if not chroot:
+        _is_there(connection, "/", deadline)  # The first answer shows that the login was taken.
+
+
+def _is_there(connection: Connection, path: str, deadline: float) -> bool:
+    while True:
+        (reply,) = connection.exchange(
+            [(EXISTS, single_read(path.encode()))], deadline, repeat=True
+        )
+        if isinstance(reply, MetadataStoreError):
+            raise reply
+        if isinstance(reply, tuple) or reply == NO_AUTH:
+            return True
+        if reply == NO_NODE:
+            return False
+        if reply != CONNECTION_LOSS:
+            raise refused(reply, path)
+
+
+def _make(connection: Connection, path: str, acl: bytes, deadline: float) -> None:
+    raw = path.encode()
+    body = header_and_length(CREATE, len(raw)) + raw + NO_DATA + acl + END
+    (reply,) = connection.exchange([(MULTI, body)], deadline, repeat=False)
+    if isinstance(reply, MetadataStoreError):
+        raise StoreUnavailableError(f"the chroot {path!r} could not be made: {reply}") from reply
+    codes = [reply] if isinstance(reply, int) else failures(*reply, 1)
+    if codes is not None and codes[0] != NODE_EXISTS:
+        raise refused(codes[0], path)
+
+
+def _has_multi_reads(connection: Connection, deadline: float) -> bool:
+    # An older server says that it knows no such request, or ends the connection.
+    (reply,) = connection.exchange([(MULTI_READ, END)], deadline, repeat=True)
+    if isinstance(reply, MetadataStoreError):
+        raise reply
+    return isinstance(reply, tuple)

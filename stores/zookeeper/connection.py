@@ -1,0 +1,464 @@
+"""Requests and answers over one ZooKeeper session, with a deadline and a true verdict for each.
+
+kazoo keeps the session: its connection thread connects, pings, reconnects, sends what is in its
+queue and reads the answers. What it does not say is whether a request that failed had been sent.
+So every request here is an object that kazoo's thread must ask for its bytes, and that notes the
+asking: the *sent mark*. A request whose caller has given up before that is no longer sent.
+
+Threads: ``exchange`` is called by any number of threads at once. ``serialize``, ``set`` and
+``set_exception`` of a call and the state listener run on kazoo's connection thread and never
+block. One lock guards it all and is never held while kazoo is called.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import KazooRetry
+
+from ...ops.errors import (
+    AuthenticationError,
+    IndeterminateError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from .errors import CONNECTION_LOSS, NO_NODE, Verdict, code, verdict
+from .wire import EMPTY_MULTI, MULTI
+
+__all__ = ["Connection", "Reply", "Security"]
+
+#: An answer: the packet and where the answer begins in it, the server's error code, or the error
+#: that the request ends with.
+Reply: TypeAlias = tuple[bytes, int] | int | MetadataStoreError
+
+# kazoo wakes its thread with one byte a request through a socket pair, which blocks the caller
+# when it is full (kazoo #577). Linux takes 278 bytes sent one by one.
+_MAX_UNSENT: Final = 128
+
+# Seconds between attempts to connect: kazoo's own limit is an hour.
+_RECONNECT_DELAY: Final = 0.05
+_RECONNECT_MAX_DELAY: Final = 1.0
+_RECONNECT_JITTER: Final = 0.5
+
+# Seconds before a request is sent again: the first bound, and the last one that it doubles to.
+_RESEND_DELAY: Final = 0.01
+_RESEND_MAX_DELAY: Final = 1.0
+
+# A read that was sent this often and never answered may be too large to be answered.
+_MAX_LOSSES: Final = 2
+
+# Seconds that `close` gives the server to answer what was sent, and then kazoo to end its threads.
+_CLOSE_GRACE: Final = 2.0
+_STOP_GRACE: Final = 5.0
+
+
+class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
+    """Keeps kazoo's debug output away: it holds every request, and the session's password."""
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802  (logging's name)
+        return level >= logging.INFO and self.logger.isEnabledFor(level)
+
+
+_logger: Final = logging.getLogger(__name__)
+# Without it Python prints kazoo's warnings on stderr in programs that configure no logging.
+_logger.addHandler(logging.NullHandler())
+_log: Final = _QuietLogger(_logger, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How to connect: TLS, and the credentials of the ``digest`` scheme (``user:password``)."""
+
+    digest: str | None = None
+    use_ssl: bool = False
+    check_hostname: bool = True
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Security(digest={'...' if self.digest else None}, use_ssl={self.use_ssl})"
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler, with a bound on connecting, the last reason for failure, and a way out."""
+
+    def __init__(self, patience: float) -> None:
+        super().__init__()
+        self.last_error: Exception | None = None
+        self._patience = patience
+        self._socket: socket.socket | None = None
+        self._aborted = False
+
+    def create_connection(self, *args: Any, timeout: float, **options: Any) -> socket.socket:
+        # kazoo waits for a whole session timeout, on a host that does not answer at all.
+        try:
+            if self._aborted:
+                raise ConnectionAbortedError("closing")
+            connected: socket.socket = super().create_connection(
+                *args, timeout=min(timeout, self._patience), **options
+            )
+        except Exception as error:
+            self.last_error = error
+            raise
+        self.last_error = None
+        self._socket = connected
+        if self._aborted:
+            self.abort()
+        return connected
+
+    def abort(self) -> None:
+        """Cut the connection and refuse new ones, so that kazoo's thread notices that it ends."""
+        self._aborted = True
+        if self._socket is not None:
+            with suppress(OSError):  # Already gone, which is what was wanted.
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+class _Call:
+    """One request under way: kazoo's request and kazoo's async object in one."""
+
+    __slots__ = (
+        "_arrived",
+        "_body",
+        "_ended",
+        "_owner",
+        "answer",
+        "error",
+        "sent",
+        "type",
+    )
+
+    def __init__(self, owner: Connection, opcode: int, body: bytes) -> None:
+        self.type = opcode
+        self.sent = False  # guarded by owner.lock until the call has ended
+        self.answer: Any = None
+        self.error: Exception | None = None
+        self._owner = owner
+        self._body = body
+        self._ended = False  # guarded by owner.lock
+        # Held until the call has ended: a bare lock, because kazoo's own async result has a
+        # condition, a list of callbacks and a queue behind it.
+        self._arrived = threading.Lock()
+        self._arrived.acquire()
+
+    def serialize(self) -> bytes:
+        """Give kazoo's thread the bytes, at the moment of sending.
+
+        Whoever comes first under the lock decides: this, or the caller who gives up. A write
+        leaves at most once; one that was given up is sent as a multi of nothing, because kazoo
+        has no way to send nothing.
+        """
+        with self._owner.lock:
+            self._owner.taken(self)
+            self.sent = self.sent or not self._ended
+            body = self._body
+            if self.type == MULTI:
+                self._body = EMPTY_MULTI
+        return body
+
+    def deserialize(self, buffer: bytes, offset: int) -> tuple[bytes, int]:
+        # Read by the caller's thread: kazoo's has the next request to send.
+        return buffer, offset
+
+    def set(self, answer: Any = None) -> None:
+        self.end(answer, None)
+
+    def set_exception(self, error: Exception) -> None:
+        with self._owner.lock:
+            self._owner.taken(self)
+        self.end(None, error)
+
+    def end(self, answer: Any, error: Exception | None) -> None:
+        """End the call, unless it has ended."""
+        owner = self._owner
+        with owner.lock:
+            if self._ended:
+                return
+            self._ended = True
+            self.answer = answer
+            self.error = error
+            if self.type == MULTI:
+                self._body = EMPTY_MULTI
+            owner.ended(self)
+        self._arrived.release()
+
+    def wait(self, deadline: float) -> None:
+        """Return when the call has ended; at the deadline, end it."""
+        if not self._arrived.acquire(timeout=_remaining(deadline)):
+            self.end(None, _DeadlineError())
+
+    def __repr__(self) -> str:
+        return f"<request of type {self.type}>"
+
+
+class _DeadlineError(Exception):
+    """The caller's time was up."""
+
+
+class Connection:
+    """A session with a ZooKeeper ensemble."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        connect_timeout: float,
+        session_timeout: float,
+        security: Security,
+    ) -> None:
+        """Connect.
+
+        Raises:
+            StoreUnavailableError: no server answered within ``connect_timeout`` seconds.
+        """
+        self.addresses = ",".join(addresses)
+        self.lock = threading.Lock()
+        # Notified when the state changes, when there is room again, and on close.
+        self._changed = threading.Condition(self.lock)
+        self._pid = os.getpid()
+        self._closed = False  # guarded by lock
+        # Guarded by lock: why kazoo has given up, if it has.
+        self._end: tuple[type[MetadataStoreError], str] | None = None
+        self._open: set[_Call] = set()  # guarded by lock: what has not ended
+        self._queued: set[_Call] = set()  # guarded by lock: what lies in kazoo's queue
+        self._handler = _Handler(min(connect_timeout, session_timeout) / len(addresses))
+        self._client = KazooClient(
+            ",".join(addresses),
+            timeout=session_timeout,
+            handler=self._handler,
+            auth_data=[("digest", security.digest)] if security.digest else None,
+            connection_retry=KazooRetry(
+                max_tries=-1,
+                delay=_RECONNECT_DELAY,
+                max_delay=_RECONNECT_MAX_DELAY,
+                max_jitter=_RECONNECT_JITTER,
+            ),
+            logger=_log,
+            use_ssl=security.use_ssl,
+            check_hostname=security.check_hostname,
+            ca=security.ca,
+            certfile=security.cert,
+            keyfile=security.key,
+        )
+        self._client.add_listener(self._on_state)
+        self._client.start_async()
+        with self.lock:
+            # Credentials are sent after kazoo calls itself connected: the first request shows
+            # whether they are taken.
+            answered = self._changed.wait_for(
+                lambda: self._end or self._client.client_state == KeeperState.CONNECTED,
+                connect_timeout,
+            )
+        if not answered:
+            reason = self._handler.last_error
+            self.close()
+            raise StoreUnavailableError(
+                f"no ZooKeeper answers at {self.addresses} within {connect_timeout:g} s"
+                + (f": {reason}" if reason else "")
+            ) from reason
+
+    @property
+    def session_id(self) -> int | None:
+        """The session's number, ``None`` while there is none."""
+        client_id = self._client.client_id
+        return client_id[0] if client_id else None
+
+    def exchange(
+        self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
+    ) -> list[Reply]:
+        """Send requests one behind the other and return their replies in the same order.
+
+        Args:
+            requests: opcode and body of each; writes are multis. They are applied in this order.
+            deadline: of ``time.monotonic()``.
+            repeat: whether they may be sent again after they were sent: true for reads. A write
+                is sent again only while it is certain that it was not.
+
+        A read that was lost twice after it was sent has the reply ``CONNECTION_LOSS``: its answer
+        may be too large.
+        """
+        if self._pid != os.getpid():
+            # Before the lock, which a thread of the parent may have held at the fork.
+            return [_forked() for _ in requests]
+        replies: list[Reply] = [CONNECTION_LOSS] * len(requests)
+        losses = 0
+        attempt = 0
+        waiting: Sequence[int] = range(len(requests))
+        while True:
+            calls = [(i, self._send(*requests[i], deadline)) for i in waiting]
+            again = []
+            lost = False
+            for i, call in calls:
+                if isinstance(call, _Call):
+                    call.wait(deadline)
+                    reply = self._judge(call, repeat)
+                    if reply is None:
+                        again.append(i)
+                        lost = lost or (repeat and call.sent)
+                    else:
+                        replies[i] = reply
+                else:
+                    replies[i] = call
+            losses += lost
+            if not again or losses >= _MAX_LOSSES:
+                return replies
+            self.pause(attempt, deadline)
+            attempt += 1
+            waiting = again
+
+    def _send(self, opcode: int, body: bytes, deadline: float) -> _Call | MetadataStoreError:
+        """Hand a request to kazoo as soon as it is connected, or say why that cannot be done."""
+        client = self._client
+        with self.lock:
+            while True:
+                if refusal := self._refusal():
+                    return refusal
+                remaining = _remaining(deadline)
+                if remaining <= 0:
+                    return OperationTimeoutError(
+                        f"the request could not be sent to ZooKeeper at {self.addresses} in time"
+                    )
+                if client.client_state == KeeperState.CONNECTED and len(self._queued) < _MAX_UNSENT:
+                    break
+                self._changed.wait(remaining)
+            call = _Call(self, opcode, body)
+            self._open.add(call)
+            self._queued.add(call)
+        client._call(call, call)
+        return call
+
+    def _refusal(self) -> MetadataStoreError | None:
+        if self._closed:
+            return StoreClosedError("the store is closed")
+        if self._end is not None:
+            kind, message = self._end
+            return kind(message)
+        return None
+
+    def _judge(self, call: _Call, repeat: bool) -> Reply | None:
+        """Return the reply of a call that has ended, ``None`` if it may be sent again."""
+        error = call.error
+        if error is None:
+            if call.answer is None:
+                return NO_NODE  # kazoo's special case for exists
+            # For a multi kazoo has made a list of it.
+            buffer, offset = call.answer
+            return bytes(buffer), int(offset)
+        known = verdict(error)
+        if known is Verdict.REFUSED:
+            return code(error)
+        if known is Verdict.LOCKED_OUT:
+            return AuthenticationError(
+                f"ZooKeeper at {self.addresses} refuses the credentials: {error!r}"
+            )
+        sent = call.sent and known is Verdict.LOST
+        if isinstance(error, _DeadlineError):
+            if sent and not repeat:
+                return self._indeterminate("no answer came in time", error)
+            return OperationTimeoutError(f"no answer from ZooKeeper at {self.addresses} in time")
+        if sent and not repeat:
+            return self._indeterminate("the connection was lost", error)
+        return None
+
+    def _indeterminate(self, reason: str, error: Exception) -> IndeterminateError:
+        unknown = IndeterminateError(
+            f"{reason} after the request was sent to ZooKeeper at {self.addresses}: "
+            "it may have been applied"
+        )
+        unknown.__cause__ = error
+        return unknown
+
+    def pause(self, attempt: int, deadline: float) -> None:
+        """Wait before another attempt: longer each time, at random, and not beyond a close."""
+        bound = min(_RESEND_MAX_DELAY, _RESEND_DELAY * 2 ** min(attempt, 10))
+        delay = min(random.uniform(0, bound), _remaining(deadline))  # noqa: S311  (jitter)
+        with self.lock:
+            self._changed.wait_for(lambda: self._closed, delay)
+
+    def taken(self, call: _Call) -> None:
+        """Note that kazoo has taken a call out of its queue. The lock is held."""
+        self._queued.discard(call)
+        if len(self._queued) == _MAX_UNSENT - 1:
+            self._changed.notify_all()
+
+    def ended(self, call: _Call) -> None:
+        """Note that a call has ended. The lock is held."""
+        self._open.discard(call)
+
+    def _on_state(self, _: object) -> None:
+        # On kazoo's connection thread, which must not wait for anything here.
+        state = self._client.client_state
+        unsent: list[_Call] = []
+        with self.lock:
+            if state != KeeperState.CONNECTED:
+                # kazoo has failed what was queued; but what a caller puts in at this very moment
+                # it forgets, or keeps for the next connection. Their callers send them again.
+                unsent = list(self._queued)
+                self._queued.clear()
+            if state == KeeperState.AUTH_FAILED:
+                self._end = (
+                    AuthenticationError,
+                    f"ZooKeeper at {self.addresses} refuses the credentials",
+                )
+            elif state == KeeperState.CLOSED and self._end is None:
+                self._end = (
+                    StoreUnavailableError,
+                    f"the client of ZooKeeper at {self.addresses} has stopped; open a new store",
+                )
+            self._changed.notify_all()
+        for call in unsent:
+            call.end(None, ConnectionLoss())
+
+    def close(self) -> None:
+        """End the session. What was sent has two seconds left to be answered."""
+        if self._pid != os.getpid():
+            return  # In a forked child: the session is the parent's.
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+            unsent = list(self._queued)
+            self._changed.notify_all()
+        for call in unsent:
+            call.end(None, ConnectionLoss())
+        connected = self._client.client_state == KeeperState.CONNECTED
+        stopper = threading.Thread(target=self._stop, name="zookeeper-close", daemon=True)
+        stopper.start()
+        stopper.join(_CLOSE_GRACE if connected else 0)
+        if stopper.is_alive():
+            self._handler.abort()
+            stopper.join(_STOP_GRACE)
+        with self.lock:
+            still_open = list(self._open)
+        for call in still_open:
+            call.end(None, ConnectionLoss())
+
+    def _stop(self) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except Exception as error:  # kazoo raises bare Exceptions here
+            _log.warning("kazoo did not stop: %r", error)
+
+
+def _forked() -> StoreClosedError:
+    return StoreClosedError("the store was opened by the parent process; open one in this process")
+
+
+def _remaining(deadline: float) -> float:
+    return min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)

@@ -1,0 +1,129 @@
+"""What an error of ZooKeeper or kazoo says about the request: the one table that decides.
+
+Sources: ``KeeperException.Code`` and ``PrepRequestProcessor`` of ZooKeeper 3.9 (a request that
+fails there is replaced by an error transaction and changes nothing), ``KazooClient`` and
+``ConnectionHandler`` of kazoo 2.11.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from kazoo import exceptions as kazoo
+
+from ...ops.errors import (
+    AuthenticationError,
+    MetadataStoreError,
+    UnsupportedError,
+    ValueTooLargeError,
+)
+
+__all__ = [
+    "CONNECTION_LOSS",
+    "NODE_EXISTS",
+    "NO_AUTH",
+    "NO_NODE",
+    "Verdict",
+    "code",
+    "is_conflict",
+    "refused",
+    "verdict",
+]
+
+
+class Verdict(Enum):
+    """What is known of a request that ended with an error."""
+
+    #: The server looked at it and said no: it changed nothing and never will.
+    REFUSED = "refused"
+    #: The server did not look at it: it changed nothing and may be sent again, later.
+    LATER = "later"
+    #: Nobody said what became of it: it changed nothing only if it was never sent.
+    LOST = "lost"
+    #: The server refuses the credentials, and kazoo has given up the connection.
+    LOCKED_OUT = "locked out"
+
+
+_VERDICTS: Final[dict[type[Exception], Verdict]] = {
+    # The connection broke. kazoo raises it for what was sent and for what was still queued.
+    kazoo.ConnectionLoss: Verdict.LOST,
+    # Raised by kazoo for everything that is open when the session has ended, sent or not; the
+    # server's own refusal of a late request has the same code, so it cannot be told apart.
+    kazoo.SessionExpiredError: Verdict.LOST,
+    # kazoo's client was stopped.
+    kazoo.ConnectionClosedError: Verdict.LOST,
+    # The server gave up waiting for itself: the transaction may still be committed.
+    kazoo.OperationTimeoutError: Verdict.LOST,
+    kazoo.RequestTimeoutError: Verdict.LOST,
+    # -1 to -3: the server is at odds with itself.
+    kazoo.SystemZookeeperError: Verdict.LOST,
+    kazoo.RuntimeInconsistency: Verdict.LOST,
+    kazoo.DataInconsistency: Verdict.LOST,
+    # "Operation was throttled and not executed at all" (RequestThrottler).
+    kazoo.ThrottledOpError: Verdict.LATER,
+    # "Session moved to another server, so operation is ignored" (checkSession).
+    kazoo.SessionMovedError: Verdict.LATER,
+    # The server has lost its quorum and serves reads only (ReadOnlyRequestProcessor).
+    kazoo.NotReadOnlyCallError: Verdict.LATER,
+    # kazoo stops for ever, so nothing that comes later is sent either.
+    kazoo.AuthFailedError: Verdict.LOCKED_OUT,
+    # Refused while the request was read or prepared; no transaction was made of it.
+    kazoo.MarshallingError: Verdict.REFUSED,
+    kazoo.UnimplementedError: Verdict.REFUSED,
+    kazoo.BadArgumentsError: Verdict.REFUSED,
+    kazoo.NoNodeError: Verdict.REFUSED,
+    kazoo.NoAuthError: Verdict.REFUSED,
+    kazoo.BadVersionError: Verdict.REFUSED,
+    kazoo.NoChildrenForEphemeralsError: Verdict.REFUSED,
+    kazoo.NodeExistsError: Verdict.REFUSED,
+    kazoo.NotEmptyError: Verdict.REFUSED,
+    kazoo.InvalidACLError: Verdict.REFUSED,
+    kazoo.QuotaExceededError: Verdict.REFUSED,
+    kazoo.SessionClosedRequireSaslError: Verdict.LOCKED_OUT,
+}
+
+NO_NODE: Final[int] = kazoo.NoNodeError.code
+NODE_EXISTS: Final[int] = kazoo.NodeExistsError.code
+CONNECTION_LOSS: Final[int] = kazoo.ConnectionLoss.code
+NO_AUTH: Final[int] = kazoo.NoAuthError.code
+
+# What a multi fails with because a path is not as the client thought: worth another look.
+_CONFLICTS: Final = frozenset(
+    {
+        kazoo.NoNodeError.code,
+        kazoo.NodeExistsError.code,
+        kazoo.BadVersionError.code,
+        kazoo.NotEmptyError.code,
+    }
+)
+
+
+def verdict(error: Exception) -> Verdict:
+    """Say what is known of a request that ended with ``error``; the unheard-of is lost."""
+    return _VERDICTS.get(type(error), Verdict.LOST)
+
+
+def code(error: Exception) -> int:
+    """Return the server's code for an error that is the server's."""
+    number: int = error.code  # type: ignore[attr-defined]
+    return number
+
+
+def is_conflict(number: int) -> bool:
+    """Whether the server's code says that a path is not as the client thought."""
+    return number in _CONFLICTS
+
+
+def refused(number: int, path: str) -> MetadataStoreError:
+    """Return the error of an operation that the server refuses for good, with this code."""
+    if number == NO_AUTH:
+        return AuthenticationError(f"ZooKeeper permits no such access to {path!r}", path=path)
+    if number == kazoo.NoChildrenForEphemeralsError.code:
+        return UnsupportedError(
+            f"ZooKeeper keeps no paths below an ephemeral one: {path!r}", path=path
+        )
+    if number == kazoo.QuotaExceededError.code:
+        return ValueTooLargeError(f"{path!r} would exceed a quota set on the server", path=path)
+    name = kazoo.EXCEPTIONS[number].__name__ if number in kazoo.EXCEPTIONS else str(number)
+    return MetadataStoreError(f"ZooKeeper refuses the operation on {path!r}: {name}", path=path)

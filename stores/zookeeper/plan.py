@@ -1,0 +1,228 @@
+"""How the undecided writes of a call go into multis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ...ops.errors import MetadataStoreError, ValueTooLargeError
+from ...ops.operations import ABSENT
+from ..backend import Answer, Request
+from .nodes import Nodes
+from .wire import (
+    CREATE,
+    CREATE2,
+    DELETE,
+    END,
+    NO_DATA,
+    SET_DATA,
+    ZNode,
+    header_and_length,
+    length,
+    version_field,
+)
+
+__all__ = ["PUT_OVERHEAD", "UNDECIDED", "Batch", "Group", "Plan", "guess", "parent_of"]
+
+#: Stands in the list of answers for what has none yet.
+UNDECIDED: Final = MetadataStoreError("undecided")
+
+_ANY_VERSION: Final = -1
+
+# xid, opcode and the end of the list.
+_REQUEST_OVERHEAD: Final = 17
+# Header, length of the path, version.
+_DELETE_OVERHEAD: Final = 17
+# The same and the length of the value.
+_SET_OVERHEAD: Final = 21
+# Header, length of the path, length of the value; the access rights come on top.
+_CREATE_OVERHEAD: Final = 17
+#: What a request with one put has beside path and value, at most.
+PUT_OVERHEAD: Final = _REQUEST_OVERHEAD + _CREATE_OVERHEAD + 32
+
+
+class Batch:
+    """The state of one call of ``write``."""
+
+    __slots__ = ("answers", "failure", "paths", "pending", "requests", "rounds", "seen")
+
+    def __init__(self, requests: Sequence[Request], chroot: str) -> None:
+        self.requests = requests
+        #: As the server knows them, with the chroot.
+        self.paths = [chroot + request.path for request in requests]
+        self.answers: list[Answer] = [UNDECIDED] * len(requests)
+        self.pending: Sequence[int] = range(len(requests))
+        #: Rounds so far.
+        self.rounds = 0
+        #: What was last read at the paths of undecided requests: a node, or ``None`` for none.
+        self.seen: dict[int, ZNode | None] = {}
+        #: The error that all requests of the call ended with together.
+        self.failure: MetadataStoreError | None = None
+
+    def sweep(self) -> None:
+        """Take what has been decided out of what is pending."""
+        answers = self.answers
+        self.pending = [i for i in self.pending if answers[i] is UNDECIDED]
+
+
+class Group:
+    """One multi: its parts, and how to read its answer."""
+
+    __slots__ = ("operations", "parents", "parts", "size", "steps")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = _REQUEST_OVERHEAD
+        #: Requests in it, parents not counted.
+        self.operations = 0
+        #: Opcode, request that it is for, and bytes of the path; CREATE makes a parent.
+        self.steps: list[tuple[int, int, int]] = []
+        self.parents: list[str] = []
+
+    def body(self) -> bytes:
+        return b"".join((*self.parts, END))
+
+
+def guess(batch: Batch, nodes: Nodes, i: int) -> tuple[int, int]:
+    """Return the opcode that a request is sent as, and the version that it compares."""
+    request = batch.requests[i]
+    expected = request.expected_version
+    if request.kind == "delete":
+        return DELETE, _ANY_VERSION if expected is None else expected
+    if expected is None:
+        if i in batch.seen:
+            there = batch.seen[i] is not None
+        else:
+            there = nodes.size(batch.paths[i]) is not None
+        return SET_DATA if there else CREATE2, _ANY_VERSION
+    if expected == ABSENT:
+        node = batch.seen.get(i)
+        # If there is a node, its value is null: a value would have been refused.
+        return (CREATE2, 0) if node is None else (SET_DATA, node.version)
+    return SET_DATA, expected
+
+
+def parent_of(path: str) -> str:
+    """Return the path above, ``""`` for the root."""
+    return path[: path.rindex("/")]
+
+
+class Plan:
+    """The multis of one round, in ``groups``.
+
+    Puts come before deletes, parents before children and, among deletes, children before parents.
+    A delete of a path below which something is created waits for the next round, which tells
+    whether that has become of it.
+    """
+
+    def __init__(self, batch: Batch, nodes: Nodes, packet: int, acl: bytes, limit: int) -> None:
+        """Plan one round.
+
+        Args:
+            batch: its answers are filled in for requests that are too large.
+            nodes: what is known of the tree.
+            packet: the most bytes of a multi.
+            acl: of the nodes that are made, encoded.
+            limit: the most requests in one multi.
+        """
+        self.groups: list[Group] = []
+        self._batch = batch
+        self._nodes = nodes
+        self._packet = packet
+        self._acl = acl
+        self._limit = limit
+        self._group = Group()
+        requests, paths = batch.requests, batch.paths
+        by_length = sorted(batch.pending, key=[*map(len, paths)].__getitem__)
+        deletes = [i for i in by_length if requests[i].kind == "delete"]
+        self._deleted = {paths[i] for i in deletes}
+        self._kept: set[str] = set()
+        # What this plan puts or makes as a parent, and so need not be made.
+        self._made: set[str] = set()
+        self._last_parent = ""
+        for i in by_length:
+            if requests[i].kind == "put":
+                self._put(i)
+        for i in reversed(deletes):
+            if paths[i] not in self._kept:
+                self._delete(i)
+        self._close()
+
+    def _put(self, i: int) -> None:
+        path = self._batch.paths[i]
+        value = self._batch.requests[i].value
+        assert value is not None
+        raw = path.encode()
+        opcode, version = guess(self._batch, self._nodes, i)
+        if opcode == CREATE2:
+            tail = self._acl
+            parent = path[: path.rindex("/")]
+            if parent != self._last_parent:
+                self._need(parent, i)
+                self._last_parent = parent
+        else:
+            tail = version_field(version)
+        size = _CREATE_OVERHEAD + len(raw) + len(value) + len(tail)
+        group = self._fit(size, i)
+        if group is None:
+            return
+        group.parts += (
+            header_and_length(opcode, len(raw)),
+            raw,
+            length(len(value)),
+            value,
+            tail,
+        )
+        group.steps.append((opcode, i, len(raw)))
+        group.operations += 1
+        self._made.add(path)
+
+    def _delete(self, i: int) -> None:
+        raw = self._batch.paths[i].encode()
+        opcode, version = guess(self._batch, self._nodes, i)
+        group = self._fit(_DELETE_OVERHEAD + len(raw), i)
+        if group is None:
+            return
+        group.parts += (header_and_length(opcode, len(raw)), raw, version_field(version))
+        group.steps.append((opcode, i, len(raw)))
+        group.operations += 1
+
+    def _need(self, parent: str, i: int) -> None:
+        """Make the parents of a put that are not known to be there."""
+        missing = []
+        while parent and parent not in self._made and self._nodes.size(parent) is None:
+            missing.append(parent)
+            parent = parent_of(parent)
+        if self._deleted:
+            self._kept |= self._deleted.intersection((parent, *missing))
+        for path in reversed(missing):
+            raw = path.encode()
+            group = self._fit(_CREATE_OVERHEAD + len(raw) + len(self._acl), i)
+            if group is None:
+                return
+            group.parts += (header_and_length(CREATE, len(raw)), raw, NO_DATA, self._acl)
+            group.steps.append((CREATE, i, len(raw)))
+            group.parents.append(path)
+            self._made.add(path)
+
+    def _fit(self, size: int, i: int) -> Group | None:
+        """Return a group with room for an operation; answer a request that has room in none."""
+        group = self._group
+        if group.size + size > self._packet or group.operations >= self._limit:
+            if _REQUEST_OVERHEAD + size > self._packet:
+                path = self._batch.requests[i].path
+                self._batch.answers[i] = ValueTooLargeError(
+                    f"the operation on {path!r:.80} takes {_REQUEST_OVERHEAD + size} bytes, and a "
+                    f"request to ZooKeeper holds {self._packet} (jute.maxbuffer)",
+                    path=path,
+                )
+                return None
+            self._close()
+            group = self._group
+        group.size += size
+        return group
+
+    def _close(self) -> None:
+        if self._group.steps:
+            self.groups.append(self._group)
+            self._group = Group()

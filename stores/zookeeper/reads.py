@@ -1,0 +1,298 @@
+"""Reads: many in one multi-read, as long as their answers are small enough to travel together."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from ...ops.errors import MetadataStoreError, ValueTooLargeError
+from ...ops.paths import RESERVED
+from ...ops.results import GetResult, Stat
+from ..backend import Answer, Request
+from .connection import Connection
+from .errors import CONNECTION_LOSS, NO_NODE, refused
+from .nodes import NULL, Nodes
+from .wire import (
+    EXISTS,
+    GET_CHILDREN,
+    GET_DATA,
+    MULTI_READ,
+    SYNC,
+    Found,
+    ZNode,
+    length,
+    multi_read,
+    parse_multi_read,
+    parse_single,
+    single_read,
+)
+
+__all__ = ["Reader", "each"]
+
+#: A read to do: its place among the endings, opcode, full path.
+_Read: TypeAlias = tuple[int, int, str]
+
+#: What a read ends with: what was found, or the error of the request that it was part of.
+_Ending: TypeAlias = Found | MetadataStoreError
+
+# How large an answer is, is known only when it is there, and the server builds it in its heap,
+# which many of a megabyte can exhaust. So answers are planned for about a megabyte each, and four
+# of them under way for a call, by what was last seen of each path, or else of all paths lately.
+_ANSWER_BYTES: Final = 1 << 20
+_WAVE_BYTES: Final = 4 << 20
+_PACKET_READS: Final = 128
+# The latter may be far off: a client that has seen small values only meets large ones. So a call
+# begins with this many paths of unknown size, and goes on with four times as many as went well.
+_UNKNOWN_READS: Final = 8
+_GROWTH: Final = 4
+_FIRST_GUESS: Final = 1 << 16
+# A Stat, a length and a header.
+_ENTRY_BYTES: Final = 81
+# Up to this size of the value it costs less to read it along than to ask for the Stat singly.
+_SMALL: Final = 1024
+# xid, opcode and the end of the list; header, length and watch flag of one read.
+_REQUEST_OVERHEAD: Final = 17
+_READ_OVERHEAD: Final = 14
+
+
+def each(error: MetadataStoreError, path: str) -> MetadataStoreError:
+    """Return a copy of a request's error for one of its operations.
+
+    One exception raised in several threads would gather all their tracebacks.
+    """
+    own = copy.copy(error)
+    own.path = path
+    own.__cause__ = error.__cause__
+    return own
+
+
+class _Packet:
+    """One request of one or more reads."""
+
+    __slots__ = ("_answer_bytes", "_encoded", "_sent_bytes", "reads")
+
+    def __init__(self) -> None:
+        self.reads: list[_Read] = []
+        self._encoded: list[tuple[int, bytes]] = []
+        self._sent_bytes = _REQUEST_OVERHEAD
+        self._answer_bytes = 0
+
+    def add(self, read: _Read, opcode: int, raw: bytes, expected: int) -> _Packet:
+        self.reads.append(read)
+        self._encoded.append((opcode, raw))
+        self._sent_bytes += len(raw) + _READ_OVERHEAD
+        self._answer_bytes += expected
+        return self
+
+    def is_full(self, path_bytes: int, expected: int, limit: int) -> bool:
+        return bool(self.reads) and (
+            len(self.reads) >= _PACKET_READS
+            or self._answer_bytes + expected > _ANSWER_BYTES
+            or self._sent_bytes + path_bytes + _READ_OVERHEAD > limit
+        )
+
+    @property
+    def opcode(self) -> int:
+        return self._encoded[0][0] if len(self._encoded) == 1 else MULTI_READ
+
+    def request(self) -> tuple[int, bytes]:
+        """Return opcode and body: of the read itself where there is only one."""
+        if len(self._encoded) == 1:
+            return self.opcode, single_read(self._encoded[0][1])
+        return MULTI_READ, multi_read(self._encoded)
+
+
+class Reader:
+    """Answers reads, and looks at nodes for writes. Used by several threads at once."""
+
+    def __init__(
+        self, connection: Connection, nodes: Nodes, chroot: str, packet: int, multi_reads: bool
+    ) -> None:
+        self._connection = connection
+        self._nodes = nodes
+        self._chroot = chroot
+        self._packet = packet
+        self._multi_reads = multi_reads
+        # Mean size of the values read lately. Without a lock: it is a guess.
+        self._mean: float = _FIRST_GUESS
+
+    def read(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
+        """Return one answer for each get, exists and get_children.
+
+        Raises:
+            MetadataStoreError: if none could be answered.
+        """
+        chroot = self._chroot
+        wants = []
+        for request in requests:
+            kind, path = request.kind, request.path
+            if kind == "get_children":
+                wants.append((GET_CHILDREN, chroot + path if path != "/" else chroot or "/"))
+            else:
+                wants.append((GET_DATA if kind == "get" else EXISTS, chroot + path))
+        endings = self._fetch(wants, deadline)
+        _raise_if_all_failed(endings)
+        return [self._answer(*pair) for pair in zip(requests, endings, strict=True)]
+
+    def look(self, paths: Sequence[str], deadline: float, *, fresh: bool) -> list[ZNode | int]:
+        """Return the node at each full path, or the server's error code.
+
+        ``fresh`` says to catch up with the leader first. A session sees its own writes, and what
+        refused them, without.
+
+        Raises:
+            MetadataStoreError: if one of them got no answer.
+        """
+        if fresh:
+            root = b"/"
+            (caught_up,) = self._connection.exchange(
+                [(SYNC, length(len(root)) + root)], deadline, repeat=True
+            )
+            if isinstance(caught_up, MetadataStoreError):
+                raise caught_up
+        found: list[ZNode | int] = []
+        for ending in self._fetch([(EXISTS, path) for path in paths], deadline):
+            if isinstance(ending, MetadataStoreError):
+                raise ending
+            assert not isinstance(ending, list)
+            found.append(ending)
+        return found
+
+    def _answer(self, request: Request, ending: _Ending) -> Answer:
+        kind, path = request.kind, request.path
+        if isinstance(ending, MetadataStoreError):
+            return each(ending, path)
+        if isinstance(ending, list):
+            return sorted(name for name in ending if not (path == "/" and name in RESERVED))
+        if isinstance(ending, int):
+            if ending != NO_NODE:
+                return refused(ending, path)
+            return [] if kind == "get_children" else False if kind == "exists" else None
+        if kind == "exists":
+            return ending.size != NULL
+        if ending.value is None:
+            return None
+        owner = ending.owner
+        return GetResult(
+            ending.value,
+            Stat(
+                path,
+                ending.version,
+                ending.modified_zxid,
+                ending.created,
+                ending.modified,
+                owner != 0,
+                owner != 0 and owner == self._connection.session_id,
+            ),
+        )
+
+    def _fetch(self, wants: Sequence[tuple[int, str]], deadline: float) -> list[_Ending]:
+        """Return what was found for each ``(opcode, full path)``.
+
+        For EXISTS the value may be missing, but ``size`` tells null from empty.
+        """
+        endings: list[_Ending] = [CONNECTION_LOSS] * len(wants)
+        waiting = deque((i, opcode, path) for i, (opcode, path) in enumerate(wants))
+        alone: set[int] = set()
+        unknown_reads = _UNKNOWN_READS
+        while waiting:
+            packets = self._next_wave(waiting, unknown_reads, alone, endings)
+            unknown_reads *= _GROWTH
+            replies = self._connection.exchange(
+                [packet.request() for packet in packets], deadline, repeat=True
+            )
+            for packet, reply in zip(packets, replies, strict=True):
+                opcode, reads = packet.opcode, packet.reads
+                if isinstance(reply, MetadataStoreError):
+                    for i, _, _ in reads:
+                        endings[i] = reply
+                elif isinstance(reply, tuple):
+                    entries = (
+                        parse_multi_read(*reply)
+                        if opcode == MULTI_READ
+                        else [parse_single(opcode, *reply)]
+                    )
+                    waiting.extend(self._sort(opcode, reads, entries, endings))
+                elif reply == CONNECTION_LOSS or opcode == MULTI_READ:
+                    # Sent twice and lost, or refused as a whole: the answer may be too large for
+                    # something on the way. Reads that are alone go on until the deadline.
+                    alone.update(i for i, _, _ in reads)
+                    waiting.extend(reads)
+                else:
+                    self._sort(opcode, reads, [reply], endings)
+        return endings
+
+    def _next_wave(
+        self, waiting: deque[_Read], most: int, alone: set[int], endings: list[_Ending]
+    ) -> list[_Packet]:
+        """Take as much as should be under way at one time, with ``most`` reads of unknown size."""
+        packets: list[_Packet] = []
+        packet = _Packet()
+        wave_bytes = unknown = 0
+        lonely = len(waiting) == 1
+        while waiting and wave_bytes < _WAVE_BYTES and unknown < most:
+            read = waiting.popleft()
+            i, opcode, path = read
+            raw = path.encode()
+            if len(raw) + _REQUEST_OVERHEAD + _READ_OVERHEAD > self._packet:
+                endings[i] = ValueTooLargeError(
+                    f"a path of {len(raw)} bytes is more than a request to ZooKeeper holds "
+                    f"({self._packet} bytes)",
+                    path=path,
+                )
+                continue
+            size = self._nodes.size(path)
+            expected = _ENTRY_BYTES + int(self._mean if size is None else max(size, 0))
+            single = lonely or not self._multi_reads or i in alone
+            if opcode == EXISTS and (single or expected > _SMALL):
+                single, expected = True, _ENTRY_BYTES
+            else:
+                opcode = GET_DATA if opcode == EXISTS else opcode
+                unknown += size is None
+            wave_bytes += expected
+            if single:
+                packets.append(_Packet().add(read, opcode, raw, expected))
+                continue
+            if packet.is_full(len(raw), expected, self._packet):
+                packets.append(packet)
+                packet = _Packet()
+            packet.add(read, opcode, raw, expected)
+        if packet.reads:
+            packets.append(packet)
+        return packets
+
+    def _sort(
+        self,
+        opcode: int,
+        reads: Sequence[_Read],
+        entries: Sequence[Found],
+        endings: list[_Ending],
+    ) -> list[_Read]:
+        """Put what was found in its place; return what must be asked again."""
+        again = []
+        seen_bytes = seen = 0
+        nodes = self._nodes
+        for (i, _, path), entry in zip(reads, entries, strict=True):
+            if isinstance(entry, ZNode):
+                if opcode == EXISTS and entry.size == 0:
+                    # Null or empty: only getData tells.
+                    again.append((i, GET_DATA, path))
+                    continue
+                nodes.note(path, entry.size)
+                seen_bytes += max(entry.size, 0)
+                seen += 1
+            elif entry == NO_NODE:
+                nodes.forget(path)
+            endings[i] = entry
+        if seen:
+            # Up at once and down by halves, for the damage is on the one side only.
+            self._mean = max(seen_bytes / seen, self._mean / 2)
+        return again
+
+
+def _raise_if_all_failed(endings: Sequence[_Ending]) -> None:
+    first = endings[0] if endings else None
+    if isinstance(first, MetadataStoreError) and all(ending is first for ending in endings):
+        raise first

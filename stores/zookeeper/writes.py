@@ -1,0 +1,270 @@
+"""Writes: a whole call in one multi, and one outcome for each operation all the same.
+
+A multi is all or nothing. So a call is a series of *rounds*:
+
+1. Every operation is sent as what is known of its path: a put as ``create2`` or ``setData``, with
+   the expected version where there is one, a delete as ``delete``; missing parents are created
+   before their first child. Nearly always that is all.
+2. If the multi fails, nothing of it was applied. The nodes of its operations are read in one go;
+   those that cannot hold are answered from that, and the rest is sent again. What was read guides
+   and never decides: every condition is in the multi, too, as a version.
+3. Where others keep changing the same paths, the groups become smaller, down to single operations
+   that cannot spoil each other. That ends when all are decided or at the deadline.
+
+Two things ZooKeeper has no condition for. ``setData`` cannot tell a null value from a value of the
+same version, so whether a node at version 0 holds a value is looked up before a put that expects
+0, unless it was seen lately; and a put that expects ABSENT at a parent without a value compares
+the parent's version, and afterwards its creation, which tells whether it was still the same node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ...ops.errors import IndeterminateError, MetadataStoreError
+from ...ops.operations import ABSENT
+from ...ops.results import Stat
+from ..backend import Answer, Request, refusal
+from .connection import Connection, Reply
+from .errors import NO_AUTH, NO_NODE, is_conflict, refused
+from .nodes import NULL, Nodes
+from .plan import UNDECIDED, Batch, Group, Plan, guess, parent_of
+from .reads import Reader, each
+from .wire import (
+    CREATE,
+    CREATE2,
+    DELETE,
+    HEADER_SIZE,
+    MULTI,
+    SET_DATA,
+    STAT_SIZE,
+    ZNode,
+    failures,
+    finished,
+    read_created,
+    read_updated,
+)
+
+__all__ = ["Writer"]
+
+# Rounds that send everything together, then up to this round in groups, then singly.
+_JOINT_ROUNDS: Final = 3
+_GROUP_ROUNDS: Final = 5
+_GROUP: Final = 32
+
+# Above this share of calls whose guess was wrong, nodes are looked at before the first round.
+_LOOK_FIRST: Final = 0.5
+_WEIGHT: Final = 0.125
+
+
+class Writer:
+    """Executes writes. Used by several threads at once, each with a batch of its own."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        reader: Reader,
+        nodes: Nodes,
+        chroot: str,
+        packet: int,
+        acl: bytes,
+    ) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._nodes = nodes
+        self._chroot = chroot
+        self._packet = packet
+        self._acl = acl
+        # How often the first guess was wrong lately, 0 to 1. Without a lock: it is a guess.
+        self._wrong = 0.0
+
+    def write(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
+        """Return one answer for each put and delete.
+
+        Raises:
+            MetadataStoreError: if all of them ended with it together.
+        """
+        batch = Batch(requests, self._chroot)
+        try:
+            self._first_look(batch, deadline)
+            while batch.pending:
+                failed = self._round(batch, deadline)
+                if batch.rounds == 1:
+                    self._learn(bool(failed))
+                if failed:
+                    self._look(batch, failed, deadline, fresh=False)
+        except MetadataStoreError as error:
+            # From a look: nothing that is pending was applied.
+            if len(batch.pending) == len(requests):
+                raise
+            for i in batch.pending:
+                batch.answers[i] = each(error, requests[i].path)
+        if batch.failure is not None:
+            raise batch.failure
+        return batch.answers
+
+    def _learn(self, wrong: bool) -> None:
+        self._wrong += _WEIGHT * (wrong - self._wrong)
+
+    def _first_look(self, batch: Batch, deadline: float) -> None:
+        """Look before the first round where that is needed, or has been cheaper lately."""
+        pending = batch.pending
+        if self._wrong > _LOOK_FIRST:
+            guesses = [guess(batch, self._nodes, i) for i in pending]
+            self._look(batch, pending, deadline, fresh=True)
+            if guesses == [guess(batch, self._nodes, i) for i in batch.pending]:
+                self._learn(False)  # It would have gone through without.
+            return
+        requests, paths, size = batch.requests, batch.paths, self._nodes.size
+        unsure = []
+        for i in pending:
+            expected = requests[i].expected_version
+            if expected is not None and expected <= 0 and requests[i].kind == "put":
+                known = size(paths[i])
+                if known == NULL or (known is None and expected == 0):
+                    unsure.append(i)
+        if unsure:
+            self._look(batch, unsure, deadline, fresh=True)
+
+    def _look(
+        self, batch: Batch, undecided: Sequence[int], deadline: float, *, fresh: bool
+    ) -> None:
+        """Read the nodes of requests and of the parents that they need; answer what cannot hold."""
+        requests, paths = batch.requests, batch.paths
+        parents: dict[str, None] = {}
+        for i in undecided:
+            if requests[i].kind == "put":
+                parent = parent_of(paths[i])
+                while parent and parent not in parents:
+                    parents[parent] = None
+                    parent = parent_of(parent)
+        found = self._reader.look([paths[i] for i in undecided] + [*parents], deadline, fresh=fresh)
+        for parent, node in zip(parents, found[len(undecided) :], strict=True):
+            if node == NO_AUTH:
+                # It is there, which is all that matters of it.
+                self._nodes.note(parent, NULL)
+        for i, node in zip(undecided, found, strict=False):
+            request = requests[i]
+            error: MetadataStoreError | None
+            if isinstance(node, ZNode):
+                batch.seen[i] = node
+                error = _refusal(request, node)
+            elif node == NO_NODE:
+                batch.seen[i] = None
+                error = refusal(request, ABSENT, False)
+            else:
+                error = refused(node, request.path)
+            if error is not None:
+                batch.answers[i] = error
+        batch.sweep()
+
+    def _round(self, batch: Batch, deadline: float) -> list[int]:
+        """Send what is pending; return what failed because a path was not as it was thought."""
+        limit = len(batch.pending)
+        if batch.rounds >= _GROUP_ROUNDS:
+            limit = 1
+            self._connection.pause(batch.rounds - _GROUP_ROUNDS, deadline)
+        elif batch.rounds >= _JOINT_ROUNDS:
+            limit = _GROUP
+        batch.rounds += 1
+        groups = Plan(batch, self._nodes, self._packet, self._acl, limit).groups
+        failed: list[int] = []
+        if groups:
+            replies = self._connection.exchange(
+                [(MULTI, group.body()) for group in groups], deadline, repeat=False
+            )
+            for group, reply in zip(groups, replies, strict=True):
+                failed += self._settle(batch, group, reply)
+        batch.sweep()
+        return [i for i in failed if batch.answers[i] is UNDECIDED]
+
+    def _settle(self, batch: Batch, group: Group, reply: Reply) -> list[int]:
+        """Record what became of a multi; return what failed because of a conflict."""
+        if isinstance(reply, tuple):
+            codes = failures(*reply, len(group.steps))
+            if codes is None:
+                self._applied(batch, group, *reply)
+                return []
+            blamed = next((k for k, code in enumerate(codes) if code != 0), None)
+            if blamed is None or is_conflict(codes[blamed]):
+                return _members(group)
+            i = group.steps[blamed][1]
+            batch.answers[i] = refused(codes[blamed], batch.requests[i].path)
+            return []
+        members = _members(group)
+        if isinstance(reply, int):
+            # Refused before anybody looked at the operations: one of several may be to blame.
+            batch.rounds = max(batch.rounds, _GROUP_ROUNDS)
+            if group.operations <= 1:
+                i = group.steps[-1][1]
+                batch.answers[i] = refused(reply, batch.requests[i].path)
+            return []
+        if len(members) == len(batch.requests):
+            batch.failure = reply
+        for i in members:
+            batch.answers[i] = each(reply, batch.requests[i].path)
+        return []
+
+    def _applied(self, batch: Batch, group: Group, buffer: bytes, offset: int) -> None:
+        """Read the answer to a multi that was applied."""
+        requests, paths, answers = batch.requests, batch.paths, batch.answers
+        note = self._nodes.note
+        new = tuple.__new__
+        created: tuple[int, int, int] | None = None
+        for parent in group.parents:
+            note(parent, NULL)
+        for opcode, i, path_bytes in group.steps:
+            offset += HEADER_SIZE
+            if opcode == CREATE2:
+                offset += 4 + path_bytes
+                if created is None:
+                    # Everything that one multi creates has the same zxid and time.
+                    created = read_created(buffer, offset)
+                offset += STAT_SIZE
+                request = requests[i]
+                # Half the cost of Stat(...), for each of a thousand.
+                answers[i] = new(Stat, (request.path, 0, *created, False, False))
+                note(paths[i], len(request.value or b""))
+            elif opcode == SET_DATA:
+                answers[i] = self._updated(batch, i, buffer, offset)
+                offset += STAT_SIZE
+                note(paths[i], len(requests[i].value or b""))
+            elif opcode == DELETE:
+                answers[i] = None
+                self._nodes.forget(paths[i])
+            else:
+                offset += 4 + path_bytes
+        assert finished(buffer, offset), "the answer to a multi is not as long as its operations"
+
+    def _updated(self, batch: Batch, i: int, buffer: bytes, offset: int) -> Answer:
+        request = batch.requests[i]
+        born, revision, created, modified, version, owner = read_updated(buffer, offset)
+        if request.expected_version == ABSENT:
+            node = batch.seen[i]
+            if node is None or node.created_zxid != born:
+                return IndeterminateError(
+                    f"{request.path!r} was removed and made again while it was put: it may have "
+                    "held a value, which is overwritten",
+                    path=request.path,
+                )
+        if owner == 0:
+            return tuple.__new__(
+                Stat, (request.path, version, revision, created, modified, False, False)
+            )
+        owned = owner == self._connection.session_id
+        return Stat(request.path, version, revision, created, modified, True, owned)
+
+
+def _members(group: Group) -> list[int]:
+    return [i for opcode, i, _ in group.steps if opcode != CREATE]
+
+
+def _refusal(request: Request, node: ZNode) -> MetadataStoreError | None:
+    if request.kind == "put":
+        return refusal(request, ABSENT if node.size == NULL else node.version, False)
+    if node.size != NULL:
+        return refusal(request, node.version, node.children > 0)
+    if node.children == 0 and request.expected_version in (None, node.version):
+        return None  # A parent that nothing is left below: its delete succeeds.
+    return refusal(request, ABSENT, node.children > 0)

@@ -1,0 +1,158 @@
+"""Stores over a memory back end whose calls a test can hold, fail, refuse and count."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+import pytest
+
+from batchkeeper.batching import BatchingConfig, MetadataStore
+from batchkeeper.batching.entry import Entry
+from batchkeeper.batching.lane import Lane
+from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores.backend import Limits
+from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
+
+
+class _Backend(FaultyBackend):
+    """A faulty memory back end with limits of the test's choice."""
+
+    def __init__(self, plan: Plan | None, changes: dict[str, int]) -> None:
+        self.url = f"memory://{uuid.uuid4().hex}"
+        super().__init__(connect(self.url, ConnectOptions()), plan)
+        self._limits = replace(super().limits, **{"in_flight": 4, "singles": 64, **changes})
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+
+@pytest.fixture
+def make_backend() -> Iterator[Callable[..., FaultyBackend]]:
+    """Make a back end: takes a plan and changes to its limits, and closes it after the test."""
+    backends: list[FaultyBackend] = []
+
+    def make(plan: Plan | None = None, **limits: int) -> FaultyBackend:
+        backends.append(_Backend(plan, limits))
+        return backends[-1]
+
+    yield make
+    for backend in backends:
+        backend.plan = None
+        for call in backend.calls:
+            call.release()
+        backend.close()
+
+
+@pytest.fixture
+def open_on() -> Iterator[Callable[..., MetadataStore]]:
+    """Open a store on a back end, with any settings; it is closed at once after the test."""
+    stores: list[MetadataStore] = []
+
+    def open_store(
+        backend: FaultyBackend, *, operation_timeout: float = 60.0, **settings: Any
+    ) -> MetadataStore:
+        config = BatchingConfig(**settings)
+        stores.append(MetadataStore(backend, config, operation_timeout, "memory://test"))
+        return stores[-1]
+
+    yield open_store
+    for store in stores:
+        store.close(0)
+
+
+@pytest.fixture
+def hold_all() -> Plan:
+    """Hold every call before it reaches the store."""
+    return lambda call: Fault(hold="before")
+
+
+class Deaf:
+    """A plan whose calls hear neither their deadline nor a close, until ``go`` is set."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.only: int | None = None  # the number of the one call that is deaf
+
+    def __call__(self, call: Call) -> None:
+        if self.only is None or call.number == self.only:
+            self.go.wait(60)
+
+
+@pytest.fixture
+def deaf(open_on: Callable[..., MetadataStore]) -> Iterator[Deaf]:
+    """Hold every call, deaf to deadlines and to close; let them go before stores are closed."""
+    plan = Deaf()
+    yield plan
+    plan.go.set()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads for calls that block."""
+    with ThreadPoolExecutor(80) as executor:
+        yield executor
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], None]:
+    """Wait for something that tells nobody when it happens."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        give_up = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < give_up, "waited in vain"
+            time.sleep(0.0005)
+
+    return wait
+
+
+@pytest.fixture
+def make_lane() -> Callable[..., Lane]:
+    """Make a lane that no engine looks after, so that a test can drive its batches."""
+
+    def make(**changes: Any) -> Lane:
+        settings = {
+            "room": 100,
+            "window": 1,
+            "op_bytes": 0,
+            "max_ops": 10,
+            "max_bytes": 1000,
+            "max_delay": 1.0,
+            "adaptive": False,
+            **changes,
+        }
+        return Lane("writes", True, Lock(), **settings)
+
+    return make
+
+
+@pytest.fixture
+def make_entry() -> Callable[..., Entry]:
+    """Make an entry of a lane: ``size`` bytes heavy, submitted at ``now``."""
+
+    def make(lane: Lane, now: float = 0.0, *, size: int = 10) -> Entry:
+        value = bytes(size - 2)
+        # Without a sink: nobody waits for it.
+        return Entry("put", "/a", value, None, lane, None, now, now + 60)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def release_all() -> Callable[[FaultyBackend], None]:
+    """Let every call go that is held now, and hold no more."""
+
+    def release(backend: FaultyBackend) -> None:
+        backend.plan = None
+        for call in backend.wait_for_calls(0):
+            call.release()
+
+    return release

@@ -1,0 +1,605 @@
+"""The engine: full queues, deadlines, order, and what holds under load."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any
+
+import pytest
+
+from batchkeeper.batching import MetadataStore, engine
+from batchkeeper.ops import (
+    IndeterminateError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    QueueFullError,
+)
+from batchkeeper.stores.faults import Fault, FaultyBackend, Plan
+
+# Long enough for a slow machine: a test that comes near it has failed.
+PATIENCE = 20.0
+
+AnyFuture = Future[Any]
+MakeBackend = Callable[..., FaultyBackend]
+OpenOn = Callable[..., MetadataStore]
+Release = Callable[[FaultyBackend], None]
+Until = Callable[[Callable[[], object]], None]
+
+
+def sent_paths(backend: FaultyBackend) -> list[str]:
+    return [path for call in backend.calls for path in call.paths]
+
+
+@pytest.fixture
+def backend(make_backend: MakeBackend, hold_all: Plan) -> FaultyBackend:
+    """Every call is held, before it reaches the store."""
+    return make_backend(hold_all)
+
+
+def fill(store: MetadataStore, backend: FaultyBackend) -> list[AnyFuture]:
+    """Have one write in flight, and fill the queue of writes behind it."""
+    calls = len(backend.calls)
+    futures = [store.put("/in-flight", b"")]
+    backend.wait_for_calls(calls + 1)
+    room = store._writes.room
+    return futures + [store.put(f"/queued/{number}", b"") for number in range(room)]
+
+
+# --- batches
+
+
+def test_a_lone_operation_leaves_at_once_and_later_ones_gather(
+    backend: FaultyBackend, open_on: OpenOn
+) -> None:
+    """With nothing in flight an operation does not wait; what comes meanwhile leaves together."""
+    store = open_on(backend, max_delay=60, linger="adaptive")
+    first = store.put("/first", b"")
+    backend.wait_for_calls(1)
+    others = [store.put(f"/{number}", b"") for number in range(10)]
+    backend.calls[0].release()
+    assert first.result(PATIENCE).version == 0
+    backend.wait_for_calls(2)[1].release()
+    assert wait(others, PATIENCE).not_done == set()
+    assert [len(call.paths) for call in backend.calls] == [1, 10]
+    assert dict(store.metrics().writes.causes) == {"idle": 2}
+
+
+def test_fixed_linger_waits_for_company(make_backend: MakeBackend, open_on: OpenOn) -> None:
+    """Without adaptive linger nothing leaves before max_ops, max_bytes or max_delay."""
+    backend = make_backend()
+    store = open_on(backend, linger="fixed", max_delay=60, max_ops=3, max_bytes=200)
+    by_count = [store.put(f"/{number}", b"") for number in range(3)]
+    assert wait(by_count, PATIENCE).not_done == set()
+    by_bytes = store.put("/large", bytes(300))
+    assert by_bytes.result(PATIENCE).version == 0
+    by_age = open_on(make_backend(), linger="fixed", max_delay=0.01).put("/a", b"")
+    assert by_age.result(PATIENCE).version == 0
+    assert dict(store.metrics().writes.causes) == {"ops": 1, "bytes": 1}
+
+
+def test_no_more_batches_are_in_flight_than_allowed(
+    backend: FaultyBackend, open_on: OpenOn, release_all: Release
+) -> None:
+    """max_in_flight bounds the calls of each kind that run at the same time."""
+    store = open_on(backend, max_in_flight=3, max_ops=1)
+    writes: list[AnyFuture] = [store.put(f"/{number}", b"") for number in range(10)]
+    reads: list[AnyFuture] = [store.get(f"/{number}") for number in range(100, 110)]
+    calls = backend.wait_for_calls(6)
+    metrics = store.metrics()
+    assert (metrics.writes.in_flight, metrics.reads.in_flight) == (3, 3)
+    assert len(calls) == len(backend.calls) == 6
+    release_all(backend)
+    assert wait([*writes, *reads], PATIENCE).not_done == set()
+    assert len(backend.calls) == 20
+
+
+def test_the_back_ends_limits_cap_the_settings(make_backend: MakeBackend, open_on: OpenOn) -> None:
+    """A batch has no more operations and bytes than the store takes in one call."""
+    backend = make_backend(write_ops=4, read_ops=3, request_bytes=100, op_bytes=10)
+    store = open_on(backend, linger="fixed", max_delay=60)
+    futures: list[AnyFuture] = [store.put(f"/{number}", b"") for number in range(10, 22)]
+    futures += [store.get(f"/{number}") for number in range(10, 22)]
+    futures += [store.put(f"/{number}", bytes(20)) for number in range(30, 36)]
+    store.flush()
+    assert all(future.done() for future in futures)
+    lengths = {
+        kind: {len(call.paths) for call in backend.calls if call.method == kind}
+        for kind in ("write", "read")
+    }
+    # Six puts of 10 + 3 + 20 bytes: three of them have 99.
+    assert lengths == {"write": {4, 3}, "read": {3}}
+
+
+def test_without_batching_every_operation_goes_singly(
+    backend: FaultyBackend, open_on: OpenOn, release_all: Release
+) -> None:
+    """With enabled=False each call has one operation, and several are under way together."""
+    store = open_on(backend, enabled=False, max_singles=5)
+    futures: list[AnyFuture] = [store.put(f"/{number}", b"%d" % number) for number in range(20)]
+    backend.wait_for_calls(5)
+    assert store.metrics().writes.in_flight == 5
+    again: list[AnyFuture] = [store.put("/0", b"again"), store.get("/0")]
+    assert futures[15].cancel()
+    release_all(backend)
+    store.flush()
+    assert {len(call.paths) for call in backend.calls} == {1}
+    assert "/15" not in sent_paths(backend)
+    assert again[0].result(0).version == 1
+    assert again[1].result(0).value == b"again"
+
+
+def test_it_goes_on_if_no_more_threads_can_be_had(
+    backend: FaultyBackend,
+    open_on: OpenOn,
+    release_all: Release,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the system gives no thread for another sender, those that run do its work."""
+    store = open_on(backend, max_in_flight=4, max_ops=1)
+
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(engine, "Thread", NoThread)
+    futures = [store.put(f"/{number}", b"") for number in range(20)]
+    backend.wait_for_calls(1)
+    release_all(backend)
+    store.flush()
+    assert all(future.done() for future in futures)
+
+
+# --- full queues
+
+
+@pytest.mark.parametrize("kind", ["write", "read"])
+def test_a_full_queue_executes_singly_beside_the_batches(
+    backend: FaultyBackend, open_on: OpenOn, kind: str
+) -> None:
+    """What finds the queue full is executed at once, alone, while the batches are still held."""
+    store = open_on(backend, max_in_flight=1, write_queue_size=2, read_queue_size=2)
+
+    def submit(path: str) -> AnyFuture:
+        return store.put(path, b"") if kind == "write" else store.exists(path)
+
+    first = submit("/in-flight")
+    backend.wait_for_calls(1)
+    queued = [submit("/queued/1"), submit("/queued/2")]
+    single = submit("/single")
+    call = backend.wait_for_calls(2)[1]
+    assert (call.method, call.paths) == (kind, ["/single"])
+    call.release()
+    single.result(PATIENCE)
+    assert not any(future.done() for future in (first, *queued))
+    metrics = store.metrics()
+    assert metrics.singles.operations == 1
+    assert metrics.waits == 0
+
+
+def test_no_more_singles_are_under_way_than_allowed(
+    backend: FaultyBackend,
+    open_on: OpenOn,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+) -> None:
+    """When max_singles are under way the caller waits for room, and gets it."""
+    store = open_on(backend, max_in_flight=1, write_queue_size=1, max_singles=2)
+    futures = fill(store, backend)
+    futures += [store.put("/single/1", b""), store.put("/single/2", b"")]
+    backend.wait_for_calls(3)
+    waiting = pool.submit(store.put, "/waits", b"")
+    until(lambda: store.metrics().writes.waiting == 1)
+    assert store.metrics().singles.in_flight == 2
+    release_all(backend)
+    assert waiting.result(PATIENCE).result(PATIENCE).version == 0
+    assert wait(futures, PATIENCE).not_done == set()
+    assert store.metrics().singles.operations == 2
+    assert store.metrics().waits == 1
+
+
+def test_a_single_gives_its_place_back(backend: FaultyBackend, open_on: OpenOn) -> None:
+    """When a single execution has ended, another one may follow it, without end."""
+    store = open_on(backend, max_in_flight=1, write_queue_size=1, max_singles=1)
+    fill(store, backend)
+    for number in range(5):
+        single = store.put(f"/single/{number}", b"")
+        backend.wait_for_calls(number + 2)[-1].release()
+        assert single.result(PATIENCE).version == 0
+    assert store.metrics().singles.queued == 0
+
+
+@pytest.mark.parametrize("full", ["/in-flight", "/queued/0"])
+def test_an_operation_with_an_earlier_one_on_its_path_is_not_executed_singly(
+    backend: FaultyBackend,
+    open_on: OpenOn,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+    full: str,
+) -> None:
+    """With an operation of its path queued or sent, it waits: it must not overtake it."""
+    store = open_on(backend, max_in_flight=1, write_queue_size=1)
+    fill(store, backend)
+    waiting = pool.submit(store.put, full, b"second")
+    until(lambda: store.metrics().writes.waiting == 1)
+    assert store.metrics().singles.operations == 0
+    release_all(backend)
+    assert waiting.result(PATIENCE).result(PATIENCE).version == 1
+
+
+def test_waiting_for_room_ends_at_the_deadline(backend: FaultyBackend, open_on: OpenOn) -> None:
+    """Without room until its deadline a call raises QueueFullError, and nothing is ever sent."""
+    store = open_on(backend, max_in_flight=1, write_queue_size=1, max_singles=0)
+    futures = fill(store, backend)
+    with pytest.raises(QueueFullError, match=r"queue of writes is full \(1 of 1 op") as caught:
+        store.put("/late", b"", timeout=0.02)
+    assert caught.value.path == "/late"
+    assert caught.value.outcome == "not_applied"
+    assert store.metrics().writes.waiting == 0
+    backend.plan = None
+    backend.calls[0].release()
+    store.flush()
+    assert all(future.done() for future in futures)
+    assert "/late" not in sent_paths(backend)
+    assert store.put("/late", b"").result(PATIENCE).version == 0
+    assert dict(store.metrics().errors) == {"QueueFullError": 1}
+
+
+def test_block_never_executes_singly(
+    backend: FaultyBackend,
+    open_on: OpenOn,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+) -> None:
+    """With on_full="block" the caller waits although singles are free."""
+    store = open_on(backend, max_in_flight=1, write_queue_size=1, on_full="block")
+    fill(store, backend)
+    waiting = pool.submit(store.put, "/waits", b"")
+    until(lambda: store.metrics().writes.waiting == 1)
+    assert len(backend.calls) == 1
+    release_all(backend)
+    assert waiting.result(PATIENCE).result(PATIENCE).version == 0
+    assert store.metrics().singles.operations == 0
+
+
+def test_raise_refuses_at_once(
+    backend: FaultyBackend, open_on: OpenOn, release_all: Release
+) -> None:
+    """With on_full="raise" a full queue raises QueueFullError, and leaves no trace."""
+    store = open_on(backend, max_in_flight=1, write_queue_size=1, on_full="raise")
+    fill(store, backend)
+    with pytest.raises(QueueFullError) as caught:
+        store.put("/refused", b"")
+    assert caught.value.path == "/refused"
+    other = store.get("/other")  # reads have a queue of their own
+    assert (store.metrics().waits, store.metrics().writes.waiting) == (0, 0)
+    release_all(backend)
+    store.flush()
+    assert other.result(0) is None
+    assert store.put("/refused", b"").result(PATIENCE).version == 0
+
+
+def test_room_is_given_in_the_order_of_arrival(
+    backend: FaultyBackend,
+    open_on: OpenOn,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+) -> None:
+    """Callers that wait are let in first come, first served, and nobody passes them."""
+    store = open_on(backend, max_in_flight=1, write_queue_size=1, max_ops=1, on_full="block")
+    fill(store, backend)
+    waiting = []
+
+    def is_waiting(number: int) -> bool:
+        return store.metrics().writes.waiting == number
+
+    for number in range(6):
+        waiting.append(pool.submit(store.put, f"/waiting/{number}", b""))
+        until(partial(is_waiting, number + 1))
+    release_all(backend)
+    for call in waiting:
+        call.result(PATIENCE).result(PATIENCE)
+    expected = ["/in-flight", "/queued/0", *(f"/waiting/{number}" for number in range(6))]
+    assert sent_paths(backend) == expected
+
+
+def test_one_that_gives_up_waiting_does_not_hold_up_the_others(
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
+) -> None:
+    """A large operation waits for bytes at the head; when its deadline ends it, others get in."""
+    store = open_on(
+        backend, max_in_flight=1, max_queued_bytes=100, on_full="block", write_queue_size=10
+    )
+    store.put("/in-flight", b"")
+    backend.wait_for_calls(1)
+    store.put("/queued", bytes(60))
+    large = pool.submit(store.put, "/large", bytes(90), timeout=0.2)
+    until(lambda: store.metrics().writes.waiting == 1)
+    small = pool.submit(store.put, "/small", b"")
+    with pytest.raises(QueueFullError):
+        large.result(PATIENCE)
+    assert not small.result(PATIENCE).done()
+    assert store.metrics().writes.queued == 2
+
+
+def test_bytes_are_bounded_over_both_queues(
+    backend: FaultyBackend,
+    open_on: OpenOn,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+) -> None:
+    """The bytes held together never exceed max_queued_bytes; who needs more waits."""
+    store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block")
+    store.put("/in-flight", b"")
+    store.get("/in-flight-too")
+    backend.wait_for_calls(2)
+    store.put("/queued", bytes(60))
+    assert store.metrics().queued_bytes == 67
+    store.get("/" + "r" * 29)
+    assert store.metrics().queued_bytes == 97
+    waiting: list[Future[AnyFuture]] = [
+        pool.submit(store.put, "/waits", bytes(10)),
+        pool.submit(store.get, "/waits/too"),
+    ]
+    until(lambda: store.metrics().writes.waiting + store.metrics().reads.waiting == 2)
+    assert store.metrics().queued_bytes == 97
+    release_all(backend)
+    assert wait([call.result(PATIENCE) for call in waiting], PATIENCE).not_done == set()
+    assert store.metrics().queued_bytes == 0
+
+
+def test_an_operation_larger_than_the_bound_goes_alone(
+    backend: FaultyBackend,
+    open_on: OpenOn,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+) -> None:
+    """What is larger than max_queued_bytes is taken when nothing else is held."""
+    store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block")
+    store.put("/in-flight", b"")
+    backend.wait_for_calls(1)
+    store.put("/queued", b"")
+    giant = pool.submit(store.put, "/giant", bytes(5000))
+    until(lambda: store.metrics().writes.waiting == 1)
+    release_all(backend)
+    assert giant.result(PATIENCE).result(PATIENCE).version == 0
+    assert store.put("/another", bytes(5000)).result(PATIENCE).version == 0
+
+
+def test_an_interrupted_wait_takes_the_operation_back(
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
+) -> None:
+    """Ctrl-C while a call waits for room: the operation is given up, and nothing hangs on it."""
+    store = open_on(backend, max_in_flight=1, write_queue_size=1, on_full="block")
+    fill(store, backend)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        until(lambda: store.metrics().writes.waiting == 1)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupting = pool.submit(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.put("/interrupted", b"")
+    interrupting.result(PATIENCE)
+    assert store.metrics().writes.waiting == 0
+    backend.plan = None
+    backend.calls[0].release()
+    store.flush()
+    assert "/interrupted" not in sent_paths(backend)
+    assert store.put("/interrupted", b"").result(PATIENCE).version == 0
+
+
+# --- deadlines
+
+
+def test_a_queued_operation_ends_at_its_deadline_and_is_never_sent(
+    backend: FaultyBackend, open_on: OpenOn
+) -> None:
+    """What was not sent by its deadline ends with OperationTimeoutError, for good."""
+    store = open_on(backend, max_in_flight=1)
+    first = store.put("/first", b"")
+    backend.wait_for_calls(1)
+    late: list[AnyFuture] = [
+        store.put("/late", b"", timeout=0.02),
+        store.delete("/late/too", timeout=0.01),
+    ]
+    kept = store.put("/kept", b"")
+    for future in late:
+        error = future.exception(PATIENCE)
+        assert type(error) is OperationTimeoutError
+        assert error.outcome == "not_applied"
+        assert error.path == future.path  # type: ignore[attr-defined]
+    assert "not sent within 0.02 s" in str(late[0].exception())
+    backend.plan = None
+    backend.calls[0].release()
+    assert wait([first, kept], PATIENCE).not_done == set()
+    assert store.put("/late", b"").result(PATIENCE).version == 0
+    assert sent_paths(backend) == ["/first", "/kept", "/late"]
+
+
+def test_a_sent_write_ends_as_indeterminate_and_its_path_stays_blocked(
+    make_backend: MakeBackend, open_on: OpenOn, deaf: Any
+) -> None:
+    """Its outcome is unknown; the next operation of its path goes when the call has returned."""
+    deaf.only = 0
+    backend = make_backend(deaf)
+    store = open_on(backend, max_in_flight=2)
+    lost = store.put("/a", b"first", timeout=0.02)
+    error = lost.exception(PATIENCE)
+    assert type(error) is IndeterminateError
+    assert (error.outcome, error.path) == ("unknown", "/a")
+    following: list[AnyFuture] = [store.put("/a", b"second"), store.get("/a")]
+    assert store.put("/b", b"").result(PATIENCE).version == 0
+    assert store.get("/b").result(PATIENCE) is not None
+    assert sent_paths(backend).count("/a") == 1
+    assert not any(future.done() for future in following)
+    deaf.go.set()
+    assert following[0].result(PATIENCE).version == 1
+    assert following[1].result(PATIENCE).value == b"second"
+    assert lost.exception() is error
+
+
+def test_a_sent_read_ends_as_timed_out(
+    make_backend: MakeBackend, open_on: OpenOn, deaf: Any
+) -> None:
+    """A read that is not answered changed nothing, whatever becomes of it."""
+    store = open_on(make_backend(deaf))
+    error = store.get("/a", timeout=0.01).exception(PATIENCE)
+    assert type(error) is OperationTimeoutError
+    assert error.outcome == "not_applied"
+
+
+def test_deadlines_in_one_batch_are_each_its_own(backend: FaultyBackend, open_on: OpenOn) -> None:
+    """Of two operations in one call the one with the shorter deadline ends, the other goes on."""
+    store = open_on(backend, linger="fixed", max_delay=60, max_ops=2)
+    short, long = store.put("/short", b"", timeout=0.05), store.put("/long", b"")
+    (call,) = backend.wait_for_calls(1)
+    assert call.paths == ["/short", "/long"]
+    assert isinstance(short.exception(PATIENCE), IndeterminateError)
+    assert not long.done()
+    call.release()
+    assert long.result(PATIENCE).version == 0
+
+
+def test_an_operation_waiting_for_its_path_ends_at_its_deadline(
+    make_backend: MakeBackend, open_on: OpenOn, deaf: Any
+) -> None:
+    """A deadline takes an operation out of the middle of its path's line; those behind move up."""
+    deaf.only = 0
+    backend = make_backend(deaf)
+    store = open_on(backend)
+    first = store.put("/a", b"1")
+    backend.wait_for_calls(1)
+    late = store.put("/a", b"late", timeout=0.01)
+    last = store.put("/a", b"2")
+    assert type(late.exception(PATIENCE)) is OperationTimeoutError
+    deaf.go.set()
+    assert (first.result(PATIENCE).version, last.result(PATIENCE).version) == (0, 1)
+
+
+def test_many_different_deadlines_are_all_kept(backend: FaultyBackend, open_on: OpenOn) -> None:
+    """Each queued operation ends by its own deadline, in whatever order they were given."""
+    store = open_on(backend, max_in_flight=1)
+    first = store.put("/first", b"")
+    backend.wait_for_calls(1)
+    dice = random.Random(3)
+    late = [store.put(f"/{n}", b"", timeout=dice.uniform(0.001, 0.1)) for n in range(300)]
+    kept = store.put("/kept", b"")
+    assert {type(future.exception(PATIENCE)) for future in late} == {OperationTimeoutError}
+    backend.plan = None
+    backend.calls[0].release()
+    assert wait([first, kept], PATIENCE).not_done == set()
+    assert store.metrics().writes.queued == 0
+
+
+# --- under load
+
+
+def test_sixty_four_threads_stay_within_the_bounds(
+    make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+) -> None:
+    """Threads that push as hard as they can: nothing exceeds its bound, all ends, nobody starves.
+
+    The numbers of the metrics fit together at the end.
+    """
+    backend = make_backend()
+    store = open_on(
+        backend,
+        max_ops=10,
+        max_in_flight=2,
+        write_queue_size=20,
+        read_queue_size=20,
+        max_queued_bytes=1000,
+        max_singles=3,
+    )
+    finished = threading.Event()
+
+    def push(thread: int) -> list[AnyFuture]:
+        futures: list[AnyFuture] = []
+        for number in itertools.count():
+            if finished.is_set():
+                return futures
+            futures.append(store.put(f"/{thread}/{number % 5}", bytes(number % 40)))
+            futures.append(store.get(f"/{thread}/{number % 5}"))
+        return futures
+
+    pushing = [pool.submit(push, thread) for thread in range(64)]
+    until = time.monotonic() + 1.5
+    samples = []
+    while time.monotonic() < until:
+        samples.append(store.metrics())
+        time.sleep(0.002)
+    finished.set()
+    by_thread = [pushed.result(PATIENCE) for pushed in pushing]
+    store.flush()
+    for sample in samples:
+        assert 0 <= sample.writes.queued <= 20
+        assert 0 <= sample.reads.queued <= 20
+        assert 0 <= sample.queued_bytes <= 1000
+        assert sample.writes.in_flight <= 2
+        assert sample.reads.in_flight <= 2
+        assert sample.singles.in_flight <= sample.singles.queued <= 3
+        assert sample.writes.waiting + sample.reads.waiting <= 64
+    futures = [future for pushed in by_thread for future in pushed]
+    assert all(pushed for pushed in by_thread)
+    assert all(future.done() and future.exception() is None for future in futures)
+    for thread, pushed in enumerate(by_thread):
+        for number, found in enumerate(pushed[1::2]):
+            assert found.result().stat.version == number // 5, f"{thread} {number}"
+    end = store.metrics()
+    lanes = (end.reads, end.writes, end.singles)
+    assert sum(lane.operations for lane in lanes) == len(futures)
+    assert [(lane.queued, lane.waiting, lane.in_flight) for lane in lanes] == [(0, 0, 0)] * 3
+    assert all(sum(lane.causes.values()) == lane.batches for lane in lanes)
+    assert sum(lane.batches for lane in lanes) == len(backend.calls)
+    assert sum(len(call.paths) for call in backend.calls) == len(futures)
+    assert end.singles.batches == end.singles.operations
+    assert end.queued_bytes == 0
+    assert not end.errors
+
+
+def test_errors_are_counted_by_class(make_backend: MakeBackend, open_on: OpenOn) -> None:
+    """The metrics count operations that ended with an error, and no others."""
+    backend = make_backend(lambda call: Fault(hold="before") if "/held" in call.paths else None)
+    store = open_on(backend, max_in_flight=1)
+    futures: list[AnyFuture] = [store.put("/a", b""), store.put("/a", b"", 7), store.put("/b", b"")]
+    futures += [store.delete("/missing"), store.delete("/missing"), store.get("/missing")]
+    store.flush()
+    held = store.put("/held", b"", timeout=0.05)
+    backend.wait_for_calls(len(backend.calls))
+    cancelled = store.put("/held", b"")
+    assert cancelled.cancel()
+    assert isinstance(held.exception(PATIENCE), MetadataStoreError)
+    store.flush()
+    errors = dict(store.metrics().errors)
+    # The call gives up at the same deadline as the engine; either may be first.
+    assert errors.pop(type(held.exception()).__name__) == 1
+    assert errors == {"BadVersionError": 1, "NotFoundError": 2}
+
+
+def test_metrics_are_a_snapshot(backend: FaultyBackend, open_on: OpenOn) -> None:
+    """What metrics() returned does not change any more, and shows what is held and under way."""
+    store = open_on(backend, max_in_flight=1)
+    store.put("/in-flight", bytes(10))
+    backend.wait_for_calls(1)
+    store.put("/queued", bytes(3))
+    before = store.metrics()
+    store.put("/more", b"")
+    assert (before.writes.queued, before.writes.in_flight, before.writes.batches) == (1, 1, 1)
+    assert (before.writes.operations, before.writes.bytes, before.queued_bytes) == (1, 20, 10)
+    assert store.metrics().writes.queued == 2
+    assert before.reads == store.metrics().reads

@@ -1,0 +1,197 @@
+"""One request at the back end: refusals, failures, and bugs of back ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import Any
+
+import pytest
+
+from batchkeeper.batching import MetadataStore
+from batchkeeper.ops import (
+    AuthenticationError,
+    IndeterminateError,
+    MetadataStoreError,
+    StoreUnavailableError,
+)
+from batchkeeper.stores.backend import RequestRefusedError
+from batchkeeper.stores.faults import Call, Fault, FaultyBackend
+
+# Long enough for a slow machine: a test that comes near it has failed.
+PATIENCE = 20.0
+
+AnyFuture = Future[Any]
+MakeBackend = Callable[..., FaultyBackend]
+OpenOn = Callable[..., MetadataStore]
+
+
+def refuse(*culprits: str) -> Callable[[Call], Fault | None]:
+    """Plan to refuse every request that has one of the paths in it."""
+
+    def plan(call: Call) -> Fault | None:
+        for path in call.paths:
+            if path in culprits:
+                return Fault(error=RequestRefusedError(AuthenticationError(f"not {path}")))
+        return None
+
+    return plan
+
+
+def in_one_batch(
+    store: MetadataStore, paths: list[str], method: Callable[[str], AnyFuture]
+) -> list[AnyFuture]:
+    futures = [method(path) for path in paths]
+    store.flush()
+    return futures
+
+
+@pytest.fixture
+def opened(open_on: OpenOn) -> Callable[[FaultyBackend], MetadataStore]:
+    """Open a store that gathers until it is flushed."""
+    return lambda backend: open_on(backend, linger="fixed", max_delay=60)
+
+
+Opened = Callable[[FaultyBackend], MetadataStore]
+
+
+@pytest.mark.parametrize("culprits", [["/5"], ["/0", "/9"], ["/3", "/4", "/8"]])
+def test_a_refused_batch_is_halved_until_the_culprits_stand_alone(
+    make_backend: MakeBackend, opened: Opened, culprits: list[str]
+) -> None:
+    """Only the operations to blame get the refusal's error; the others are executed once."""
+    backend = make_backend(refuse(*culprits))
+    store = opened(backend)
+    paths = [f"/{number}" for number in range(10)]
+    futures = in_one_batch(store, paths, lambda path: store.put(path, b""))
+    for path, future in zip(paths, futures, strict=True):
+        if path in culprits:
+            error = future.exception(0)
+            assert type(error) is AuthenticationError
+            assert str(error) == f"not {path}"
+        else:
+            assert future.result(0).version == 0
+    assert len(backend.calls[0].paths) == 10
+    assert [path for c in backend.calls if len(c.paths) == 1 for path in c.paths].count(
+        culprits[0]
+    ) == 1
+    store.flush()
+    assert not store.put("/after", b"").cancelled()
+
+
+def test_refused_reads_are_halved_too(make_backend: MakeBackend, opened: Opened) -> None:
+    """A refused request of reads is taken apart in the same way."""
+    store = opened(make_backend(refuse("/2")))
+    futures = in_one_batch(store, [f"/{number}" for number in range(5)], store.get)
+    ends = [type(future.exception(0)) for future in futures]
+    assert ends == [type(None), type(None), AuthenticationError, type(None), type(None)]
+
+
+def test_an_operation_refused_alone_gets_the_error_of_the_refusal(
+    make_backend: MakeBackend, opened: Opened
+) -> None:
+    """A refused request of one operation is not sent again."""
+    backend = make_backend(refuse("/a"))
+    store = opened(backend)
+    (future,) = in_one_batch(store, ["/a"], store.get)
+    assert type(future.exception(0)) is AuthenticationError
+    assert len(backend.calls) == 1
+
+
+def test_halves_do_not_share_their_fate(make_backend: MakeBackend, opened: Opened) -> None:
+    """If one half of a refused batch fails for another reason, the other half is executed."""
+
+    def plan(call: Call) -> Fault | None:
+        match call.number:
+            case 0:
+                return Fault(error=RequestRefusedError(AuthenticationError("no")))
+            case 1:
+                return Fault(error=StoreUnavailableError("gone"))
+            case _:
+                return None
+
+    store = opened(make_backend(plan))
+    paths = [f"/{number}" for number in range(4)]
+    futures = in_one_batch(store, paths, lambda path: store.put(path, b""))
+    ends = [type(future.exception(0)) for future in futures]
+    assert ends == [StoreUnavailableError, StoreUnavailableError, type(None), type(None)]
+
+
+def test_each_operation_has_an_error_of_its_own(make_backend: MakeBackend, opened: Opened) -> None:
+    """What fails a whole request ends each operation with a copy: its path, and the cause."""
+    cause = ConnectionResetError("cut")
+    error = IndeterminateError("the connection broke")
+    error.__cause__ = cause
+    store = opened(make_backend(lambda call: Fault(error=error)))
+    paths = [f"/{number}" for number in range(3)]
+    futures = in_one_batch(store, paths, lambda path: store.put(path, b""))
+    errors = [future.exception(0) for future in futures]
+    assert len({id(found) for found in (error, *errors)}) == 4
+    for path, found in zip(paths, errors, strict=True):
+        assert isinstance(found, IndeterminateError)
+        assert (str(found), found.path, found.outcome) == ("the connection broke", path, "unknown")
+        assert found.__cause__ is cause
+    assert error.path is None
+
+
+def test_tracebacks_do_not_grow_into_each_other(make_backend: MakeBackend, opened: Opened) -> None:
+    """Raising one operation's error leaves the others' tracebacks alone."""
+    store = opened(make_backend(lambda call: Fault(error=StoreUnavailableError("gone"))))
+    one, two = in_one_batch(store, ["/1", "/2"], store.get)
+    with pytest.raises(StoreUnavailableError):
+        one.result(0)
+    error = two.exception(0)
+    assert error is not None
+    assert error.__traceback__ is None
+
+
+@pytest.mark.parametrize("bug", [ValueError("a bug"), SystemExit("a bug")])
+def test_a_bug_in_a_back_end_leaves_the_engine_alive(
+    make_backend: MakeBackend,
+    opened: Opened,
+    bug: BaseException,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An exception that is not an error of ours ends the operations, is logged, and no more."""
+
+    def plan(call: Call) -> None:
+        if call.number < 10:
+            raise bug
+
+    backend = make_backend(plan)
+    store = opened(backend)
+    # More often than there are senders, to see that none of them is lost.
+    for number in range(5):
+        with caplog.at_level(logging.ERROR, "batchkeeper.engine"):
+            puts = [store.put(f"/{number}", b""), store.delete("/b")]
+            read: AnyFuture = store.get(f"/{number}/read")
+            store.flush()
+        for future in puts:
+            error = future.exception(0)
+            assert type(error) is IndeterminateError
+            assert error.outcome == "unknown"
+            assert error.__cause__ is bug
+            assert error.path == future.path  # type: ignore[attr-defined]
+            assert "a bug" in str(error)
+        error = read.exception(0)
+        assert type(error) is MetadataStoreError
+        assert error.outcome == "not_applied"
+    assert len(backend.calls) == 10
+    assert "the back end failed" in caplog.text
+    futures = in_one_batch(store, ["/0", "/b"], lambda path: store.put(path, b""))
+    assert [future.result(0).version for future in futures] == [0, 0]
+    assert store.metrics().writes.in_flight == 0
+
+
+@pytest.mark.parametrize("answers", [[], [None], [None, None, None], None])
+def test_a_wrong_number_of_answers_is_a_bug(
+    make_backend: MakeBackend, opened: Opened, answers: Any
+) -> None:
+    """Answers that do not fit the request are given to nobody."""
+    backend = make_backend()
+    backend.write = lambda requests, deadline: answers  # type: ignore[method-assign]
+    store = opened(backend)
+    futures = in_one_batch(store, ["/1", "/2"], lambda path: store.put(path, b""))
+    assert [type(future.exception(0)) for future in futures] == [IndeterminateError] * 2
+    assert wait([store.get("/1")], 0) is not None

@@ -1,0 +1,139 @@
+"""What the hot path costs, piece by piece: run with ``tox -e bench``, not with the tests.
+
+Each operation of the pieces is one in a batch of a thousand, so a thousandth of a figure is what
+one operation pays.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from array import array
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.batching.checks import check_operation
+from batchkeeper.batching.entry import Entry
+from batchkeeper.batching.futures import OperationFuture
+from batchkeeper.bench.figures import histogram
+from batchkeeper.ops.paths import check_path
+from batchkeeper.stores.etcd.txn import grouped, nested_write
+from batchkeeper.stores.zookeeper.nodes import Nodes
+from batchkeeper.stores.zookeeper.plan import Batch, Plan
+from batchkeeper.stores.zookeeper.wire import ANYONE
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+pytestmark = pytest.mark.benchmark
+
+COUNT = 1_000
+VALUE = b"." * 100
+PATHS = [f"/bench/owners/ns-{number // 64}/topic-{number}" for number in range(COUNT)]
+PUTS = [bk.Put(path, VALUE) for path in PATHS]
+CLAIMS = [bk.Put(path, VALUE, bk.ABSENT) for path in PATHS]
+
+
+@pytest.fixture
+def store() -> Iterator[bk.MetadataStore]:
+    with bk.open_store(f"memory://{uuid.uuid4().hex}") as opened:
+        yield opened
+
+
+def test_check_of_a_path(benchmark: BenchmarkFixture) -> None:
+    """Every path is checked once, at the call."""
+
+    def check() -> None:
+        for path in PATHS:
+            check_path(path)
+
+    benchmark(check)
+
+
+def test_making_of_an_operation(benchmark: BenchmarkFixture) -> None:
+    """Bulk calls take operations that were made before, path and value checked."""
+
+    def make() -> list[bk.Put]:
+        return [bk.Put(path, VALUE) for path in PATHS]
+
+    benchmark(make)
+
+
+def test_check_of_an_operation(benchmark: BenchmarkFixture) -> None:
+    """A made operation is checked against what the store takes."""
+
+    def check() -> None:
+        for put in PUTS:
+            check_operation(put, 1 << 20, "memory://x")
+
+    benchmark(check)
+
+
+@pytest.mark.parametrize("kind", [OperationFuture, Entry])
+def test_making_of_a_future(
+    benchmark: BenchmarkFixture, store: bk.MetadataStore, kind: Callable[..., Any]
+) -> None:
+    """A future for each call of a method; a bare entry for each operation of a bulk call."""
+    lane, sink = store._writes, store._sink
+    now = time.monotonic()
+
+    def make() -> list[Any]:
+        return [kind("put", path, VALUE, None, lane, sink, now, now + 30) for path in PATHS]
+
+    benchmark(make)
+
+
+def test_puts_with_a_future_each(benchmark: BenchmarkFixture, store: bk.MetadataStore) -> None:
+    """The whole engine on the store in memory: submit a thousand puts, look at each result."""
+
+    def put() -> None:
+        for future in [store.put(path, VALUE) for path in PATHS]:
+            future.result()
+
+    benchmark(put)
+
+
+def test_gets_with_a_future_each(benchmark: BenchmarkFixture, store: bk.MetadataStore) -> None:
+    """The same with reads."""
+    store.apply(PUTS)
+
+    def get() -> None:
+        for future in [store.get(path) for path in PATHS]:
+            future.result()
+
+    benchmark(get)
+
+
+def test_puts_in_bulk(benchmark: BenchmarkFixture, store: bk.MetadataStore) -> None:
+    """The same puts through ``apply``, with no future each."""
+    benchmark(store.apply, PUTS)
+
+
+def test_a_put_on_an_idle_store(benchmark: BenchmarkFixture, store: bk.MetadataStore) -> None:
+    """One put at a time: this figure is one operation's, there and back between two threads."""
+    benchmark(lambda: store.put("/one", VALUE).result())
+
+
+@pytest.mark.parametrize("puts", [PUTS, CLAIMS], ids=["puts", "claims"])
+def test_encoding_for_etcd(benchmark: BenchmarkFixture, puts: list[bk.Put]) -> None:
+    """A thousand writes to the bytes of one transaction of nested ones, 32 in each."""
+    benchmark(lambda: grouped(nested_write(puts, "/prefix"), 32))
+
+
+@pytest.mark.parametrize("puts", [PUTS, CLAIMS], ids=["puts", "claims"])
+def test_encoding_for_zookeeper(benchmark: BenchmarkFixture, puts: list[bk.Put]) -> None:
+    """A thousand writes, their missing parents included, to the bytes of one multi."""
+
+    def encode() -> bytes:
+        (group,) = Plan(Batch(puts, "/chroot"), Nodes(), 1 << 20, ANYONE, COUNT).groups
+        return group.body()
+
+    benchmark(encode)
+
+
+def test_a_histogram_of_latencies(benchmark: BenchmarkFixture) -> None:
+    """What the harness spends on a thousand latencies, after the clock was stopped."""
+    benchmark(histogram, array("q", range(1_000_000, 2_000_000, 1_000)))

@@ -1,0 +1,72 @@
+"""Records as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchkeeper.ops import ABSENT, InvalidPathError, Put
+from batchkeeper.ops.records import json_value, parse_record
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        (b'{"path": "/a", "value": "text"}', b"text"),
+        (b'{"value": "", "path": "/a"}\n', b""),
+        (b'  {"path": "/a", "value": "\\u00e4\xe4\xb8\xad"}\r\n', "ä中".encode()),
+        (b'{"path": "/a", "value": "\\ud83d\\ude00"}', "😀".encode()),
+        (b'{"path": "/a", "value": {"base64": "AP8="}}', b"\x00\xff"),
+        (b'{"path": "/a", "value": {"base64": ""}}', b""),
+        (b'{"path": "/a", "value": "x", "version": 3, "note": null}', b"x"),
+    ],
+)
+def test_a_line_is_a_put(line: bytes, value: bytes) -> None:
+    """A record's value is its string in UTF-8, or its base64; other fields are passed over."""
+    assert parse_record(line) == Put("/a", value)
+    assert parse_record(line, ABSENT) == Put("/a", value, ABSENT)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON.*column 2"),
+        (b'{"path": "/a", "value": "x"} {}', "not JSON: Extra data"),
+        (b'{"path": "/a", "value": "\xff"}', r"not UTF-8.*byte 26"),
+        (b"[]", "not a record"),
+        (b"null", "not a record"),
+        (b'{"path": "/a"}', "not a record"),
+        (b'{"value": "x"}', "not a record"),
+        (b'{"path": "/a", "value": null}', "neither a string nor"),
+        (b'{"path": "/a", "value": 7}', "neither a string nor"),
+        (b'{"path": "/a", "value": {"base64": 7}}', "neither a string nor"),
+        (b'{"path": "/a", "value": {"base64": "AA==", "x": 1}}', "neither a string nor"),
+        (b'{"path": "/a", "value": {"base64": "A"}}', "not base64"),
+        (b'{"path": "/a", "value": {"base64": "A A="}}', "not base64"),
+        (b'{"path": "/a", "value": {"base64": "\\u00e4"}}', "ASCII"),
+        (b'{"path": "/a", "value": "\\ud800"}', "lone surrogate"),
+        (b'{"path": "/a", "value": ' + b"[" * 200_000, "nested too deeply"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said(line: bytes, reason: str) -> None:
+    """A line that is no record is a ValueError with the reason."""
+    with pytest.raises(ValueError, match=reason):
+        parse_record(line)
+
+
+@pytest.mark.parametrize("path", ['"a"', '"/a/"', '"/\\ud800"', "7", "null"])
+def test_a_bad_path_is_a_bad_line(path: str) -> None:
+    """A path against the rule is the ValueError that every operation raises for it."""
+    with pytest.raises(InvalidPathError):
+        parse_record(f'{{"path": {path}, "value": "x"}}'.encode())
+
+
+@given(st.binary() | st.text(st.characters(exclude_categories=["Cs"])).map(str.encode))
+def test_what_is_spelled_is_read_back(value: bytes) -> None:
+    """Any bytes, spelled in JSON and parsed, are the same bytes."""
+    line = json.dumps({"path": "/a", "value": json_value(value)}).encode()
+    assert parse_record(line).value == value

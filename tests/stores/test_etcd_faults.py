@@ -1,0 +1,436 @@
+"""The etcd back end when servers die, stand still, are not there, or want a login."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchkeeper.bench.servers import EtcdServer, _free_ports
+from batchkeeper.ops import (
+    AuthenticationError,
+    BadVersionError,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    IndeterminateError,
+    MetadataStoreError,
+    NotEmptyError,
+    OperationTimeoutError,
+    Put,
+    Stat,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
+from batchkeeper.stores.etcd.connection import (
+    Connection,
+    Credentials,
+    FlatOnlyError,
+    checks_nested_permissions,
+)
+from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+
+PATIENCE = 60.0
+
+
+def soon(seconds: float = PATIENCE) -> float:
+    """Return a deadline: one that nothing here comes near, or one that is to pass."""
+    return time.monotonic() + seconds
+
+
+@contextmanager
+def under_way(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
+    """Run calls that block, each in a thread of its own."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        yield [pool.submit(call) for call in calls]
+
+
+def sent(monkeypatch: pytest.MonkeyPatch, backend: Any) -> threading.Semaphore:
+    """Return a semaphore that is released just before each transaction is handed to gRPC."""
+    released = threading.Semaphore(0)
+    link = backend._connection.open(soon())
+
+    class Announcing:
+        nesting, metadata, address = link.nesting, link.metadata, link.address
+
+        @staticmethod
+        def txn(*args: Any, **more: Any) -> Any:
+            released.release()
+            return link.txn(*args, **more)
+
+    monkeypatch.setattr(backend._connection, "_link", Announcing)
+    return released
+
+
+# --- nobody there
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"])
+def test_an_unreachable_cluster_is_named(hosts: str) -> None:
+    """Opening ends within the timeout, with the addresses and the reason."""
+    with pytest.raises(StoreUnavailableError) as caught:
+        connect(f"etcd://{hosts}/prefix", ConnectOptions(connect_timeout=0.3))
+    assert hosts.replace(",", ", ") in str(caught.value)
+    assert "refused" in str(caught.value)
+    assert caught.value.outcome == "not_applied"
+
+
+def test_opening_waits_for_a_server_that_comes_up(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A server that starts within the timeout is found."""
+    server = own_etcd()
+    server.kill()
+    with under_way(lambda: connect(server.url, ConnectOptions(PATIENCE))) as (opening,):
+        server.start()
+        with closing(opening.result()) as backend:
+            assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+
+
+def test_the_next_member_takes_over(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A member that does not answer is passed over, at opening and later."""
+    first, second = own_etcd(), own_etcd()
+    url = f"etcd://127.0.0.1:1,{first.address},{second.address}"
+    with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
+        backend.write([Put("/on-first", b"")], soon())
+        first.kill()
+        assert backend.read([Exists("/on-first")], soon()) == [False]
+        assert type(backend.write([Put("/on-second", b"")], soon())[0]) is Stat
+        second.kill()
+        first.start()
+        assert backend.read([Exists("/on-second")], soon()) == [False]
+
+
+# --- killed
+
+
+def test_what_was_never_sent_is_not_applied(own_etcd: Callable[..., EtcdServer]) -> None:
+    """Without a connection a write waits, ends as not applied, and never takes effect."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        server.kill()
+        with pytest.raises(StoreUnavailableError):
+            backend.read([Exists("/a")], soon(0.2))  # notices that the connection is gone
+        for call, operation in ((backend.write, Put("/a", b"")), (backend.read, Get("/a"))):
+            with pytest.raises(OperationTimeoutError) as caught:
+                call([operation], soon(0.2))
+            assert caught.value.outcome == "not_applied"
+            assert server.address in str(caught.value)
+        server.start()
+        assert backend.read([Exists("/a")], soon()) == [False]
+
+
+def test_a_write_without_a_connection_is_sent_when_there_is_one(
+    own_etcd: Callable[..., EtcdServer],
+) -> None:
+    """Writes and reads that wait for the server go through when it is back, once each."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        backend.write([Put("/there", b"")], soon())
+        server.kill()
+        with pytest.raises(StoreUnavailableError):
+            backend.read([Get("/there")], soon(0.1))
+        calls = [lambda n=n: backend.write([Put(f"/{n}", b"", -1)], soon()) for n in range(8)]
+        reads = [lambda: backend.read([Exists("/there")], soon())] * 8
+        with under_way(*calls, *reads) as futures:
+            server.start()
+            answers = [future.result()[0] for future in futures]
+        assert [answer.version for answer in answers[:8]] == [0] * 8
+        assert answers[8:] == [True] * 8
+
+
+def test_a_write_that_a_kill_catches_is_indeterminate(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was sent and not answered, so it is not sent again and nothing is claimed."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        released = sent(monkeypatch, backend)
+        server.pause()
+        with under_way(lambda: backend.write([Put("/a", b""), Put("/b", b"")], soon())) as (call,):
+            assert released.acquire(timeout=PATIENCE)
+            server.kill()
+            error = call.exception(PATIENCE)
+        assert type(error) is IndeterminateError
+        assert error.outcome == "unknown"
+        server.start()
+        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+
+
+def test_a_read_that_a_kill_catches_is_repeated(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller of a read notices nothing but the delay."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        released = sent(monkeypatch, backend)
+        server.pause()
+        with under_way(lambda: backend.read([Exists("/a")], soon())) as (call,):
+            assert released.acquire(timeout=PATIENCE)
+            server.restart()
+            assert call.result(PATIENCE) == [False]
+
+
+# --- standing still
+
+
+def test_a_server_that_stands_still_past_the_deadline(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A sent write is indeterminate, a read timed out; what follows is never sent."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        server.pause()
+        with pytest.raises(IndeterminateError):
+            backend.write([Put("/a", b"")], soon(0.3))
+        with pytest.raises(OperationTimeoutError) as caught:
+            backend.write([Put("/b", b"")], soon(0.3))
+        assert caught.value.outcome == "not_applied"
+        with pytest.raises(OperationTimeoutError) as caught:
+            backend.read([Get("/a")], soon(0.3))
+        assert caught.value.outcome == "not_applied"
+        server.resume()
+        assert backend.read([Exists("/b")], soon()) == [False]
+
+
+def test_close_ends_what_is_under_way(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sent write is indeterminate, a read says that the store is closed."""
+    server = own_etcd()
+    backend = connect(server.url, ConnectOptions())
+    released = sent(monkeypatch, backend)
+    server.pause()
+    write, read = Put("/a", b""), Get("/a")
+    with under_way(
+        lambda: backend.write([write], soon()), lambda: backend.read([read], soon())
+    ) as calls:
+        for _ in calls:
+            assert released.acquire(timeout=PATIENCE)
+        backend.close()
+        errors = [call.exception(PATIENCE) for call in calls]
+    assert [type(error) for error in errors] == [IndeterminateError, StoreClosedError]
+
+
+def test_close_ends_the_wait_for_a_connection(own_etcd: Callable[..., EtcdServer]) -> None:
+    """What waits for the server to come back ends as closed, and was never sent."""
+    server = own_etcd()
+    backend = connect(server.url, ConnectOptions())
+    server.kill()
+    with pytest.raises(StoreUnavailableError):
+        backend.read([Exists("/a")], soon(0.1))
+    with under_way(*[lambda: backend.write([Put("/a", b"")], soon())] * 4) as calls:
+        backend.close()
+        assert [type(call.exception(PATIENCE)) for call in calls] == [StoreClosedError] * 4
+
+
+# --- login
+
+
+def secured(server: EtcdServer) -> None:
+    """Turn on etcd's authentication, with a user who may do all below /ok and nothing else."""
+    with closing(Connection([server.address], Credentials())) as connection:
+        stub = grpc_stubs.AuthStub(connection._members[0].channel)
+        permission = messages.AuthRoleGrantPermissionRequest(name="some")
+        permission.perm.permType = 2  # READWRITE
+        permission.perm.key, permission.perm.range_end = b"/ok", b"/ok0"
+        for user, role in (("root", "root"), ("limited", "some")):
+            stub.UserAdd(messages.AuthUserAddRequest(name=user, password=f"{user}'s"))
+            stub.RoleAdd(messages.AuthRoleAddRequest(name=role))
+            stub.UserGrantRole(messages.AuthUserGrantRoleRequest(user=user, role=role))
+        stub.RoleGrantPermission(permission)
+        stub.AuthEnable(messages.AuthEnableRequest())
+
+
+LIMITED = ConnectOptions(username="limited", password="limited's")
+
+
+@pytest.fixture
+def secured_etcd(own_etcd: Callable[..., EtcdServer]) -> EtcdServer:
+    """An etcd that asks for a login; it keeps tokens in memory, and a restart loses them."""
+    server = own_etcd()
+    secured(server)
+    return server
+
+
+def outcomes(backend: Backend, operations: list[Any]) -> list[Any]:
+    """Execute a batch as the engine does: halve what is refused whole."""
+    execute = backend.read if operations[0].kind in {"get", "get_children"} else backend.write
+    try:
+        return list(execute(operations, soon()))
+    except RequestRefusedError:
+        half = len(operations) // 2
+        return [*outcomes(backend, operations[:half]), *outcomes(backend, operations[half:])]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ConnectOptions(),
+        ConnectOptions(username="limited", password="wrong-secret"),
+        ConnectOptions(username="nobody", password="wrong-secret"),
+    ],
+    ids=["none", "password", "user"],
+)
+def test_wrong_credentials_are_refused(secured_etcd: EtcdServer, options: ConnectOptions) -> None:
+    """Opening says so at once, and repeats no password."""
+    with pytest.raises(AuthenticationError) as caught:
+        connect(secured_etcd.url, options)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_login_is_of_no_harm_where_none_is_asked_for(etcd_server: EtcdServer) -> None:
+    """An etcd without authentication takes anybody."""
+    with closing(connect(etcd_server.url, LIMITED)) as backend:
+        assert backend.read([Exists("/no/such")], soon()) == [False]
+
+
+def test_permissions_hold_for_each_operation(secured_etcd: EtcdServer) -> None:
+    """Batching lets nothing through that a single call would refuse, and finds the culprit."""
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        answers = outcomes(
+            backend,
+            [
+                Put("/ok/a", b"1"),
+                Put("/no/x", b"1"),
+                Put("/ok/b", b"1", -1),
+                Put("/no/y", b"1", -1),
+                Put("/ok/c", b"1", 7),
+                Delete("/ok"),
+                Delete("/no/x"),
+            ],
+        )
+        assert [type(answer) for answer in answers] == [
+            Stat,
+            AuthenticationError,
+            Stat,
+            AuthenticationError,
+            BadVersionError,
+            NotEmptyError,
+            AuthenticationError,
+        ]
+        reads = outcomes(
+            backend, [Get("/ok/a"), Get("/no/x"), GetChildren("/ok"), GetChildren("/")]
+        )
+        assert reads[0].value == b"1"
+        assert reads[2] == ["a", "b"]
+        assert [type(answer) for answer in reads[1::2]] == [AuthenticationError] * 2
+
+
+def test_an_expired_login_is_renewed(secured_etcd: EtcdServer) -> None:
+    """A token that etcd no longer knows costs one more login: neither reads nor writes notice."""
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        assert backend.write([Put("/ok/a", b"0")], soon())[0].version == 0
+        secured_etcd.restart()
+        assert backend.write([Put("/ok/a", b"1", 0)], soon())[0].version == 1
+        secured_etcd.restart()
+        assert backend.read([Get("/ok/a")], soon())[0].stat.version == 1
+
+
+def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer) -> None:
+    """When the password no longer holds, renewing fails and calls say so."""
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        root = Credentials(username="root", password="root's")
+        with closing(Connection([secured_etcd.address], root)) as connection:
+            link = connection.open(soon())
+            stub = grpc_stubs.AuthStub(connection._members[0].channel)
+            change = messages.AuthUserChangePasswordRequest(name="limited", password="other")
+            stub.UserChangePassword(change, metadata=link.metadata)
+        for call, operation in ((backend.write, Put("/ok/a", b"")), (backend.read, Get("/ok/a"))):
+            with pytest.raises(AuthenticationError):
+                call([operation], soon())
+
+
+@pytest.mark.parametrize(
+    ("version", "safe"),
+    [
+        ("3.4.43", False),
+        ("3.4.44", True),
+        ("3.5.1", False),
+        ("3.5.29", False),
+        ("3.5.30", True),
+        ("3.6.10", False),
+        ("3.6.11", True),
+        ("3.7.0", True),
+        ("3.7.0-rc.1", True),
+        ("3.3.25", False),
+        ("strange", False),
+    ],
+)
+def test_nesting_with_a_login_depends_on_the_version(version: str, safe: bool) -> None:
+    """Older versions do not look at permissions inside nested transactions."""
+    assert checks_nested_permissions(version) is safe
+
+
+def test_a_nested_request_never_goes_to_a_member_that_would_not_check_it(
+    secured_etcd: EtcdServer,
+) -> None:
+    """After a failover to an older member, batches are flat."""
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        with pytest.raises(FlatOnlyError):
+            backend._connection.call("txn", b"", soon(), write=True, nested=True)
+        # As if the first member had been a newer one.
+        backend._group = 32
+        refused = backend.write([Put("/no/x", b"", -1)], soon())
+        assert type(refused[0]) is AuthenticationError
+        assert backend.limits.write_ops == 128
+
+
+def test_errors_of_a_split_batch_are_each_operation_s_own(secured_etcd: EtcdServer) -> None:
+    """Callers that share a refusal do not share its error object."""
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        deletes = [Delete(f"/no/{number}") for number in range(128)]
+        answers = backend.write(deletes, soon())
+        assert all(isinstance(answer, MetadataStoreError) for answer in answers)
+        assert [answer.path for answer in answers] == [delete.path for delete in deletes]
+        assert len({id(answer) for answer in answers}) == 128
+
+
+# --- encryption
+
+
+class TlsEtcd(EtcdServer):
+    """An etcd that also listens with a certificate that it signs itself."""
+
+    def _command(self, ports: tuple[int, ...]) -> list[str]:
+        self.tls_address = f"127.0.0.1:{_free_ports(1)[0]}"
+        clients = f"http://127.0.0.1:{ports[0]},https://{self.tls_address}"
+        return [*super()._command(ports), "--auto-tls", "--listen-client-urls", clients]
+
+    def pem(self, name: str) -> Path:
+        """Return the file of the certificate or its key."""
+        return self.directory / "data" / "fixtures" / "client" / f"{name}.pem"
+
+
+@pytest.fixture(scope="module")
+def tls_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsEtcd]:
+    """An etcd with TLS, for all tests of it."""
+    with TlsEtcd(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
+
+
+def test_an_encrypted_connection_trusts_the_given_certificate(tls_etcd: TlsEtcd) -> None:
+    """With ``ca`` the server is believed, and everything works as in the clear."""
+    url = f"etcds://{tls_etcd.tls_address}?ca={tls_etcd.pem('cert')}"
+    with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
+        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+        assert backend.limits.write_ops == 1024
+
+
+def test_a_client_with_a_certificate_does_not_nest_on_an_old_etcd(tls_etcd: TlsEtcd) -> None:
+    """A certificate is a login: on a version that would not check it, batches are flat."""
+    cert, key = tls_etcd.pem("cert"), tls_etcd.pem("key")
+    url = f"etcds://{tls_etcd.tls_address}?ca={cert}&cert={cert}&key={key}"
+    with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
+        nests = checks_nested_permissions(backend._connection.open(soon()).version)
+        assert backend.limits.write_ops == (1024 if nests else 128)
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(tls_etcd: TlsEtcd) -> None:
+    """Without ``ca`` the self-signed certificate is not believed, and the message says why."""
+    with pytest.raises(StoreUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+        connect(f"etcds://{tls_etcd.tls_address}", ConnectOptions(connect_timeout=2.0))

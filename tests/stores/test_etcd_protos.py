@@ -1,0 +1,118 @@
+"""etcd's messages, whatever else the process has imported. Each case runs in a fresh Python."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LOAD = "from batchkeeper.stores.etcd.protos import grpc_stubs, messages\n"
+WORKS = (
+    "request = messages.TxnRequest(success=[{'request_put': {'key': b'k', 'value': b'v'}}])\n"
+    "assert messages.TxnRequest.FromString(request.SerializeToString()) == request\n"
+    "assert grpc_stubs.KVStub\n"
+)
+
+
+def run(code: str, path: Path | None = None) -> str:
+    """Run code in an interpreter of its own and return what it printed; fail if it fails."""
+    before = f"import sys; sys.path.insert(0, {str(path)!r})\n" if path else ""
+    done = subprocess.run(
+        [sys.executable, "-c", before + code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def etcd3_files() -> Path:
+    """Return the folder of the installed etcd3, without importing it."""
+    spec = importlib.util.find_spec("etcd3")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def test_etcd3_imports_after_us() -> None:
+    """The whole package works afterwards, with the same messages."""
+    run(
+        LOAD + WORKS + "import etcd3\n"
+        "assert etcd3.etcdrpc.TxnRequest is messages.TxnRequest\n"
+        "etcd3.client().close()\n"
+    )
+
+
+def test_a_failed_import_of_etcd3_does_no_harm() -> None:
+    """Somebody who has tried etcd3 by itself, and failed or not, leaves nothing in our way."""
+    run("try:\n    import etcd3\nexcept TypeError:\n    pass\n" + LOAD + WORKS)
+
+
+def test_messages_that_are_there_already_are_used() -> None:
+    """Where etcd3 has been made importable by somebody else, that is left as it is."""
+    run(
+        LOAD + "import sys\n"
+        "theirs = messages\n"
+        "for name in [n for n in sys.modules if n.startswith('batchkeeper')]:\n"
+        "    del sys.modules[name]\n" + LOAD + "assert messages is theirs\n" + WORKS
+    )
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_another_client_s_messages_of_the_same_names(ours_first: bool) -> None:
+    """Another etcd client may register other messages by etcd's names, before us or after."""
+    theirs = (
+        "from google.protobuf import descriptor_pb2, descriptor_pool\n"
+        "for name, package in (('kv.proto', 'mvccpb'), ('api/rpc.proto', 'etcdserverpb')):\n"
+        "    file = descriptor_pb2.FileDescriptorProto(name=name, package=package)\n"
+        "    message = 'KeyValue' if package == 'mvccpb' else 'TxnRequest'\n"
+        "    file.message_type.add(name=message)\n"
+        "    descriptor_pool.Default().AddSerializedFile(file.SerializeToString())\n"
+    )
+    run((LOAD + theirs if ours_first else theirs + LOAD) + WORKS)
+
+
+def test_an_etcd3_that_imports_by_itself_is_left_alone(tmp_path: Path) -> None:
+    """A package whose messages were generated anew is imported as it is."""
+    package = tmp_path / "etcd3" / "etcdrpc"
+    package.mkdir(parents=True)
+    for file in [*etcd3_files().glob("*.py"), *etcd3_files().glob("etcdrpc/*.py")]:
+        copy = tmp_path / "etcd3" / file.relative_to(etcd3_files())
+        copy.write_text(file.read_text())
+    descriptors = run(
+        LOAD + "import sys\n"
+        "for name in ('kv_pb2', 'auth_pb2', 'rpc_pb2'):\n"
+        "    print(sys.modules['etcd3.etcdrpc.' + name].DESCRIPTOR.serialized_pb)\n"
+    )
+    names = ("kv_pb2", "auth_pb2", "rpc_pb2")
+    for name, descriptor in zip(names, descriptors.splitlines(), strict=True):
+        # What protoc writes since 3.20.
+        (package / f"{name}.py").write_text(
+            "from google.protobuf import descriptor_pool\n"
+            "from google.protobuf.internal import builder\n"
+            "if __name__.endswith('rpc_pb2'):\n"
+            "    from etcd3.etcdrpc import auth_pb2, kv_pb2\n"
+            f"DESCRIPTOR = descriptor_pool.Default().AddSerializedFile({descriptor})\n"
+            "builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())\n"
+            "builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, __name__, globals())\n"
+        )
+    said = run(LOAD + WORKS + "print(messages.__file__)", tmp_path)
+    assert said.strip() == str(package / "rpc_pb2.py")
+
+
+def test_a_package_that_is_not_the_etcd3_meant_is_named(tmp_path: Path) -> None:
+    """Another package called etcd3 gives an ImportError that says so, and the store a way out."""
+    (tmp_path / "etcd3").mkdir()
+    (tmp_path / "etcd3" / "__init__.py").write_text("")
+    run(
+        "from batchkeeper.ops import UnsupportedError\n"
+        "from batchkeeper.stores import ConnectOptions, connect\n"
+        "try:\n"
+        "    connect('etcd://127.0.0.1:1', ConnectOptions())\n"
+        "except UnsupportedError as error:\n"
+        "    assert 'another package' in str(error) and 'pip install' in str(error)\n"
+        "else:\n"
+        "    raise SystemExit('no error')\n",
+        tmp_path,
+    )

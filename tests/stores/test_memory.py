@@ -1,0 +1,148 @@
+"""What is special about the store in memory; what it shares with the others is in conformance."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+
+from batchkeeper.ops import (
+    ABSENT,
+    BadVersionError,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    InvalidSettingError,
+    Operation,
+    OperationTimeoutError,
+    Put,
+    StoreClosedError,
+)
+from batchkeeper.stores import Answer, Backend, ConnectOptions, connect
+
+
+def far() -> float:
+    return time.monotonic() + 60
+
+
+def opened(name: str, query: str = "") -> Backend:
+    return connect(f"memory://{name}{query}", ConnectOptions())
+
+
+def write(backend: Backend, *operations: Operation) -> list[Answer]:
+    return list(backend.write(operations, far()))
+
+
+def read(backend: Backend, *operations: Operation) -> list[Answer]:
+    return list(backend.read(operations, far()))
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+def test_a_name_is_shared_within_the_process(name: str) -> None:
+    """Two openers of one name see each other's values; another name is another store."""
+    one, two, other = opened(name), opened(name), opened(name + "-other")
+    (stat,) = write(one, Put("/a", b"1"))
+    (found,) = read(two, Get("/a"))
+    assert found == (b"1", stat)
+    assert read(other, Get("/a")) == [None]
+    for backend in (one, two, other):
+        backend.close()
+
+
+def test_the_last_closer_drops_the_values(name: str) -> None:
+    """The values live until the last opener closes, however often another one closed."""
+    one, two = opened(name), opened(name)
+    write(one, Put("/a", b"1"))
+    one.close()
+    one.close()
+    assert read(two, Exists("/a")) == [True]
+    two.close()
+    again = opened(name)
+    assert read(again, Exists("/a")) == [False]
+    again.close()
+
+
+def test_a_closed_opener_is_refused_while_others_go_on(name: str) -> None:
+    """After its close an opener gets StoreClosedError for reads and writes."""
+    one, two = opened(name), opened(name)
+    one.close()
+    with pytest.raises(StoreClosedError, match=name):
+        write(one, Put("/a", b"1"))
+    with pytest.raises(StoreClosedError, match=name):
+        read(one, Get("/a"))
+    assert write(two, Put("/a", b"1"))
+    two.close()
+
+
+def test_one_call_has_one_revision_and_the_next_a_higher_one(name: str) -> None:
+    """Paths changed in one call share a revision, and revisions grow from call to call."""
+    backend = opened(name)
+    first, second = write(backend, Put("/a", b""), Put("/b", b""))
+    (third,) = write(backend, Put("/a", b""))
+    assert first.revision == second.revision < third.revision
+    assert (first.version, third.version) == (0, 1)
+    assert third.created == first.created
+    assert third.modified >= first.modified
+    backend.close()
+
+
+def test_a_name_lasts_while_anything_lies_at_or_below_it(name: str) -> None:
+    """A child is listed for values at it and below it, once, and goes with the last of them."""
+    backend = opened(name)
+    write(backend, Put("/a/b/c", b""), Put("/a/b", b""), Put("/a/z", b""), Put("/a!", b""))
+    assert read(backend, GetChildren("/"), GetChildren("/a"), GetChildren("/a/b")) == [
+        ["a", "a!"],
+        ["b", "z"],
+        ["c"],
+    ]
+    write(backend, Delete("/a/b/c"))
+    assert read(backend, GetChildren("/a"), GetChildren("/a/b")) == [["b", "z"], []]
+    write(backend, Delete("/a/b"), Delete("/a/z"), Delete("/a!"))
+    assert read(backend, GetChildren("/a"), GetChildren("/")) == [[], []]
+    backend.close()
+
+
+def test_a_refused_write_changes_nothing(name: str) -> None:
+    """A put whose version does not hold is an answer, and leaves its path and its parents alone."""
+    backend = opened(name)
+    refused, made = write(backend, Put("/a/b", b"", 3), Put("/c", b"", ABSENT))
+    assert isinstance(refused, BadVersionError)
+    assert (refused.expected, refused.actual) == (3, ABSENT)
+    assert made.version == 0
+    assert read(backend, GetChildren("/")) == [["c"]]
+    backend.close()
+
+
+def test_a_call_that_cannot_start_by_its_deadline_changes_nothing(name: str) -> None:
+    """While another call holds the store, a write ends at its deadline and is never applied."""
+    backend = opened(name)
+    with backend._space.lock, pytest.raises(OperationTimeoutError, match=name):  # type: ignore[attr-defined]
+        backend.write([Put("/a", b"")], time.monotonic())
+    assert read(backend, Exists("/a")) == [False]
+    backend.close()
+
+
+def test_the_value_limit_is_an_option(name: str) -> None:
+    """A value may have 16 MiB unless the URL says otherwise."""
+    usual, small = opened(name), opened(name, "?max_value_bytes=10")
+    assert usual.limits.value_bytes == 16 * 1024 * 1024
+    assert small.limits.value_bytes == 10
+    usual.close()
+    small.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["memory://", "memory://a/b", "memory://a,b", "memory://a?x=1", "memory://a?max_value_bytes=0"],
+)
+def test_a_url_that_names_no_memory_store_is_refused(url: str) -> None:
+    """A memory URL has one name, no path, and known options; the message repeats the URL."""
+    with pytest.raises(InvalidSettingError) as caught:
+        connect(url, ConnectOptions())
+    assert url in str(caught.value)

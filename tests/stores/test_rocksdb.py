@@ -1,0 +1,505 @@
+"""What is special about the store on RocksDB; what it shares with the others is in conformance."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rocksdict import Options, Rdict
+
+from batchkeeper.ops import (
+    ABSENT,
+    BadVersionError,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    IndeterminateError,
+    InvalidSettingError,
+    NotEmptyError,
+    NotFoundError,
+    Operation,
+    OperationTimeoutError,
+    Put,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from batchkeeper.stores import (
+    Answer,
+    Backend,
+    ConnectOptions,
+    RequestRefusedError,
+    connect,
+    rocksdb,
+)
+
+
+def far() -> float:
+    return time.monotonic() + 60
+
+
+def opened(directory: Path, query: str = "") -> Backend:
+    return connect(f"rocksdb://{directory}{query}", ConnectOptions())
+
+
+def write(backend: Backend, *operations: Operation) -> list[Answer]:
+    return list(backend.write(operations, far()))
+
+
+def read(backend: Backend, *operations: Operation) -> list[Answer]:
+    return list(backend.read(operations, far()))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def backend(directory: Path) -> Iterator[Backend]:
+    store = opened(directory)
+    yield store
+    store.close()
+
+
+class Watched:
+    """Stands before the RocksDB of a back end: notes calls, and can hold or fail the writes."""
+
+    def __init__(self, backend: Backend, failing: str | None = None) -> None:
+        self._db = backend._db  # type: ignore[attr-defined]
+        self._failing = failing
+        self.syncs: list[bool] = []
+        self.asked: list[int] = []
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.closed_during_a_call = False
+        self._busy = False
+        backend._db = self  # type: ignore[attr-defined]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+    def get(self, keys: list[bytes]) -> Any:
+        self.asked.append(len(keys))
+        return self._db.get(keys)
+
+    def write(self, batch: Any, options: Any) -> None:
+        self.syncs.append(options.sync)
+        self._busy = True
+        self.entered.set()
+        assert self.go_on.wait(60)
+        self._busy = False
+        if self._failing:
+            raise Exception(self._failing)  # noqa: TRY002 - as rocksdict does
+        self._db.write(batch, options)
+
+    def close(self) -> None:
+        self.closed_during_a_call = self._busy
+        self._db.close()
+
+
+# --- what lies in the directory
+
+
+def test_keys_are_the_paths_as_they_are(directory: Path) -> None:
+    """Another tool finds each value under its path in UTF-8, at the end of its record."""
+    backend = opened(directory)
+    write(backend, Put("/a", b"one"), Put("/ä/中", b"two"))
+    backend.close()
+    db = Rdict(str(directory), Options(raw_mode=True))
+    records = {key: value for key, value in db.items() if key.startswith(b"/")}
+    db.close()
+    assert list(records) == [b"/a", "/ä/中".encode()]
+    assert [record[-3:] for record in records.values()] == [b"one", b"two"]
+
+
+def test_everything_is_there_after_a_reopening(directory: Path) -> None:
+    """Values, versions, times and absence survive, and revisions go on where they were."""
+    backend = opened(directory)
+    write(backend, Put("/a", b"1"), Put("/b", b""), Put("/c", b""))
+    last, _ = write(backend, Put("/a", b"2"), Delete("/c"))
+    before = read(backend, Get("/a"), Get("/b"), Get("/c"), GetChildren("/"))
+    backend.close()
+    backend = opened(directory)
+    assert read(backend, Get("/a"), Get("/b"), Get("/c"), GetChildren("/")) == before
+    assert before[3] == ["a", "b"]
+    (stat,) = write(backend, Put("/a", b"3", last.version))
+    assert stat.revision > last.revision
+    assert (stat.version, stat.created) == (2, last.created)
+    backend.close()
+
+
+def test_a_revision_is_not_given_twice_even_if_its_path_is_gone(directory: Path) -> None:
+    """Revisions go on after a reopening although the path that had the last one was deleted."""
+    backend = opened(directory)
+    (stat,) = write(backend, Put("/a", b""))
+    write(backend, Delete("/a"))
+    backend.close()
+    backend = opened(directory)
+    (again,) = write(backend, Put("/a", b"", ABSENT))
+    assert again.version == 0
+    assert again.revision > stat.revision + 1
+    backend.close()
+
+
+WRITER = """
+import sys, time
+from batchkeeper.ops import Put
+from batchkeeper.stores import ConnectOptions, connect
+store = connect("rocksdb://" + sys.argv[1], ConnectOptions())
+number = 0
+while True:
+    batch = [Put(f"/{number}/{index}", str(number).encode() * 20) for index in range(20)]
+    store.write(batch, time.monotonic() + 60)
+    print(number, flush=True)
+    number += 1
+"""
+
+
+def test_a_killed_process_loses_nothing_it_acknowledged(directory: Path) -> None:
+    """After kill -9 every acknowledged batch is there, and no batch is there in part."""
+    acknowledged = 0
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(directory)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            acknowledged = int(line)
+            if acknowledged == 50:
+                process.send_signal(signal.SIGKILL)
+    backend = opened(directory)
+    assert acknowledged >= 50
+    for number in range(acknowledged + 2):
+        found = read(backend, *(Get(f"/{number}/{index}") for index in range(20)))
+        if number <= acknowledged or any(found):
+            assert {result.value for result in found} == {str(number).encode() * 20}
+            assert len({result.stat.revision for result in found}) == 1
+    backend.close()
+
+
+# --- one call
+
+
+def test_a_call_writes_once_and_syncs(backend: Backend) -> None:
+    """However many operations a call has, RocksDB gets one write, synced; none if none holds."""
+    watched = Watched(backend)
+    write(backend, *(Put(f"/{index}", b"") for index in range(100)), Delete("/nothing"))
+    assert watched.syncs == [True]
+    write(backend, Delete("/nothing"), Put("/1", b"", 7))
+    assert watched.syncs == [True]
+
+
+def test_sync_can_be_turned_off(directory: Path) -> None:
+    """With sync=false in the URL the write is not synced."""
+    backend = opened(directory, "?sync=false")
+    watched = Watched(backend)
+    write(backend, Put("/a", b""))
+    assert watched.syncs == [False]
+    backend.close()
+
+
+def test_deletes_of_one_call_count_in_their_order(backend: Backend) -> None:
+    """A leaf and then its parent go in one call; the other way round the parent has to stay."""
+    write(backend, Put("/a", b""), Put("/a/b", b""), Put("/x", b""), Put("/x/y", b""))
+    refused, *gone = write(backend, Delete("/x"), Delete("/a/b"), Delete("/a"), Delete("/x/y"))
+    assert isinstance(refused, NotEmptyError)
+    assert gone == [None, None, None]
+    assert read(backend, GetChildren("/")) == [["x"]]
+
+
+def test_a_delete_that_does_not_hold_keeps_its_parent_too(backend: Backend) -> None:
+    """A parent is not empty if the delete of its child in the same call is refused."""
+    write(backend, Put("/a", b""), Put("/a/b", b""))
+    child, parent = write(backend, Delete("/a/b", 7), Delete("/a"))
+    assert isinstance(child, BadVersionError)
+    assert isinstance(parent, NotEmptyError)
+    assert read(backend, Exists("/a"), Exists("/a/b")) == [True, True]
+
+
+def test_a_delete_looks_below_its_own_path_only(backend: Backend) -> None:
+    """Siblings whose names sort around what lies below do not keep a path from being deleted."""
+    write(backend, *(Put(path, b"") for path in ("/a", "/a!", "/a.b", "/a0", "/a-b/c")))
+    assert write(backend, Delete("/a")) == [None]
+    assert read(backend, GetChildren("/")) == [["a!", "a-b", "a.b", "a0"]]
+
+
+def test_children_are_found_around_subtrees(backend: Backend) -> None:
+    """Each child is named once and in order, whatever sorts between it and what is below it."""
+    paths = ["/p/x", "/p/x!", "/p/x/1/2", "/p/x/3", "/p/x0", "/p/y/1", "/p/y-z", "/p2", "/p/ä"]
+    write(backend, *(Put(path, b"") for path in paths))
+    assert read(backend, GetChildren("/p"), GetChildren("/p/x"), GetChildren("/p/nothing")) == [
+        ["x", "x!", "x0", "y", "y-z", "ä"],
+        ["1", "3"],
+        [],
+    ]
+
+
+def test_old_values_are_not_all_held_at_once(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where old values are large, their headers are read in parts, with the same answers."""
+    write(backend, Put("/large", bytes(1000)), Put("/b", b"1"), Put("/c", b"2"))
+    monkeypatch.setattr(rocksdb, "_HEADERS_BYTES", 2500)
+    watched = Watched(backend)
+    refused, missing, *stats = write(
+        backend,
+        Put("/large", b"", 5),
+        Delete("/missing"),
+        Put("/new", b"", ABSENT),
+        Put("/b", b"", 0),
+        Put("/c", b""),
+    )
+    assert isinstance(refused, BadVersionError)
+    assert refused.actual == 0
+    assert isinstance(missing, NotFoundError)
+    assert [stat.version for stat in stats] == [0, 1, 1]
+    assert watched.asked == [2, 2, 1]
+
+
+def test_a_call_that_cannot_start_by_its_deadline_changes_nothing(backend: Backend) -> None:
+    """While another write is under way, one ends at its deadline and is never applied."""
+    watched = Watched(backend)
+    watched.go_on.clear()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(write, backend, Put("/a", b""))
+        assert watched.entered.wait(60)
+        with pytest.raises(OperationTimeoutError, match="busy"):
+            backend.write([Put("/b", b"")], time.monotonic())
+        watched.go_on.set()
+        first.result(60)
+    assert read(backend, Exists("/a"), Exists("/b")) == [True, False]
+
+
+def test_a_failed_write_is_indeterminate(backend: Backend, directory: Path) -> None:
+    """When RocksDB fails to write, the outcome is unknown, and the message has its reason."""
+    Watched(backend, failing="IO error: No space left on device")
+    with pytest.raises(IndeterminateError, match="No space left") as caught:
+        write(backend, Put("/a", b""))
+    assert caught.value.outcome == "unknown"
+    assert str(directory) in str(caught.value)
+
+
+# --- closing
+
+
+def test_close_waits_for_the_call_under_way(backend: Backend) -> None:
+    """A write that runs while the store is closed is finished before RocksDB is closed."""
+    watched = Watched(backend)
+    watched.go_on.clear()
+    with ThreadPoolExecutor(3) as pool:
+        running = pool.submit(write, backend, Put("/a", b""))
+        assert watched.entered.wait(60)
+        closes = [pool.submit(backend.close) for _ in range(2)]
+        while not backend._closed:  # type: ignore[attr-defined]
+            pass
+        with pytest.raises(StoreClosedError):
+            write(backend, Put("/b", b""))
+        assert not any(close.done() for close in closes)
+        watched.go_on.set()
+        assert running.result(60)[0].version == 0
+        for close in closes:
+            close.result(60)
+    assert not watched.closed_during_a_call
+
+
+def test_after_close_calls_are_refused_and_the_directory_is_free(directory: Path) -> None:
+    """A closed store raises StoreClosedError, twice closed or not, and another can open it."""
+    backend = opened(directory)
+    write(backend, Put("/a", b"1"))
+    backend.close()
+    backend.close()
+    with pytest.raises(StoreClosedError, match=str(directory)):
+        write(backend, Put("/a", b""))
+    with pytest.raises(StoreClosedError, match=str(directory)):
+        read(backend, Get("/a"))
+    again = opened(directory)
+    assert read(again, Exists("/a")) == [True]
+    again.close()
+
+
+# --- opening
+
+
+def test_a_second_opener_is_refused(backend: Backend, directory: Path) -> None:
+    """In this process or in another, a second opener is told why, and the first one works on."""
+    with pytest.raises(StoreUnavailableError, match="open already") as caught:
+        opened(directory)
+    assert str(directory) in str(caught.value)
+    script = (
+        "import sys; from batchkeeper.stores import ConnectOptions, connect\n"
+        "connect('rocksdb://' + sys.argv[1], ConnectOptions())"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", script, str(directory)], capture_output=True, text=True, check=False
+    )
+    assert other.returncode == 1
+    assert "StoreUnavailableError" in other.stderr.splitlines()[-1]
+    assert f"{directory} is open already" in other.stderr.splitlines()[-1]
+    assert write(backend, Put("/a", b""))
+
+
+def test_missing_parents_of_the_directory_are_made(tmp_path: Path) -> None:
+    """A directory that is missing is made, with those above it."""
+    backend = opened(tmp_path / "a" / "b" / "c")
+    assert write(backend, Put("/a", b""))
+    backend.close()
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    """A file in the place of the directory is refused and left as it is."""
+    file = tmp_path / "file"
+    file.write_text("precious")
+    with pytest.raises(InvalidSettingError, match=f"not a directory.*{file}"):
+        opened(file)
+    assert file.read_text() == "precious"
+    with pytest.raises(StoreUnavailableError, match=f"{file}/below cannot be used"):
+        opened(file / "below")
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def somebody_elses_files(directory: Path) -> None:
+    directory.mkdir()
+    (directory / "thesis.txt").write_text("precious")
+
+
+def somebody_elses_rocksdb(directory: Path) -> None:
+    db = Rdict(str(directory))
+    db["a"] = 1
+    db.close()
+
+
+def rocksdb_of_another_tool(directory: Path) -> None:
+    somebody_elses_rocksdb(directory)
+    (directory / "rocksdict-config.json").unlink()
+
+
+@pytest.mark.parametrize(
+    "make", [somebody_elses_files, somebody_elses_rocksdb, rocksdb_of_another_tool]
+)
+def test_what_is_not_ours_is_not_touched(directory: Path, make: Callable[[Path], None]) -> None:
+    """A directory with anything else in it is refused, and every file in it stays the same."""
+    make(directory)
+    before = contents(directory)
+    with pytest.raises(InvalidSettingError, match=str(directory)):
+        opened(directory)
+    assert contents(directory) == before
+
+
+def test_a_raw_rocksdb_of_somebody_else_is_refused(directory: Path) -> None:
+    """A RocksDB that looks like ours but lacks our record is refused, and its data stay."""
+    db = Rdict(str(directory), Options(raw_mode=True))
+    db[b"/a"] = b"1"
+    db.close()
+    with pytest.raises(InvalidSettingError, match=f"not made by batchkeeper.*{directory}"):
+        opened(directory)
+    db = Rdict(str(directory), Options(raw_mode=True))
+    assert dict(db.items()) == {b"/a": b"1"}
+    db.close()
+
+
+def test_a_later_format_is_refused(directory: Path) -> None:
+    """A store of a format that this version does not know is refused with both numbers."""
+    opened(directory).close()
+    db = Rdict(str(directory), Options(raw_mode=True))
+    db[b"batchkeeper"] = struct.pack(">BQI", 2, 1, 1)
+    db.close()
+    with pytest.raises(InvalidSettingError, match=r"format 2.*knows format 1"):
+        opened(directory)
+
+
+@pytest.mark.parametrize("left", [(), ("LOCK", "LOG"), ("LOCK", "MANIFEST-000001", "IDENTITY")])
+def test_an_unfinished_creation_is_finished(directory: Path, left: tuple[str, ...]) -> None:
+    """What a process leaves behind that dies while it makes the store does not stand in the way."""
+    directory.mkdir()
+    for name in left:
+        (directory / name).touch()
+    backend = opened(directory)
+    assert write(backend, Put("/a", b""))
+    backend.close()
+
+
+@pytest.mark.parametrize("torn", ["", '{"raw_mode":tr'])
+def test_a_kill_during_the_opening_leaves_the_store_usable(directory: Path, torn: str) -> None:
+    """A configuration file that rocksdict was writing when it was killed loses nothing."""
+    backend = opened(directory)
+    write(backend, Put("/a", b"1"))
+    backend.close()
+    (directory / "rocksdict-config.json").write_text(torn)
+    backend = opened(directory)
+    assert read(backend, Exists("/a")) == [True]
+    backend.close()
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*"])
+def test_a_damaged_store_is_said_to_be_one(directory: Path, name: str) -> None:
+    """A store that RocksDB cannot open ends with one clear error that names the directory."""
+    backend = opened(directory)
+    write(backend, Put("/a", b""))
+    backend.close()
+    (path,) = directory.glob(name)
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    with pytest.raises(StoreUnavailableError, match=f"cannot open the store in {directory}"):
+        opened(directory)
+
+
+def test_a_damaged_value_hurts_only_itself(directory: Path) -> None:
+    """A damaged block refuses a call of several whole; alone, only the values in it fail."""
+    paths = [f"/{index:02}" for index in range(40)]
+    backend = opened(directory)
+    write(backend, *(Put(path, random.Random(path).randbytes(8192)) for path in paths))
+    backend.close()
+    opened(directory).close()  # replays the log into a table
+    (table,) = directory.glob("*.sst")
+    with table.open("r+b") as file:
+        file.seek(table.stat().st_size // 2)
+        file.write(b"\xff" * 16)
+    backend = opened(directory)
+    with pytest.raises(RequestRefusedError) as refused:
+        read(backend, *(Get(path) for path in paths))
+    assert isinstance(refused.value.error, StoreUnavailableError)
+    failed = []
+    for path in paths:
+        try:
+            read(backend, Get(path))
+        except StoreUnavailableError as error:
+            failed.append(error.path)
+    assert len(failed) == 1
+    with pytest.raises(StoreUnavailableError, match=f"failed to read in {directory}"):
+        write(backend, Put(failed[0], b"", 3))
+    backend.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "rocksdb://",
+        "rocksdb://relative/path",
+        "rocksdb://./relative",
+        "rocksdb:///a%00b",
+        "rocksdb:///tmp/x?sync=perhaps",
+        "rocksdb:///tmp/x?snyc=true",
+        "rocksdb:///tmp/x?max_value_bytes=-1",
+        "rocksdb:///tmp/x?max_value_bytes=99999999999",
+    ],
+)
+def test_a_url_that_names_no_directory_is_refused(url: str) -> None:
+    """A RocksDB URL has an absolute directory and known options; the message repeats the URL."""
+    with pytest.raises(InvalidSettingError) as caught:
+        connect(url, ConnectOptions())
+    assert url in str(caught.value)
+    assert not os.path.exists("/tmp/x/CURRENT")

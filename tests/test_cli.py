@@ -1,0 +1,465 @@
+"""The ``batchkeeper`` command."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper import cli
+from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores.faults import Call, Fault, FaultyBackend
+
+COMMAND = (sys.executable, "-c", "import sys; from batchkeeper.cli import main; sys.exit(main())")
+
+Run = Callable[..., tuple[int, bytes, list[str]]]
+
+
+@pytest.fixture
+def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A store in memory, which the commands of a test share, and find in the environment."""
+    url = f"memory://{uuid.uuid4().hex}"
+    monkeypatch.setenv("BATCHKEEPER_STORE", url)
+    with bk.open_store(url):
+        yield url
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Run a command in this process: gives its exit code, its output and its lines of errors."""
+
+    def run(*arguments: str) -> tuple[int, bytes, list[str]]:
+        try:
+            code = cli.main(arguments)
+        except SystemExit as ended:  # as argparse ends
+            code = int(str(ended.code))
+        output, errors = capfdbinary.readouterr()
+        return code, output, errors.decode().splitlines()
+
+    return run
+
+
+def records(count: int) -> list[dict[str, str]]:
+    """Records like a package index's: paths in sections, JSON text of skewed size as values."""
+    dice = random.Random(4711)
+    return [
+        {
+            "path": f"/index/{dice.choice(['admin', 'libs', 'ümläut'])}/package-{number}",
+            "value": json.dumps(
+                {
+                    "name": f"package-{number}",
+                    "about": "é 中 \U0001f600 \n" * int(dice.paretovariate(1.2)),
+                },
+                ensure_ascii=number % 2 == 0,
+            )[:9000],
+        }
+        for number in range(count)
+    ]
+
+
+def lines(rows: list[dict[str, str]]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def summary(output: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(output)
+    return found
+
+
+# --- single operations
+
+
+def test_put_get_ls_delete(run: Run, url: str) -> None:
+    """A value is put, printed as it is, listed and deleted."""
+    code, output, errors = run("put", "/a/b", "höllo")
+    assert (code, errors) == (0, [])
+    assert b"version   0\n" in output
+    assert run("get", "/a/b") == (0, "höllo".encode(), [])
+    assert run("ls", "/a") == (0, b"b\n", [])
+    assert run("ls") == (0, b"a\n", [])
+    assert run("delete", "/a/b") == (0, b"", [])
+    assert run("ls") == (0, b"", [])
+
+
+def test_json_and_jsonl(run: Run, url: str) -> None:
+    """With -o json and -o jsonl, results are JSON; what get prints, load reads."""
+    code, output, _ = run("put", "/a", "x", "-o", "json")
+    stat = json.loads(output)
+    assert (code, stat["path"], stat["version"]) == (0, "/a", 0)
+    code, output, _ = run("-o", "jsonl", "get", "/a")
+    assert output.count(b"\n") == 1
+    assert json.loads(output) == {**stat, "value": "x"}
+    assert json.loads(run("ls", "-o", "json")[1]) == [{"name": "a", "path": "/a"}]
+    assert json.loads(run("ls", "-o", "jsonl")[1]) == {"name": "a", "path": "/a"}
+    assert json.loads(run("delete", "/a", "-o", "json")[1]) == {"path": "/a", "deleted": True}
+
+
+def test_binary_values(run: Run, url: str, tmp_path: Path) -> None:
+    """A value may come from a file; get gives its bytes, and JSON spells them in base64."""
+    file = tmp_path / "value"
+    file.write_bytes(bytes(range(256)))
+    assert run("put", "/a", "--file", str(file))[0] == 0
+    assert run("get", "/a") == (0, bytes(range(256)), [])
+    found = json.loads(run("get", "/a", "-o", "json")[1])
+    assert found["value"]["base64"].startswith("AAECAwQ")
+
+
+def test_values_from_standard_input(tmp_path: Path) -> None:
+    """'-' as the value reads standard input, to its end, as bytes."""
+    store = f"rocksdb://{tmp_path}/store"
+    put = [*COMMAND, "put", "/a", "-", "--store", store]
+    subprocess.run(put, input=b"\x00\xff\n", check=True, capture_output=True)
+    get = [*COMMAND, "get", "/a", "--store", store]
+    assert subprocess.run(get, check=True, capture_output=True).stdout == b"\x00\xff\n"
+
+
+def test_expected_versions(run: Run, url: str) -> None:
+    """put and delete take the version that the path has to have, or that it has to be absent."""
+    assert run("put", "/a", "1", "--expected-version", "absent")[0] == 0
+    assert run("put", "/a", "2", "--expected-version", "absent")[0] == 1
+    assert run("put", "/a", "2", "--expected-version", "0")[0] == 0
+    code, output, errors = run("delete", "/a", "--expected-version", "0")
+    assert (code, output) == (1, b"")
+    assert errors == ["batchkeeper: '/a' is at version 1, expected version 0"]
+    assert run("delete", "/a", "--expected-version", "1")[0] == 0
+    assert run("delete", "/a", "--expected-version", "absent")[0] == 3
+
+
+# --- exit codes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("get", "/missing"), "nothing at '/missing'"),
+        (("delete", "/missing"), "nothing to delete at '/missing'"),
+        (("put", "/a", "x", "--expected-version", "7"), "'/a' is at version 0"),
+        (("delete", "/parent"), "'/parent' has values below it"),
+    ],
+)
+def test_what_the_store_refuses_ends_with_1(
+    run: Run, url: str, arguments: tuple[str, ...], message: str
+) -> None:
+    """The store said no: exit code 1, and one line that says why."""
+    run("put", "/a", "x")
+    run("put", "/parent/child", "x")
+    code, output, errors = run(*arguments)
+    assert (code, output, len(errors)) == (1, b"", 1)
+    assert errors[0].startswith(f"batchkeeper: {message}")
+
+
+@pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
+def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
+    """A server that is not there: exit code 2, and one line with the address."""
+    store = f"{scheme}://127.0.0.1:1"
+    code, output, errors = run("ls", "--store", store, "--connect-timeout", "0.5")
+    assert (code, output, len(errors)) == (2, b"", 1)
+    assert "127.0.0.1:1" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "required: COMMAND"),
+        (("frobnicate",), "frobnicate"),
+        (("get",), "required: PATH"),
+        (("get", "relative"), "starts with '/'"),
+        (("get", "/a", "-o", "xml"), "xml"),
+        (("get", "/a", "--timeout", "0"), "operation_timeout"),
+        (("get", "/a", "--connect-timeout", "soon"), "soon"),
+        (("put", "/a"), "either a VALUE"),
+        (("put", "/a", "x", "--file", "x"), "either a VALUE"),
+        (("put", "/a", "--file", "/nowhere/at/all"), "cannot read /nowhere/at/all"),
+        (("put", "/a", "x", "--expected-version", "new"), "'new'"),
+        (("put", "/a", "x", "--expected-version", "-1"), "'-1'"),
+        (("ls", "/a/"), "does not end in '/'"),
+        (("ls", "--store", "gopher://host"), "unknown store scheme 'gopher'"),
+        (("ls", "--store", "no url"), "not a store's URL"),
+        (("ls", "--store", ""), "no store"),
+        (("ls", "--store", "memory://x?colour=red"), "'colour'"),
+        (("load", "/nowhere/at/all"), "cannot read /nowhere/at/all"),
+        (("load", "/"), "cannot read /"),
+        (("load", "/dev/null", "--max-ops", "0"), "max_ops"),
+        (("load", "/dev/null", "--max-delay", "-1"), "max_delay"),
+        (("load", "/dev/null", "--max-in-flight", "many"), "many"),
+    ],
+)
+def test_bad_input_ends_with_3(
+    run: Run, url: str, arguments: tuple[str, ...], message: str
+) -> None:
+    """Bad arguments, paths and settings: exit code 3, and one line that names the culprit."""
+    code, output, errors = run(*arguments)
+    assert (code, output, len(errors)) == (3, b"", 1)
+    assert errors[0].startswith("batchkeeper: ")
+    assert message in errors[0]
+
+
+def test_a_value_too_large_ends_with_3(
+    run: Run, monkeypatch: pytest.MonkeyPatch, url: str, tmp_path: Path
+) -> None:
+    """A value beyond the store's limit is bad input, with both sizes."""
+    file = tmp_path / "value"
+    file.write_bytes(bytes(101))
+    code, _, errors = run("put", "/a", "--file", str(file), "--store", f"{url}?max_value_bytes=100")
+    assert code == 3
+    assert errors == ["batchkeeper: the value for '/a' has 101 bytes, the store takes 100"]
+
+
+def test_without_a_store_the_message_says_how_to_give_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither --store nor BATCHKEEPER_STORE: exit code 3, and both are named."""
+    monkeypatch.delenv("BATCHKEEPER_STORE", raising=False)
+    code, _, errors = run("ls")
+    assert code == 3
+    assert "--store" in errors[0]
+    assert "BATCHKEEPER_STORE" in errors[0]
+
+
+def test_help_documents_the_exit_codes(run: Run) -> None:
+    """--help, of the command and of each of its commands, lists the exit codes."""
+    for command in ([], ["get"], ["put"], ["delete"], ["ls"], ["load"]):
+        code, output, errors = run(*command, "--help")
+        assert (code, errors) == (0, [])
+        assert b"exit codes:\n  0  fine\n  1  " in output
+
+
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, size: int) -> None:
+    """When the reader of the output has closed it, the command ends without a word."""
+    store = f"rocksdb://{tmp_path}/store"
+    with bk.open_store(store) as opened:
+        opened.apply([bk.Put("/a", bytes(size))])
+    # What is left in the buffer is written once more when Python ends, and must not be told.
+    buffered = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(
+        [*COMMAND, "get", "/a", "--store", store],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=buffered,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+# --- load
+
+
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
+def test_load_writes_every_record(
+    run: Run, fresh_url: Callable[[str], str], store_url: str, tmp_path: Path, compressed: bool
+) -> None:
+    """Every record of a file is in the store afterwards, on all stores, and the summary says so."""
+    rows = records(2000)
+    file = tmp_path / "records"
+    file.write_bytes(gzip.compress(lines(rows)) if compressed else lines(rows))
+    # Values in memory go with their last opener, so one stays.
+    with bk.open_store(store_url) if store_url.startswith("memory:") else nullcontext():
+        code, output, errors = run("load", str(file), "--store", store_url, "-o", "json")
+        assert (code, errors) == (0, [])
+        found = summary(output)
+        assert found.pop("seconds") > 0
+        assert found.pop("operations_per_second") > 0
+        assert found == {"written": 2000, "conflicts": 0, "errors": 0, "skipped": 0}
+        with bk.open_store(store_url) as store:
+            values = store.apply(bk.Get(row["path"]) for row in rows)
+            assert [outcome.result.value for outcome in values] == [
+                row["value"].encode() for row in rows
+            ]
+
+
+def test_load_from_standard_input(tmp_path: Path) -> None:
+    """'-' reads standard input, gzip too; the summary is a table by default."""
+    store = f"rocksdb://{tmp_path}/store"
+    for data in (lines(records(10)), gzip.compress(lines(records(10)))):
+        done = subprocess.run(
+            [*COMMAND, "load", "-", "--store", store], input=data, capture_output=True, check=True
+        )
+        assert b"written                10\n" in done.stdout
+        assert done.stderr == b""
+
+
+def test_load_can_spare_what_is_there(run: Run, url: str, tmp_path: Path) -> None:
+    """--create-only leaves what is there as it is, counts it as conflicts, and ends with 1."""
+    file = tmp_path / "records"
+    file.write_bytes(lines(records(100)))
+    run("put", records(1)[0]["path"], "precious")
+    code, output, errors = run("load", str(file), "--create-only", "-o", "json")
+    assert (code, errors) == (1, [])
+    assert (summary(output)["written"], summary(output)["conflicts"]) == (99, 1)
+    assert run("get", records(1)[0]["path"])[1] == b"precious"
+
+
+def test_a_corrupt_line_ends_the_load_with_its_number(run: Run, url: str, tmp_path: Path) -> None:
+    """What comes before a corrupt line is written and counted; the error has the line's number."""
+    file = tmp_path / "records"
+    rows = records(60)
+    file.write_bytes(lines(rows[:41]) + b'{"path": "/a"\n' + lines(rows[41:]))
+    code, output, errors = run("load", str(file), "-o", "json")
+    assert code == 3
+    assert len(errors) == 1
+    assert errors[0].startswith(f"batchkeeper: {file}:42: not JSON")
+    assert summary(output)["written"] == 41
+    with bk.open_store(url) as store:
+        values = store.apply(bk.Get(row["path"]) for row in rows)
+        assert [outcome.result is not None for outcome in values] == [True] * 41 + [False] * 19
+
+
+def test_bad_lines_can_be_skipped(run: Run, url: str, tmp_path: Path) -> None:
+    """--skip-bad goes on, says which lines were bad, counts them, and ends with 0."""
+    file = tmp_path / "records"
+    bad = [
+        b"nonsense\n",
+        b'{"path": "no-slash", "value": "x"}\n',
+        b'{"path": "/a", "value": "\\udfff"}\n',
+        b'{"path": "/a", "value": {"base64": "?"}}\n',
+    ]
+    file.write_bytes(
+        b"\n" + b"".join(lines([row]) + line for row, line in zip(records(4), bad, strict=True))
+    )
+    code, output, errors = run("load", str(file), "--skip-bad", "-o", "json")
+    assert code == 0
+    assert (summary(output)["written"], summary(output)["skipped"]) == (4, 4)
+    assert [error.split(": ")[1] for error in errors] == [f"{file}:{n}" for n in (3, 5, 7, 9)]
+    assert all("skipped" in error for error in errors)
+
+
+def test_only_the_first_of_many_bad_lines_are_told(run: Run, url: str, tmp_path: Path) -> None:
+    """Of a hundred bad lines twenty are told one by one, and all are counted."""
+    file = tmp_path / "records"
+    file.write_bytes(b"nonsense\n" * 100)
+    code, output, errors = run("load", str(file), "--skip-bad", "-o", "json")
+    assert (code, len(errors), summary(output)["skipped"]) == (0, 21, 100)
+
+
+def test_a_truncated_file_is_said_to_be_one(run: Run, url: str, tmp_path: Path) -> None:
+    """Compressed data that end too early: what was in them is written, and the error is clear."""
+    file = tmp_path / "records.gz"
+    data = gzip.compress(lines(records(3000)))
+    file.write_bytes(data[: len(data) // 2])
+    code, output, errors = run("load", str(file), "-o", "json")
+    assert (code, len(errors)) == (3, 1)
+    assert f"{file}: unreadable after line {summary(output)['written']}: " in errors[0]
+    assert 0 < summary(output)["written"] < 3000
+
+
+def test_damaged_compression_is_said_to_be_that(run: Run, url: str, tmp_path: Path) -> None:
+    """Compressed data with a damaged middle end the load with a clear error, skipping or not."""
+    file = tmp_path / "records.gz"
+    data = bytearray(gzip.compress(lines(records(3000))))
+    data[len(data) // 2 : len(data) // 2 + 64] = bytes(64)
+    file.write_bytes(data)
+    code, _, errors = run("load", str(file), "--skip-bad")
+    assert code == 3
+    assert f"{file}: unreadable after line" in errors[-1]
+
+
+def test_a_value_too_large_is_its_records_error(run: Run, url: str, tmp_path: Path) -> None:
+    """A record whose value the store does not take is counted and told; the others are written."""
+    file = tmp_path / "records"
+    rows = [{"path": f"/{n}", "value": "x" * (200 if n == 5 else 10)} for n in range(10)]
+    file.write_bytes(lines(rows))
+    code, output, errors = run(
+        "load", str(file), "--store", f"{url}?max_value_bytes=100", "-o", "json"
+    )
+    assert code == 1
+    assert (summary(output)["written"], summary(output)["errors"]) == (9, 1)
+    assert errors == [
+        f"batchkeeper: {file}:6: the value for '/5' has 200 bytes, the store takes 100"
+    ]
+
+
+def test_an_overlong_line_is_a_bad_line(
+    run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line longer than any record is read over in parts, and is one bad line."""
+    monkeypatch.setattr(cli, "_LONGEST_LINE", 1000)
+    file = tmp_path / "records"
+    row = {"path": "/a", "value": "x"}
+    file.write_bytes(lines([row]) + b"x" * 12_345 + b"\n" + lines([{**row, "path": "/b"}]))
+    code, output, errors = run("load", str(file), "--skip-bad", "-o", "json")
+    assert (code, summary(output)["written"], summary(output)["skipped"]) == (0, 2, 1)
+    assert f"{file}:2: skipped: longer than" in errors[0]
+
+
+def test_a_store_that_goes_away_ends_the_load(
+    run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the store is lost, the load stops reading and ends with 2, and the summary is right."""
+
+    def lost(call: Call) -> Fault | None:
+        if call.number < 3:
+            return None
+        return Fault(error=bk.StoreUnavailableError("the store is gone"))
+
+    def open_faulty(url: str, *, batching: bk.BatchingConfig, **_: Any) -> bk.MetadataStore:
+        backend = FaultyBackend(connect(url, ConnectOptions()), lost)
+        return bk.MetadataStore(backend, batching, 30.0, url)
+
+    monkeypatch.setattr(cli, "open_store", open_faulty)
+    file = tmp_path / "records"
+    file.write_bytes(lines(records(50_000)))
+    code, output, errors = run("load", str(file), "--max-ops", "100", "-o", "json")
+    assert code == 2
+    assert errors[-1] == "batchkeeper: the store is gone"
+    assert 0 < summary(output)["written"] <= 300
+    assert 0 < summary(output)["errors"] < 49_000
+
+
+def test_an_interrupt_ends_the_load_with_a_summary(tmp_path: Path) -> None:
+    """After Ctrl-C the summary is printed, without a traceback, and the exit code is 130."""
+    with subprocess.Popen(
+        [*COMMAND, "load", "-", "--store", "memory://x", "-o", "json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        # More than a pipe holds: when it is written, the load is reading.
+        process.stdin.write(lines(records(50_000)))
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == b""
+    assert 0 < summary(output)["written"] <= 50_000
+
+
+def test_load_takes_batch_settings(run: Run, url: str, tmp_path: Path) -> None:
+    """The batch settings of load, and batching off, give the same result."""
+    file = tmp_path / "records"
+    file.write_bytes(lines(records(200)))
+    for settings in (
+        ["--max-ops", "7", "--max-bytes", "5000", "--max-delay", "0.001", "--max-in-flight", "3"],
+        ["--no-batching"],
+    ):
+        code, output, _ = run("load", str(file), "-o", "json", *settings)
+        assert (code, summary(output)["written"]) == (0, 200)
+
+
+def test_progress_goes_to_standard_error(
+    run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a terminal a long load says now and then how far it is; the output stays clean."""
+    monkeypatch.setattr(cli, "_LINE_EVERY", 0.0)
+    file = tmp_path / "records"
+    file.write_bytes(lines(records(50)))
+    code, output, errors = run("load", str(file), "-o", "json")
+    assert (code, summary(output)["written"]) == (0, 50)
+    assert errors
+    assert all(error.endswith(" records written") for error in errors)

@@ -1,0 +1,144 @@
+"""The repository's root is the package: what is installed, and what a build takes along."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import batchkeeper
+
+ROOT = Path(__file__).parent.parent
+BUILD = """
+import sys
+from setuptools import build_meta
+build_meta.build_wheel(sys.argv[1])
+"""
+
+
+def sources(root: Path) -> set[str]:
+    """Return the files that are the package: modules, and the mark that it has types.
+
+    Of the root's folders, packages are those with an ``__init__.py``.
+    """
+    found = {"py.typed", *(path.name for path in root.glob("*.py"))}
+    for package in root.glob("*/__init__.py"):
+        found.update(str(path.relative_to(root)) for path in package.parent.rglob("*.py"))
+    return found
+
+
+@pytest.fixture(scope="module", params=["batchkeeper", "bk-clone"])
+def clone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout, or of the source archive, as a new clone under another name."""
+    target = tmp_path_factory.mktemp("clones") / str(request.param)
+    for name in (*sources(ROOT), "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md"):
+        copy = target / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((ROOT / name).read_bytes())
+    # A clone has more than the package, and none of it may reach the wheel.
+    for name in ("tests/conftest.py", "tests/stores/test_x.py", "tox.ini", "run", "notes.md"):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text("")
+    return target
+
+
+@pytest.fixture(scope="module")
+def wheel(clone: Path) -> Path:
+    """The wheel built in the clone."""
+    out = clone.parent / "wheel"
+    command = [sys.executable, "-W", "ignore", "-c", BUILD, str(out)]
+    done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def test_the_tests_run_on_the_installed_package() -> None:
+    """The package under test is the one that was installed, and not the folder around the tests."""
+    assert batchkeeper.__file__ is not None
+    installed = Path(batchkeeper.__file__).parent
+    assert installed.parent == Path(sysconfig.get_path("purelib"))
+    assert installed != ROOT
+
+
+def test_there_is_one_copy_of_the_package() -> None:
+    """Every module of ours was loaded from the installed package, and none from the tree."""
+    assert batchkeeper.__file__ is not None
+    installed = Path(batchkeeper.__file__).parent
+    stray = {
+        name: file
+        for name, module in list(sys.modules.items())
+        if (file := getattr(module, "__file__", None))
+        and Path(file).is_relative_to(ROOT)
+        and not Path(file).is_relative_to(ROOT / "tests")
+        and not Path(file).is_relative_to(installed)
+        and not Path(file).is_relative_to(sys.prefix)
+    }
+    assert stray == {}
+
+
+def test_the_installed_files_are_those_of_the_tree() -> None:
+    """What is installed is what the tree holds: nothing left out, nothing left over."""
+    # Looked for in site-packages only: `python -m pytest` also sees what a build left in the tree.
+    (distribution,) = importlib.metadata.distributions(
+        name="batchkeeper", path=[sysconfig.get_path("purelib")]
+    )
+    files = distribution.files or []
+    installed = {
+        str(file.relative_to("batchkeeper"))
+        for file in files
+        if file.parts[0] == "batchkeeper" and file.suffix != ".pyc"
+    }
+    assert installed == sources(ROOT)
+
+
+def test_a_wheel_holds_the_packages_and_nothing_else(clone: Path, wheel: Path) -> None:
+    """Whatever a clone is called, its wheel holds each module once, and no tests or documents."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        license_files = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
+    assert sorted(names) == sorted(f"batchkeeper/{name}" for name in sources(clone))
+    assert len(license_files) == 1
+
+
+def test_a_wheel_is_one_package_for_whoever_imports_it(
+    clone: Path, wheel: Path, tmp_path: Path
+) -> None:
+    """From inside a clone, as in a shell there, `import batchkeeper` finds the installed one."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    program = "import batchkeeper; print(batchkeeper.__file__)"
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=clone,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(found.stdout.strip()) == tmp_path / "batchkeeper" / "__init__.py"
+
+
+def test_the_root_imports_no_back_end() -> None:
+    """`import batchkeeper` loads none of the packages that only an open store needs."""
+    heavy = ["etcd3", "grpc", "kazoo", "rocksdict", "google.protobuf", "pyspark"]
+    program = f"import batchkeeper, sys; print(*[n for n in {heavy!r} if n in sys.modules])"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout.split() == []
+
+
+def test_the_command_is_installed() -> None:
+    """The wheel brings the command `batchkeeper`, which is the function `main` of the CLI."""
+    (command,) = importlib.metadata.distribution("batchkeeper").entry_points.select(
+        group="console_scripts"
+    )
+    assert (command.name, command.value) == ("batchkeeper", "batchkeeper.cli:main")
+    assert callable(command.load())

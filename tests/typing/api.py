@@ -1,0 +1,78 @@
+"""A user of the public face, for the type checker only: types are a promise, too.
+
+Checked by ``tox -e types`` against the installed package; never run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from typing import Any, assert_type
+
+import batchkeeper as bk
+
+
+def threads() -> None:
+    with bk.open_store(
+        "memory://api",
+        batching=bk.BatchingConfig(max_ops=128, max_delay=0.001, on_full="block", linger="fixed"),
+        connect_timeout=1.0,
+        session_timeout=10.0,
+        operation_timeout=5.0,
+    ) as store:
+        assert_type(store, bk.MetadataStore)
+        assert_type(store.get("/a"), Future[bk.GetResult | None])
+        assert_type(store.put("/a", b"", expected_version=bk.ABSENT), Future[bk.Stat])
+        assert_type(store.put("/a", bytearray(), timeout=1.0), Future[bk.Stat])
+        assert_type(store.delete("/a", expected_version=0), Future[None])
+        assert_type(store.get_children("/"), Future[list[str]])
+        assert_type(store.exists("/a"), Future[bool])
+        assert_type(store.submit(bk.Get("/a")), Future[Any])
+        assert_type(store.apply([bk.Put("/a", b"")]), list[bk.Outcome])
+        assert_type(store.apply_stream(bk.Delete(path) for path in ("/a",)), Iterator[bk.Outcome])
+        assert_type(store.metrics(), bk.Metrics)
+        store.flush()
+        store.close(timeout=1.0)
+
+
+async def tasks() -> None:
+    async with bk.open_async_store("memory://api") as store:
+        assert_type(store, bk.AsyncMetadataStore)
+        assert_type(await store.get("/a"), bk.GetResult | None)
+        assert_type(await store.put("/a", b""), bk.Stat)
+        assert_type(await store.get_children("/"), list[str])
+        assert_type(await store.exists("/a"), bool)
+        assert_type(store.submit(bk.Exists("/a")), asyncio.Future[Any])
+        assert_type(await store.apply([bk.GetChildren("/")]), list[bk.Outcome])
+        assert_type(store.apply_stream([bk.Get("/a")]), AsyncIterator[bk.Outcome])
+        await store.delete("/a")
+        await store.flush()
+    opened = await bk.open_async_store("memory://api")
+    assert_type(opened, bk.AsyncMetadataStore)
+    await opened.close()
+
+
+def values(stat: bk.Stat, found: bk.GetResult, outcome: bk.Outcome) -> None:
+    assert_type(stat.path, str)
+    assert_type(stat.version, int)
+    assert_type(stat.revision, int)
+    assert_type(stat.created, int | None)
+    assert_type(found.value, bytes)
+    assert_type(found.stat, bk.Stat)
+    assert_type(outcome.ok, bool)
+    assert_type(outcome.op, bk.Operation)
+    assert_type(outcome.error, bk.MetadataStoreError | None)
+
+
+def errors() -> str | None:
+    try:
+        threads()
+    except bk.BadVersionError as error:
+        assert_type(error.expected, int | None)
+        assert_type(error.actual, int | None)
+        return error.path
+    except bk.IndeterminateError as error:
+        assert_type(error.applied, bool)
+        return error.outcome
+    return None
