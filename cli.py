@@ -55,6 +55,14 @@ BAD_INPUT: Final = 3
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 
+_STORES: Final = """\
+stores:
+  etcd://HOST:PORT[,HOST:PORT...][/PREFIX]        etcds:// for TLS
+  zookeeper://HOST:PORT[,HOST:PORT...][/CHROOT]
+  rocksdb:///ABSOLUTE/DIRECTORY
+
+"""
+
 _EXIT_CODES: Final = """\
 exit codes:
   0  fine
@@ -62,6 +70,7 @@ exit codes:
      load: at least one record was a conflict or ended with an error
   2  no connection: the store cannot be reached or opened, or its answer did not come in time
   3  bad input: arguments, paths, settings, values too large, unreadable files, corrupt lines
+  130 after an interrupt, 141 after the reader of the output has gone
 """
 
 _LOAD_FORMAT: Final = """\
@@ -438,7 +447,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = _ArgumentParser(
         prog="batchkeeper",
         description="Read and write metadata in etcd, ZooKeeper and RocksDB, in batches.",
-        epilog=_EXIT_CODES,
+        epilog=_STORES + _EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")

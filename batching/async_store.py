@@ -320,7 +320,10 @@ def _has_ended(entry: _AsyncEntry | MetadataStoreError) -> bool:
 async def _outcome(op: Operation, entry: _AsyncEntry | MetadataStoreError) -> Outcome:
     if isinstance(entry, MetadataStoreError):
         return Outcome(op, None, entry)
+    if not entry.future.done():
+        # Unlike an await, this does not cancel the future of a sent operation with the task.
+        await asyncio.wait([entry.future])
     try:
-        return Outcome(op, await entry.future)
+        return Outcome(op, entry.future.result())
     except MetadataStoreError as error:
         return Outcome(op, None, error)

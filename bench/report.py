@@ -86,7 +86,7 @@ def _phase(results: Results, setting: str, name: str) -> dict[str, Any]:
 def _plain(target: Target, results: Results) -> dict[str, Any] | None:
     if target.plain is None:
         return None
-    best = results.best()
+    best = results.best("puts")
     times = results.times_plain(best)
     return {
         "call": target.plain.call,
@@ -192,8 +192,13 @@ def _causes(causes: Mapping[str, int]) -> str:
 
 
 def _verdict(target: Target, results: Results) -> Iterator[str]:
+    hub = results.best("hub")
+    yield (
+        f"the hubs' work: best setting ({hub}): {results.times_single(hub, 'hub').median:.1f} "
+        f"times single execution"
+    )
     if target.plain is not None:
-        best = results.best()
+        best = results.best("puts")
         times = results.times_plain(best)
         reached = "reached" if times.median >= target.plain.target else "missed"
         yield f"puts against {target.plain.call} in a loop, in the same rounds:"

@@ -126,10 +126,10 @@ class Results:
     plain: list[float] = field(default_factory=list)
     paths_read_back: int = 0
 
-    def best(self) -> str:
-        """Return the name of the batch setting with the most puts a second."""
+    def best(self, phase: str) -> str:
+        """Return the name of the batch setting with the most operations a second in a phase."""
         batching = [name for name in self.phases if name != SINGLE]
-        return max(batching, key=lambda name: self.phases[name]["puts"].rate.median)
+        return max(batching, key=lambda name: self.phases[name][phase].rate.median)
 
     def times_single(self, name: str, phase: str) -> Ratio:
         """Return how many times single execution's operations a second a setting reached."""

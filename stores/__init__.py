@@ -1,4 +1,4 @@
-"""Back ends: the protocol they follow, the URL registry, and one module or folder for each store."""
+"""Back ends: the protocol they follow, the URL registry, and a module or folder for each store."""
 
 from .backend import Answer, Backend, Limits, Request, RequestRefusedError
 from .registry import ConnectOptions, StoreURL, connect, parse_url

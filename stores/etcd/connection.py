@@ -301,7 +301,7 @@ class Connection:
             self._link = None
             addresses = [member.address for member in self._members]
             self._first = (addresses.index(link.address) + 1) % len(addresses)
-        _log.info("etcd member lost", address=link.address, reason=short(message))
+        _log.info("etcd member given up", address=link.address, reason=short(message))
 
     def _search(self, deadline: float) -> Link:
         rounds = 0
@@ -319,7 +319,7 @@ class Connection:
                 except ValueError as error:  # gRPC's for a call on a closed channel
                     raise StoreClosedError("the store is closed") from error
                 else:
-                    _log.info("etcd member found", address=link.address, version=link.version)
+                    _log.info("etcd member in use", address=link.address, version=link.version)
                     return link
             self._pause(rounds, deadline, message, cause)
             rounds += 1

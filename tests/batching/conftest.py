@@ -97,8 +97,10 @@ def deaf(open_on: Callable[..., MetadataStore]) -> Iterator[Deaf]:
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
     """Threads for calls that block."""
-    with ThreadPoolExecutor(80) as executor:
-        yield executor
+    executor = ThreadPoolExecutor(80)
+    yield executor
+    # They end when their store is closed, which may be later than this.
+    executor.shutdown(wait=False, cancel_futures=True)
 
 
 @pytest.fixture

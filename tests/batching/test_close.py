@@ -387,7 +387,8 @@ def test_close_during_full_load(
     What ended with an error that says so is not there.
     """
     backend: Any = make_backend()
-    keeper = connect(backend.url, ConnectOptions())
+    # Another opener of the same values, which go with the last one.
+    keeper = open_on(connect(backend.url, ConnectOptions()))
     store = open_on(
         backend, max_ops=7, write_queue_size=30, max_singles=3, on_full=on_full, max_in_flight=3
     )
@@ -410,10 +411,9 @@ def test_close_during_full_load(
     assert errors <= {type(None), StoreClosedError}
     if timeout is None:
         assert errors == {type(None)}
-    reads = keeper.read([Get(future.path) for future in futures], float("inf"))
+    reads = keeper.apply(Get(future.path) for future in futures)
     for future, found in zip(futures, reads, strict=True):
-        assert (future.exception(0) is None) == (found is not None)
-    keeper.close()
+        assert (future.exception(0) is None) == (found.result is not None)
 
 
 def test_close_races_with_cancels(

@@ -164,7 +164,7 @@ def test_a_bug_in_a_back_end_leaves_the_engine_alive(
     # More often than there are senders, to see that none of them is lost.
     for number in range(5):
         with caplog.at_level(logging.ERROR, "batchkeeper.engine"):
-            puts = [store.put(f"/{number}", b""), store.delete("/b")]
+            puts: list[AnyFuture] = [store.put(f"/{number}", b""), store.delete("/b")]
             read: AnyFuture = store.get(f"/{number}/read")
             store.flush()
         for future in puts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ import pytest
 from batchkeeper.batching import BatchingConfig
 from batchkeeper.batching.settings import check_seconds
 from batchkeeper.ops import InvalidSettingError
+
+# For values that a type checker would refuse.
+make: Callable[..., BatchingConfig] = BatchingConfig
 
 INTS = {
     "max_ops": (1, 1_000_000),
@@ -40,11 +44,11 @@ def test_a_number_is_taken_within_its_range(name: str) -> None:
     """Both ends of a range belong to it; what is beyond is refused with the range and the value."""
     lowest, highest = INTS[name]
     for value in (lowest, highest):
-        assert getattr(BatchingConfig(**{name: value}), name) == value
+        assert getattr(make(**{name: value}), name) == value
     for value in (lowest - 1, highest + 1):
         message = f"{name} is an int from {lowest} to {highest}, not {value}$"
         with pytest.raises(InvalidSettingError, match=message):
-            BatchingConfig(**{name: value})
+            make(**{name: value})
 
 
 @pytest.mark.parametrize("name", INTS)
@@ -52,7 +56,7 @@ def test_a_number_is_taken_within_its_range(name: str) -> None:
 def test_a_number_is_an_int(name: str, value: Any) -> None:
     """Neither floats nor strings nor bools are numbers of operations or bytes."""
     with pytest.raises(InvalidSettingError, match=f"{name} is an int .*not "):
-        BatchingConfig(**{name: value})
+        make(**{name: value})
 
 
 def test_only_max_in_flight_may_be_left_to_the_store() -> None:
@@ -60,7 +64,7 @@ def test_only_max_in_flight_may_be_left_to_the_store() -> None:
     assert BatchingConfig(max_in_flight=None).max_in_flight is None
     for name in INTS.keys() - {"max_in_flight"}:
         with pytest.raises(InvalidSettingError, match="not None"):
-            BatchingConfig(**{name: None})
+            make(**{name: None})
 
 
 @pytest.mark.parametrize("value", [0, 0.0, 0.005, 60])
@@ -78,7 +82,7 @@ def test_a_wrong_max_delay_is_refused(value: Any) -> None:
         if not isinstance(value, str)
         else "max_delay is seconds",
     ):
-        BatchingConfig(max_delay=value)
+        make(max_delay=value)
 
 
 @pytest.mark.parametrize(
@@ -88,27 +92,27 @@ def test_a_wrong_max_delay_is_refused(value: Any) -> None:
 def test_a_choice_is_one_of_its_words(name: str, choices: list[str]) -> None:
     """The words are taken; anything else is refused with the words."""
     for choice in choices:
-        assert getattr(BatchingConfig(**{name: choice}), name) == choice
+        assert getattr(make(**{name: choice}), name) == choice
     for wrong in ("", "Single", None, 1, ["single"]):
         with pytest.raises(
             InvalidSettingError, match=f"{name} is one of {', '.join(choices)}, not"
         ):
-            BatchingConfig(**{name: wrong})
+            make(**{name: wrong})
 
 
 @pytest.mark.parametrize("value", [1, 0, None, "yes"])
 def test_enabled_is_a_bool(value: Any) -> None:
     """Numbers and words do not pass for True and False."""
     with pytest.raises(InvalidSettingError, match="enabled is True or False, not"):
-        BatchingConfig(enabled=value)
+        make(enabled=value)
 
 
 def test_settings_are_given_by_name() -> None:
     """Positions and unknown names are refused."""
     with pytest.raises(TypeError):
-        BatchingConfig(True)  # type: ignore[misc]
+        make(True)
     with pytest.raises(TypeError, match="max_opps"):
-        BatchingConfig(max_opps=5)  # type: ignore[call-arg]
+        make(max_opps=5)
 
 
 def test_settings_are_values() -> None:

@@ -276,7 +276,7 @@ def test_close_ends_what_is_under_way(server: ZooKeeperServer, backend: ZooKeepe
     threads_before = set(threading.enumerate())
     server.pause()
     connection = backend._connection
-    with ThreadPoolExecutor(40) as threads:
+    with ThreadPoolExecutor(41) as threads:
         outcomes = [
             threads.submit(write, backend, Put(f"/w/{i}", b"x" * 1_000_000)) for i in range(40)
         ]

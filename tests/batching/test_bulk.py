@@ -1,0 +1,318 @@
+"""Bulk work with threads: outcomes in order, read-ahead with a bound, and early ends."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from batchkeeper.batching import MetadataStore
+from batchkeeper.ops import (
+    ABSENT,
+    BadVersionError,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    InvalidSettingError,
+    NotFoundError,
+    Operation,
+    OperationTimeoutError,
+    Outcome,
+    Put,
+    QueueFullError,
+    StoreClosedError,
+    StoreUnavailableError,
+    UnsupportedError,
+    ValueTooLargeError,
+)
+from batchkeeper.stores.faults import Fault, FaultyBackend, Plan
+
+# Long enough for a slow machine: a test that comes near it has failed.
+PATIENCE = 20.0
+
+MakeBackend = Callable[..., FaultyBackend]
+OpenOn = Callable[..., MetadataStore]
+Release = Callable[[FaultyBackend], None]
+Until = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def store(make_backend: MakeBackend, open_on: OpenOn) -> MetadataStore:
+    return open_on(make_backend())
+
+
+def puts(numbers: Iterable[int]) -> Iterator[Put]:
+    return (Put(f"/{number}", b"") for number in numbers)
+
+
+def test_apply_gives_one_outcome_for_each_in_order(store: MetadataStore) -> None:
+    """Outcomes come in the order given, each with the very operation, a result or an error."""
+    ops: list[Operation] = [
+        Put("/a", b"1", ABSENT),
+        Put("/a", b"2", 7),
+        Get("/a"),
+        Delete("/missing"),
+        Exists("/a"),
+        GetChildren("/"),
+        Delete("/a", 0),
+        Get("/a"),
+    ]
+    outcomes = store.apply(ops)
+    assert all(outcome.op is op for outcome, op in zip(outcomes, ops, strict=True))
+    results: list[Any] = [outcome.result for outcome in outcomes]
+    assert [type(outcome.error) for outcome in outcomes] == [
+        type(None),
+        BadVersionError,
+        type(None),
+        NotFoundError,
+        *[type(None)] * 4,
+    ]
+    assert [outcome.ok for outcome in outcomes] == [True, False, True, False, *[True] * 4]
+    assert results[0].version == 0
+    assert results[2].value == b"1"
+    assert results[4] is True
+    assert (results[6], results[7]) == (None, None)
+    assert all(outcome.result is None for outcome in outcomes if not outcome.ok)
+
+
+def test_nothing_gives_nothing(store: MetadataStore) -> None:
+    """Without operations there are no outcomes."""
+    assert store.apply([]) == []
+    assert list(store.apply_stream(iter(()))) == []
+
+
+def test_bad_operations_are_their_own_outcomes(make_backend: MakeBackend, open_on: OpenOn) -> None:
+    """What a call would refuse is that operation's error; the others are executed."""
+    store = open_on(make_backend(value_bytes=10))
+    ops: list[Any] = [
+        Put("/large", bytes(11)),
+        Put("/fits", bytes(10)),
+        Put("/ephemeral", b"", ephemeral=True),
+        "put /a",
+        Put("/after", b""),
+    ]
+    errors = [type(outcome.error) for outcome in store.apply(ops)]
+    assert errors == [
+        ValueTooLargeError,
+        type(None),
+        UnsupportedError,
+        InvalidSettingError,
+        type(None),
+    ]
+
+
+def test_a_failed_request_is_its_operations_outcome(
+    make_backend: MakeBackend, open_on: OpenOn
+) -> None:
+    """An error of a whole request is the outcome of each operation in it, as a copy of its own."""
+    store = open_on(make_backend(lambda call: Fault(error=StoreUnavailableError("gone"))))
+    outcomes = store.apply(puts(range(5)))
+    assert [type(outcome.error) for outcome in outcomes] == [StoreUnavailableError] * 5
+    assert len({id(outcome.error) for outcome in outcomes}) == 5
+
+
+def test_apply_waits_where_the_queue_is_full(make_backend: MakeBackend, open_on: OpenOn) -> None:
+    """A bulk call fills the queue and waits, whatever on_full says, and never goes singly."""
+    for on_full in ("single", "block", "raise"):
+        store = open_on(make_backend(), write_queue_size=3, on_full=on_full, max_ops=2)
+        outcomes = store.apply(puts(range(200)))
+        assert all(outcome.ok for outcome in outcomes)
+        assert store.metrics().singles.operations == 0
+
+
+def test_waiting_for_room_ends_at_the_operations_deadline(
+    make_backend: MakeBackend, open_on: OpenOn, deaf: Any
+) -> None:
+    """Each operation has the timeout for itself: unsent ones end with QueueFullError or in time."""
+    store = open_on(make_backend(deaf), write_queue_size=1, max_in_flight=1, max_ops=1)
+    outcomes = store.apply(puts(range(4)), timeout=0.03)
+    assert len(outcomes) == 4
+    assert all(isinstance(o.error, OperationTimeoutError | QueueFullError) for o in outcomes)
+    assert isinstance(outcomes[-1].error, QueueFullError | OperationTimeoutError)
+    assert len({type(outcome.error) for outcome in outcomes}) > 1
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "1", True])
+def test_a_wrong_timeout_is_refused_by_the_call(store: MetadataStore, timeout: Any) -> None:
+    """A wrong timeout is nobody's outcome: the call itself raises, before it starts."""
+    for call in (store.apply, store.apply_stream):
+        with pytest.raises(InvalidSettingError, match="timeout is seconds"):
+            call([Get("/a")], timeout=timeout)
+
+
+def test_apply_stream_starts_at_the_first_next(make_backend: MakeBackend, open_on: OpenOn) -> None:
+    """Nothing is taken from the source, and nothing sent, until the first outcome is asked for."""
+    backend = make_backend()
+    store = open_on(backend)
+    taken: list[int] = []
+
+    def source() -> Iterator[Operation]:
+        for number in range(3):
+            taken.append(number)
+            yield Put(f"/{number}", b"")
+
+    stream = store.apply_stream(source())
+    assert taken == []
+    assert backend.calls == []
+    assert next(stream).ok
+    assert taken
+    assert [outcome.op.path for outcome in stream] == ["/1", "/2"]
+
+
+def test_apply_stream_reads_ahead_no_more_than_the_queues_hold(
+    make_backend: MakeBackend,
+    open_on: OpenOn,
+    hold_all: Plan,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+) -> None:
+    """With the head's outcome outstanding it takes reads.room + writes.room operations, no more."""
+    backend = make_backend(hold_all)
+    store = open_on(backend, write_queue_size=6, read_queue_size=4, max_ops=2, max_in_flight=20)
+    taken: list[int] = []
+
+    def source() -> Iterator[Operation]:
+        for number in range(50):
+            taken.append(number)
+            yield Put(f"/{number}", b"") if number % 2 else Get(f"/{number}")
+
+    stream = store.apply_stream(source())
+    first = pool.submit(next, stream)
+    until(lambda: sum(len(call.paths) for call in backend.wait_for_calls(0)) == 10)
+    assert len(taken) == 10
+    assert not first.done()
+    release_all(backend)
+    assert first.result(PATIENCE).op.path == "/0"
+    for number, outcome in enumerate(stream, 1):
+        assert outcome.op.path == f"/{number}"
+        assert len(taken) <= number + 1 + 10
+    assert number == 49
+
+
+def test_apply_stream_reads_ahead_no_more_bytes_than_the_queues_hold(
+    make_backend: MakeBackend,
+    open_on: OpenOn,
+    hold_all: Plan,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+) -> None:
+    """Operations that were sent count as well, until their outcomes are yielded."""
+    backend = make_backend(hold_all)
+    store = open_on(backend, max_queued_bytes=500, max_ops=1, max_in_flight=50)
+    taken: list[int] = []
+
+    def source() -> Iterator[Operation]:
+        for number in range(100, 150):
+            taken.append(number)
+            yield Put(f"/{number}", bytes(96))
+
+    first = pool.submit(next, stream := store.apply_stream(source()))
+    until(lambda: len(taken) >= 5)
+    backend.wait_for_calls(5)
+    assert len(taken) == 5
+    release_all(backend)
+    assert first.result(PATIENCE).ok
+    assert sum(outcome.ok for outcome in stream) == 49
+
+
+def test_an_endless_source_is_no_problem(store: MetadataStore) -> None:
+    """Outcomes come while the source still goes on; leaving early ends the work."""
+    stream = store.apply_stream(puts(itertools.count()))
+    assert [outcome.op.path for outcome in itertools.islice(stream, 1000)] == [
+        f"/{number}" for number in range(1000)
+    ]
+    stream.close()  # type: ignore[attr-defined]
+    store.flush()
+    metrics = store.metrics()
+    assert (metrics.writes.queued, metrics.writes.waiting, metrics.queued_bytes) == (0, 0, 0)
+
+
+def test_an_exception_of_the_source_comes_after_the_outcomes(store: MetadataStore) -> None:
+    """What was submitted before the source failed is yielded first; then its own exception."""
+    failure = RuntimeError("the file is broken")
+
+    def source() -> Iterator[Operation]:
+        yield from puts(range(20))
+        raise failure
+
+    stream = store.apply_stream(source())
+    outcomes = list(itertools.islice(stream, 20))
+    assert [outcome.op.path for outcome in outcomes] == [f"/{number}" for number in range(20)]
+    assert all(outcome.ok for outcome in outcomes)
+    with pytest.raises(RuntimeError) as caught:
+        next(stream)
+    assert caught.value is failure
+    with pytest.raises(RuntimeError, match="the file is broken"):
+        store.apply(source())
+
+
+def test_what_is_no_source_is_refused(store: MetadataStore) -> None:
+    """Something that cannot be iterated over raises TypeError."""
+    with pytest.raises(TypeError, match="not iterable"):
+        store.apply(5)  # type: ignore[arg-type]
+
+
+def test_closing_early_cancels_what_is_queued_and_waits_for_what_was_sent(
+    make_backend: MakeBackend,
+    open_on: OpenOn,
+    hold_all: Plan,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+) -> None:
+    """After close() nothing of the stream is under way, and nothing more is sent."""
+    backend = make_backend(hold_all)
+    store = open_on(backend, max_ops=1, max_in_flight=1, write_queue_size=4, read_queue_size=1)
+    stream = store.apply_stream(puts(range(100)))
+    first = pool.submit(next, stream)
+    until(lambda: store.metrics().writes.queued == 4 and backend.calls)
+    backend.calls[0].release()
+    assert first.result(PATIENCE).op.path == "/0"
+    backend.wait_for_calls(2)
+    closing = pool.submit(stream.close)  # type: ignore[attr-defined]
+    until(lambda: store.metrics().writes.queued == 0)
+    assert not closing.done()
+    release_all(backend)
+    closing.result(PATIENCE)
+    assert [call.paths for call in backend.calls] == [["/0"], ["/1"]]
+    assert store.apply([Exists(f"/{number}") for number in range(3)]) == [
+        Outcome(Exists("/0"), True),
+        Outcome(Exists("/1"), True),
+        Outcome(Exists("/2"), False),
+    ]
+
+
+def test_a_store_closed_under_a_stream_ends_the_stream(
+    make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
+) -> None:
+    """When the store is closed, what comes later has StoreClosedError as its outcome."""
+    backend = make_backend()
+    store = open_on(backend)
+    running = pool.submit(store.apply, puts(range(20_000)))
+    until(lambda: backend.calls)
+    store.close()
+    outcomes = running.result(PATIENCE)
+    assert len(outcomes) == 20_000
+    ends = [type(outcome.error) for outcome in outcomes]
+    assert set(ends) <= {type(None), StoreClosedError}
+    # One place where it was closed: all before it was done, nothing after it.
+    assert ends == sorted(ends, key=lambda end: end is StoreClosedError)
+
+
+def test_streams_of_many_threads_keep_to_themselves(
+    store: MetadataStore, pool: ThreadPoolExecutor
+) -> None:
+    """Each stream gets its own outcomes in its own order."""
+
+    def work(thread: int) -> list[str]:
+        ops = (Put(f"/{thread}/{number}", b"") for number in range(500))
+        return [outcome.op.path for outcome in store.apply_stream(ops) if outcome.ok]
+
+    found = list(pool.map(work, range(8)))
+    assert found == [[f"/{thread}/{number}" for number in range(500)] for thread in range(8)]

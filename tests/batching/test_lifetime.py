@@ -1,0 +1,249 @@
+"""Open stores when their process forks, and when it ends: each test in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PRELUDE = """
+import os, sys, threading, warnings
+from batchkeeper.batching import BatchingConfig, MetadataStore
+from batchkeeper.batching import futures as futures_module
+from batchkeeper.ops import *
+from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores.faults import Fault, FaultyBackend
+
+def open_store(plan=None, name="a", **settings):
+    backend = FaultyBackend(connect("memory://" + name, ConnectOptions()), plan)
+    return MetadataStore(backend, BatchingConfig(**settings), 60.0, "memory://" + name)
+"""
+
+
+def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a Python of its own; it has to end by itself."""
+    return subprocess.run(
+        [sys.executable, *options, "-c", PRELUDE + textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+# --- fork
+
+# Python warns of a fork beside threads from 3.12 on: this is what happens then.
+FORK = ("-W", "ignore::DeprecationWarning")
+
+IN_CHILD = """
+def refused(call):
+    try:
+        call()
+    except StoreClosedError as error:
+        assert "before this process was forked" in str(error), error
+        return True
+    return False
+
+def in_child(work):
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+
+
+def test_a_store_raises_in_a_forked_child_and_goes_on_in_the_parent() -> None:
+    """Calls in a child are refused with the reason; close returns; nothing hangs."""
+    ended = run(
+        IN_CHILD
+        + """
+store = open_store(lambda call: Fault(hold="before") if "/held" in call.paths else None)
+held = store.put("/held", b"")
+store._engine._backend.wait_for_calls(1)
+queued = store.put("/queued", b"")
+
+def work():
+    assert refused(lambda: store.get("/a"))
+    assert refused(lambda: store.put("/a", b""))
+    assert refused(store.flush)
+    (outcome,) = store.apply([Get("/a")])
+    assert isinstance(outcome.error, StoreClosedError)
+    assert not queued.cancel()
+    assert not held.cancel()
+    store.close()
+    store.close(1.0)
+
+in_child(work)
+store._engine._backend.calls[0].release()
+assert held.result(20).version == queued.result(20).version == 0
+assert store.get("/queued").result(20) is not None
+store.close()
+print("fine")
+""",
+        *FORK,
+    )
+    assert (ended.stdout, ended.returncode) == ("fine\n", 0), ended.stderr
+
+
+def test_a_child_can_open_stores_whatever_was_locked_at_the_fork() -> None:
+    """Locks that a thread of the parent held at the moment of the fork do not bind the child."""
+    ended = run(
+        IN_CHILD
+        + """
+store = open_store()
+store.put("/a", b"").result(20)
+
+def work():
+    assert refused(lambda: store.get("/a"))
+    with open_store(name="b") as own:
+        future = own.put("/b", b"")
+        future.add_done_callback(lambda future: print("called", flush=True))
+        assert future.result(20).version == 0
+
+with futures_module._births, store._engine._lock:
+    in_child(work)
+store.close()
+print("fine")
+""",
+        *FORK,
+    )
+    assert (ended.stdout, ended.returncode) == ("called\nfine\n", 0), ended.stderr
+
+
+def test_leaving_a_with_block_in_a_child_leaves_the_parents_store_alone() -> None:
+    """A child that ends normally neither drains nor closes what belongs to the parent."""
+    ended = run(
+        """
+        with open_store() as store:
+            store.put("/a", b"").result(20)
+            pid = os.fork()
+            if pid:
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+                assert store.get("/a").result(20) is not None
+        print("parent" if pid else "child")
+        """,
+        *FORK,
+        "-W",
+        "error::ResourceWarning",
+    )
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("child\nparent\n", "", 0)
+
+
+# --- the interpreter's end
+
+LINGER = """
+lock = threading.Lock()
+def note(call):
+    with lock:
+        print(*call.paths, flush=True)
+    return None
+"""
+
+
+def test_a_store_that_was_not_closed_is_drained_at_exit() -> None:
+    """What is queued when the interpreter ends is sent, and a ResourceWarning names the store."""
+    ended = run(
+        LINGER
+        + """
+store = open_store(note, linger="fixed", max_delay=60, max_ops=10)
+for number in range(25):
+    store.put(f"/{number}", b"")
+for number in range(3):
+    store.put("/hot", b"")
+""",
+        "-W",
+        "always::ResourceWarning",
+    )
+    paths = ended.stdout.split()
+    assert sorted(paths) == sorted([*(f"/{number}" for number in range(25)), *["/hot"] * 3])
+    assert "ResourceWarning: a store was not closed: memory://a" in ended.stderr
+    assert "Error" not in ended.stderr
+    assert ended.returncode == 0
+
+
+@pytest.mark.parametrize("warnings", ["default", "error"])
+def test_every_store_is_drained_at_exit(warnings: str) -> None:
+    """One store's drain, or a warning made an error, does not keep the others from theirs."""
+    ended = run(
+        LINGER
+        + """
+for name in ("a", "b", "c"):
+    store = open_store(note, name, linger="fixed", max_delay=60)
+    store.put("/" + name, b"")
+""",
+        "-W",
+        f"{warnings}::ResourceWarning",
+    )
+    assert sorted(ended.stdout.split()) == ["/a", "/b", "/c"]
+
+
+def test_a_drain_at_exit_needs_no_new_thread() -> None:
+    """Python 3.12.0 and 3.12.1 start no thread at exit: those that run do all the work."""
+    ended = run(
+        LINGER
+        + """
+import atexit
+go = threading.Event()
+
+def plan(call):
+    go.wait(20)
+    note(call)
+
+def refuse(thread):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+store = open_store(plan, max_ops=1, max_in_flight=8)
+threading.Thread.start = refuse
+for number in range(20):
+    store.put(f"/{number}", b"")
+atexit.register(go.set)
+"""
+    )
+    assert ended.stdout.split() == [f"/{number}" for number in range(20)]
+    assert ended.returncode == 0
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_store_that_hangs_does_not_keep_the_interpreter_from_ending() -> None:
+    """The drain at exit has a bound; a closed store is not drained, and warns of nothing."""
+    ended = run(
+        """
+        from batchkeeper.batching import lifetime
+        lifetime._EXIT_DRAIN = 0.05
+        store = open_store(lambda call: Fault(hold="before"))
+        future = store.put("/a", b"")
+        closed = open_store(name="b")
+        closed.close()
+        """,
+        "-W",
+        "always::ResourceWarning",
+    )
+    assert ended.returncode == 0
+    assert ended.stderr.count("ResourceWarning: a store was not closed") == 1
+
+
+def test_the_drain_comes_before_the_exit_handlers_of_a_back_end() -> None:
+    """What a back end registered when it connected runs after the drain, which still needs it."""
+    ended = run(
+        LINGER
+        + """
+import atexit
+atexit.register(print, "third", flush=True)
+first = open_store(note, "a", linger="fixed", max_delay=60)
+atexit.register(print, "back end stopped", flush=True)  # as kazoo's handler does
+second = open_store(note, "b", linger="fixed", max_delay=60)
+second.put("/b", b"")
+"""
+    )
+    assert ended.stdout.splitlines() == ["/b", "back end stopped", "third"], ended.stderr
