@@ -109,8 +109,9 @@ def open_store(
         connect_timeout: seconds in which the store must have been reached.
         session_timeout: seconds after which a server gives up a session that is not heard of.
         operation_timeout: seconds from its call in which an operation ends, unless the call says.
-        username: with ``password``, the login; or in the environment, ``BATCHKEEPER_USERNAME`` and
-            ``BATCHKEEPER_PASSWORD``. A URL with a password in it is refused.
+        username: with ``password``, the login; or in the environment: ``BATCHKEEPER_USERNAME``
+            with ``BATCHKEEPER_PASSWORD``, or with ``BATCHKEEPER_PASSWORD_FILE``, which names a
+            file with the password in its first line. A URL with a password in it is refused.
         password: see ``username``.
 
     Raises:
@@ -195,6 +196,17 @@ def _connect_options(
     return ConnectOptions(
         connect_timeout=check_seconds("connect_timeout", connect_timeout),
         session_timeout=check_seconds("session_timeout", session_timeout),
-        username=username or os.environ.get("BATCHKEEPER_USERNAME"),
-        password=password or os.environ.get("BATCHKEEPER_PASSWORD"),
+        username=username or os.environ.get("BATCHKEEPER_USERNAME") or None,
+        password=password or os.environ.get("BATCHKEEPER_PASSWORD") or _password_of_file(),
     )
+
+
+def _password_of_file() -> str | None:
+    name = os.environ.get("BATCHKEEPER_PASSWORD_FILE")
+    if not name:
+        return None
+    try:
+        with open(name, encoding="utf-8") as file:
+            return file.readline().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettingError(f"cannot read BATCHKEEPER_PASSWORD_FILE: {error}") from error

@@ -63,7 +63,9 @@ class ReadAhead:
     """How far a bulk call has read ahead of the outcomes that it has yielded."""
 
     def __init__(self, engine: Engine) -> None:
-        self._room = engine.reads.room + engine.writes.room
+        # Of the larger queue alone: the batches in flight come on top of what it holds, and more
+        # would only lengthen the wait of those that have ended behind one that has not.
+        self._room = max(engine.reads.room, engine.writes.room)
         self._bytes_room = engine.max_queued_bytes
         self._count = 0
         self._bytes = 0

@@ -71,7 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the results there too (default: a new file in DIR)",
     )
     work = parser.add_argument_group("work")
-    work.add_argument("--hubs", type=_int, default=defaults.hubs, metavar="N")
+    work.add_argument(
+        "--hubs",
+        type=_int,
+        default=defaults.hubs,
+        metavar="N",
+        help="at work at the same time (default: %(default)s)",
+    )
     work.add_argument(
         "--outstanding",
         type=_int,
@@ -79,9 +85,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="operations that each hub has under way (default: %(default)s)",
     )
-    work.add_argument("--topics", type=_int, default=defaults.topics, metavar="N")
     work.add_argument(
-        "--value-bytes", type=_int, default=defaults.value_bytes, metavar="N", help="of each value"
+        "--topics",
+        type=_int,
+        default=defaults.topics,
+        metavar="N",
+        help="of all hubs together (default: %(default)s)",
+    )
+    work.add_argument(
+        "--value-bytes",
+        type=_int,
+        default=defaults.value_bytes,
+        metavar="N",
+        help="the size of each value (default: %(default)s)",
     )
     work.add_argument(
         "--mix",
@@ -92,18 +108,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"(default: {','.join(f'{step}={weight:g}' for step, weight in DEFAULT_MIX.items())}; "
         f"a step that is left out has the weight 0)",
     )
-    work.add_argument("--seed", type=_int, default=defaults.seed, metavar="N")
     work.add_argument(
-        "--threads", type=_at_least(1, int), default=1, metavar="N", help="that the hubs run on"
+        "--seed",
+        type=_int,
+        default=defaults.seed,
+        metavar="N",
+        help="of all that is drawn (default: %(default)s)",
+    )
+    work.add_argument(
+        "--threads",
+        type=_at_least(1, int),
+        default=1,
+        metavar="N",
+        help="that the hubs run on (default: %(default)s)",
     )
     batch = parser.add_argument_group("batch settings, all combinations of which are measured")
-    batch.add_argument("--max-ops", type=_list(int), default=[100, 1000], metavar="N,...")
     batch.add_argument(
-        "--max-delay", type=_list(float), default=[0.001, 0.005], metavar="SECONDS,..."
+        "--max-ops",
+        type=_list(int),
+        default="100,1000",
+        metavar="N,...",
+        help="in a batch (default: %(default)s)",
     )
-    batch.add_argument("--max-in-flight", type=_list(int), default=[1, 4], metavar="N,...")
+    batch.add_argument(
+        "--max-delay",
+        type=_list(float),
+        default="0.001,0.005",
+        metavar="SECONDS,...",
+        help="that an operation waits for company (default: %(default)s)",
+    )
+    batch.add_argument(
+        "--max-in-flight",
+        type=_list(int),
+        default="1,4",
+        metavar="N,...",
+        help="batches at the same time (default: %(default)s)",
+    )
     length = parser.add_argument_group("length")
-    length.add_argument("--rounds", type=_at_least(1, int), default=3, metavar="N")
+    length.add_argument(
+        "--rounds",
+        type=_at_least(1, int),
+        default=3,
+        metavar="N",
+        help="in which each setting is measured once (default: %(default)s)",
+    )
     length.add_argument(
         "--seconds",
         type=_at_least(0, float),
@@ -148,7 +196,7 @@ def _fail(code: int, message: str) -> int:
 
 
 def _tell(message: str) -> None:
-    sys.stderr.write(f"batchkeeper: {message}\n")
+    sys.stderr.write(f"batchkeeper: {' '.join(message.splitlines())}\n")
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -174,16 +222,17 @@ def _run(arguments: argparse.Namespace) -> None:
             results = measure(target, plan, step)
     found = as_json(target, plan, results)
     report = json.dumps(found, indent=2)
-    try:
-        file.write_text(report + "\n")
-    except OSError as error:
-        raise InvalidSettingError(f"{file} cannot be written: {error.strerror}") from error
     output = getattr(arguments, "output", "table")
     if output != "table":
         sys.stdout.write(f"{report if output == 'json' else json.dumps(found)}\n")
     else:
         terminal = sys.stdout.isatty()
         print_report(Console(width=None if terminal else _PIPE_WIDTH), target, plan, results)
+    # Last, so that a disk that is full now does not take the report away as well.
+    try:
+        file.write_text(report + "\n")
+    except OSError as error:
+        raise InvalidSettingError(f"{file} cannot be written: {error.strerror}") from error
     _tell(f"the same as JSON: {file}")
 
 

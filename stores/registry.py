@@ -168,8 +168,8 @@ def parse_url(text: str) -> StoreURL:
         raise InvalidSettingError(f"not a store's URL: {error}") from None
     if "@" in parts.netloc:
         raise InvalidSettingError(
-            f"a store's URL holds no user or password; give them as arguments, in "
-            f"BATCHKEEPER_USERNAME and BATCHKEEPER_PASSWORD, or in a file: "
+            f"a store's URL holds no user or password; give them as arguments, or in "
+            f"BATCHKEEPER_USERNAME and BATCHKEEPER_PASSWORD (or BATCHKEEPER_PASSWORD_FILE): "
             f"{_without_userinfo(text)}"
         )
     if parts.fragment:
@@ -179,7 +179,7 @@ def parse_url(text: str) -> StoreURL:
     if len(options) != len(pairs):
         raise InvalidSettingError(f"an option is given twice: {text}")
     for name in options:
-        if "password" in name.lower() and name != "password_file":
+        if "password" in name.lower():
             raise InvalidSettingError(
                 f"a store's URL holds no password: the option {name!r} of a {scheme} URL is refused"
             )

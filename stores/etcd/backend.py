@@ -228,7 +228,7 @@ class EtcdBackend:
     def _read_one_by_one(self, body: bytes, deadline: float) -> Any:
         """Execute the ranges of a transaction as single calls.
 
-        An etcd that has run out of its quota refuses every transaction, reading ones too.
+        An etcd that is beyond its quota refuses every transaction, reading ones too.
         """
         response = messages.TxnResponse()
         for operation in messages.TxnRequest.FromString(body).success:

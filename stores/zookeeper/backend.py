@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
-from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreUnavailableError
+from ...ops.errors import (
+    InvalidSettingError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    StoreUnavailableError,
+)
 from ..backend import Answer, Backend, Limits, Request
 from ..registry import ConnectOptions, StoreURL
 from .connection import Connection, Security
@@ -107,35 +113,41 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         raise InvalidSettingError(f"option 'acl' is open or creator, not {acl!r}: {url.text}")
     if acl == "creator" and options.username is None:
         raise InvalidSettingError(f"acl=creator needs a username and a password: {url.text}")
-    security = Security(
-        digest=_digest(options),
-        use_ssl=url.flag("use_ssl", False),
-        check_hostname=url.flag("check_hostname", True),
-        ca=url.options.get("ca"),
-        cert=url.options.get("cert"),
-        key=url.options.get("key"),
-    )
+    security = _security(url, options)
     connection = Connection(
         url.addresses(_PORT), options.connect_timeout, options.session_timeout, security
     )
     try:
         _make_chroot(connection, chroot, _ACLS[acl], deadline)
         multi_reads = _has_multi_reads(connection, deadline)
+    except OperationTimeoutError as error:
+        connection.close()
+        raise StoreUnavailableError(str(error)) from error
     except BaseException:
         connection.close()
         raise
     return ZooKeeperBackend(connection, chroot, packet, _ACLS[acl], multi_reads)
 
 
-def _digest(options: ConnectOptions) -> str | None:
+def _security(url: StoreURL, options: ConnectOptions) -> Security:
+    digest = None
     username, password = options.username, options.password
-    if username is None and password is None:
-        return None
-    if not username or password is None:
-        raise InvalidSettingError("ZooKeeper needs a username and a password, or neither")
-    if ":" in username:
-        raise InvalidSettingError(f"a username for ZooKeeper has no ':': {username!r}")
-    return f"{username}:{password}"
+    if username is not None or password is not None:
+        if not username or password is None:
+            raise InvalidSettingError("ZooKeeper needs a username and a password, or neither")
+        if ":" in username:
+            raise InvalidSettingError(f"a username for ZooKeeper has no ':': {username!r}")
+        digest = f"{username}:{password}"
+    files = {name: url.options.get(name) for name in ("ca", "cert", "key")}
+    for name, file in files.items():
+        if file is not None and not Path(file).is_file():
+            raise InvalidSettingError(f"option {name!r} names no file: {file!r} in {url.text}")
+    if (files["cert"] is None) != (files["key"] is None):
+        raise InvalidSettingError(f"options 'cert' and 'key' go together: {url.text}")
+    use_ssl = url.flag("use_ssl", False)
+    if not use_ssl and any(files.values()):
+        raise InvalidSettingError(f"certificates are for use_ssl=true only: {url.text}")
+    return Security(digest, use_ssl, url.flag("check_hostname", True), **files)
 
 
 def _make_chroot(connection: Connection, chroot: str, acl: bytes, deadline: float) -> None:
@@ -171,7 +183,7 @@ def _make(connection: Connection, path: str, acl: bytes, deadline: float) -> Non
     body = header_and_length(CREATE, len(raw)) + raw + NO_DATA + acl + END
     (reply,) = connection.exchange([(MULTI, body)], deadline, repeat=False)
     if isinstance(reply, MetadataStoreError):
-        raise StoreUnavailableError(f"the chroot {path!r} could not be made: {reply}") from reply
+        raise reply
     codes = [reply] if isinstance(reply, int) else failures(*reply, 1)
     if codes is not None and codes[0] != NODE_EXISTS:
         raise refused(codes[0], path)

@@ -9,8 +9,8 @@ __all__ = ["NULL", "Nodes"]
 #: The size of a node whose value is null: a parent that holds no value.
 NULL: Final = -1
 
-# Nodes a generation; two generations of paths of 50 bytes take about 20 MB.
-_GENERATION: Final = 1 << 16
+# Nodes a generation; two generations of paths of 50 bytes take about 10 MB.
+_GENERATION: Final = 1 << 15
 
 
 class Nodes:

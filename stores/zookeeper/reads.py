@@ -45,7 +45,9 @@ _WAVE_BYTES: Final = 4 << 20
 _PACKET_READS: Final = 128
 # The latter may be far off: a client that has seen small values only meets large ones. So a call
 # begins with this many paths of unknown size, and goes on with four times as many as went well.
-_UNKNOWN_READS: Final = 8
+_UNKNOWN_READS: Final = 16
+# Looks are for writes, whose own values say more about those that they replace.
+_UNKNOWN_LOOKS: Final = 64
 _GROWTH: Final = 4
 _FIRST_GUESS: Final = 1 << 16
 # A Stat, a length and a header.
@@ -132,7 +134,7 @@ class Reader:
                 wants.append((GET_CHILDREN, chroot + path if path != "/" else chroot or "/"))
             else:
                 wants.append((GET_DATA if kind == "get" else EXISTS, chroot + path))
-        endings = self._fetch(wants, deadline)
+        endings = self._fetch(wants, deadline, _UNKNOWN_READS)
         _raise_if_all_failed(endings)
         return [self._answer(*pair) for pair in zip(requests, endings, strict=True)]
 
@@ -153,7 +155,7 @@ class Reader:
             if isinstance(caught_up, MetadataStoreError):
                 raise caught_up
         found: list[ZNode | int] = []
-        for ending in self._fetch([(EXISTS, path) for path in paths], deadline):
+        for ending in self._fetch([(EXISTS, path) for path in paths], deadline, _UNKNOWN_LOOKS):
             if isinstance(ending, MetadataStoreError):
                 raise ending
             assert not isinstance(ending, list)
@@ -188,18 +190,20 @@ class Reader:
             ),
         )
 
-    def _fetch(self, wants: Sequence[tuple[int, str]], deadline: float) -> list[_Ending]:
+    def _fetch(
+        self, wants: Sequence[tuple[int, str]], deadline: float, unknown: int
+    ) -> list[_Ending]:
         """Return what was found for each ``(opcode, full path)``.
 
-        For EXISTS the value may be missing, but ``size`` tells null from empty.
+        For EXISTS the value may be missing, but ``size`` tells null from empty. ``unknown`` is
+        how many values of unknown size are asked for at first.
         """
         endings: list[_Ending] = [CONNECTION_LOSS] * len(wants)
         waiting = deque((i, opcode, path) for i, (opcode, path) in enumerate(wants))
         alone: set[int] = set()
-        unknown_reads = _UNKNOWN_READS
         while waiting:
-            packets = self._next_wave(waiting, unknown_reads, alone, endings)
-            unknown_reads *= _GROWTH
+            packets = self._next_wave(waiting, unknown, alone, endings)
+            unknown *= _GROWTH
             replies = self._connection.exchange(
                 [packet.request() for packet in packets], deadline, repeat=True
             )

@@ -87,10 +87,10 @@ class Writer:
         """
         batch = Batch(requests, self._chroot)
         try:
-            self._first_look(batch, deadline)
+            looked = self._first_look(batch, deadline)
             while batch.pending:
                 failed = self._round(batch, deadline)
-                if batch.rounds == 1:
+                if batch.rounds == 1 and not looked:
                     self._learn(bool(failed))
                 if failed:
                     self._look(batch, failed, deadline, fresh=False)
@@ -107,15 +107,18 @@ class Writer:
     def _learn(self, wrong: bool) -> None:
         self._wrong += _WEIGHT * (wrong - self._wrong)
 
-    def _first_look(self, batch: Batch, deadline: float) -> None:
-        """Look before the first round where that is needed, or has been cheaper lately."""
+    def _first_look(self, batch: Batch, deadline: float) -> bool:
+        """Look before the first round where that is needed, or has been cheaper lately.
+
+        Return whether the latter was so.
+        """
         pending = batch.pending
         if self._wrong > _LOOK_FIRST:
             guesses = [guess(batch, self._nodes, i) for i in pending]
             self._look(batch, pending, deadline, fresh=True)
-            if guesses == [guess(batch, self._nodes, i) for i in batch.pending]:
-                self._learn(False)  # It would have gone through without.
-            return
+            # Unchanged, and nothing refused: it would have gone through without the look.
+            self._learn(guesses != [guess(batch, self._nodes, i) for i in batch.pending])
+            return True
         requests, paths, size = batch.requests, batch.paths, self._nodes.size
         unsure = []
         for i in pending:
@@ -126,6 +129,7 @@ class Writer:
                     unsure.append(i)
         if unsure:
             self._look(batch, unsure, deadline, fresh=True)
+        return False
 
     def _look(
         self, batch: Batch, undecided: Sequence[int], deadline: float, *, fresh: bool
@@ -186,11 +190,14 @@ class Writer:
             if codes is None:
                 self._applied(batch, group, *reply)
                 return []
-            blamed = next((k for k, code in enumerate(codes) if code != 0), None)
-            if blamed is None or is_conflict(codes[blamed]):
+            blamed, code = next(((k, code) for k, code in enumerate(codes) if code != 0), (0, 0))
+            opcode, i, _ = group.steps[blamed]
+            # The server asks for the permission to create before it sees that there is nothing
+            # to create; so a path that may be there after all is looked at.
+            guessed = code == NO_AUTH and opcode in {CREATE, CREATE2} and i not in batch.seen
+            if code == 0 or is_conflict(code) or guessed:
                 return _members(group)
-            i = group.steps[blamed][1]
-            batch.answers[i] = refused(codes[blamed], batch.requests[i].path)
+            batch.answers[i] = refused(code, batch.requests[i].path)
             return []
         members = _members(group)
         if isinstance(reply, int):

@@ -314,9 +314,10 @@ def test_close_ends_the_threads(make_backend: MakeBackend, open_on: OpenOn) -> N
     store = open_on(make_backend(), max_ops=1, write_queue_size=1)
     for number in range(50):
         store.put(f"/{number}", b"").add_done_callback(lambda _: None)
-    assert set(threading.enumerate()) > before
+    threads = set(threading.enumerate()) - before
+    assert threads
     store.close()
-    assert set(threading.enumerate()) <= before
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_a_callback_may_close(make_backend: MakeBackend, open_on: OpenOn) -> None:

@@ -232,6 +232,10 @@ def test_versions_and_revisions_are_etcd_s(backend: EtcdBackend) -> None:
 def test_a_delete_and_its_neighbours_below(backend: EtcdBackend) -> None:
     """Guards look at what was there before the request: the parent is refused, the child goes."""
     backend.write([Put("/a", b""), Put("/a/b", b""), Put("/a.c", b""), Put("/a0", b"")], soon())
+    # The child first: the parent's refusal is explained when there is nothing below it any more.
+    answers = backend.write([Delete("/a/b"), Delete("/a")], soon())
+    assert kinds(answers) == [type(None), NotEmptyError]
+    backend.write([Put("/a/b", b"")], soon())
     answers = backend.write([Delete("/a"), Delete("/a/b")], soon())
     assert kinds(answers) == [NotEmptyError, type(None)]
     # Names that merely begin alike are not below.
@@ -361,20 +365,19 @@ def test_a_server_that_takes_fewer_operations_is_asked_for_fewer(
             test_limits_are_those_that_hold(backend)
 
 
-def test_a_full_etcd_still_answers_reads(own_etcd: Callable[..., EtcdServer]) -> None:
-    """Beyond its quota etcd refuses transactions: writes say so, reads go one by one."""
-    server = own_etcd("--quota-backend-bytes", "1000000")
-    with closing(opened(server.url)) as backend:
-        (stat,) = backend.write([Put("/kept", b"value")], soon())
-
-        def fill() -> None:
-            for number in range(1000):
-                backend.write([Put(f"/{number}", bytes(100_000)), Put("/b", b"")], soon())
-
+def test_a_full_etcd_still_answers_reads(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Beyond its quota etcd refuses all transactions: reads go one by one, writes say so."""
+    directory = tmp_path_factory.mktemp("etcd")
+    with EtcdServer(directory) as server, closing(opened(server.url)) as backend:
+        stat, *_ = backend.write([Put("/kept", b"value"), Put("/kept/below", b"")], soon())
+    full = EtcdServer(directory, flags=("--quota-backend-bytes", "1"))
+    with full as server, closing(opened(server.url)) as backend:
+        # The same error comes from etcd's second check, after a write was applied.
         with pytest.raises(IndeterminateError, match="space exceeded"):
-            fill()
-        answers = backend.read([Get("/kept"), Exists("/no"), GetChildren("/kept")], soon())
-        assert answers == [GetResult(b"value", stat), False, []]
+            backend.write([Put("/a", b""), Put("/b", b"")], soon())
+        reads = [Get("/kept"), Get("/no"), Exists("/kept"), Exists("/no"), GetChildren("/kept")]
+        answers = backend.read(reads, soon())
+        assert answers == [GetResult(b"value", stat), None, True, False, ["below"]]
 
 
 def test_a_deadline_that_has_passed_sends_nothing(nesting: EtcdBackend) -> None:

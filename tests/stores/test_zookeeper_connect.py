@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
@@ -25,7 +25,7 @@ from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 
 
 @pytest.fixture
-def silent() -> socket.socket:
+def silent() -> Iterator[socket.socket]:
     """An address that takes connections and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener
@@ -100,6 +100,10 @@ def test_the_chroot_is_made(
         ("zookeeper://h?acl=none", {}, "open or creator"),
         ("zookeeper://h?acl=creator", {}, "username"),
         ("zookeeper://h?jute_maxbuffer=1", {}, "at least 1024"),
+        ("zookeeper://h?use_ssl=maybe", {}, "true or false"),
+        ("zookeeper://h?use_ssl=true&ca=/no/such.pem", {}, "names no file"),
+        (f"zookeeper://h?use_ssl=true&key={__file__}", {}, "go together"),
+        (f"zookeeper://h?ca={__file__}", {}, "use_ssl=true only"),
         ("zookeeper://h:port", {}, "host and port"),
         ("zookeeper://", {}, "at least one host"),
         ("zookeeper://h", {"username": "anna"}, "or neither"),

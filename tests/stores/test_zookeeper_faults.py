@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import ConnectionLoss, SessionMovedError, ThrottledOpError
 
 from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
@@ -25,6 +25,7 @@ from batchkeeper.ops import (
     Put,
     Stat,
     StoreClosedError,
+    StoreUnavailableError,
 )
 from batchkeeper.stores import ConnectOptions, parse_url
 from batchkeeper.stores.zookeeper import connect
@@ -75,6 +76,8 @@ def test_what_was_given_up_before_it_was_sent_never_happens(
     server: ZooKeeperServer, backend: ZooKeeperBackend
 ) -> None:
     """When the server comes back to life, only what was sent, and said to be, may have happened."""
+    # So that each of the writes would go through, if it went.
+    write(backend, Put("/w", b"1"))
     server.pause()
     with ThreadPoolExecutor(40) as threads:
         # More than the system's buffers take: the rest waits in kazoo's queue.
@@ -357,3 +360,45 @@ def test_a_call_that_kazoo_forgot_is_sent_again(backend: ZooKeeperBackend) -> No
 
     assert stat.version == 0
     assert isinstance(forgotten[0].error, ConnectionLoss)
+
+
+@pytest.mark.parametrize("error", [ThrottledOpError, SessionMovedError])
+def test_what_the_server_did_not_look_at_is_sent_again(
+    backend: ZooKeeperBackend, error: type[Exception]
+) -> None:
+    """A write that the server says it has ignored is sent again, though it had been sent."""
+    client = backend._connection._client
+    call = client._call
+    ignored = []
+
+    def ignore_twice(request: Any, result: Any) -> None:
+        if len(ignored) < 2:
+            ignored.append(request.serialize())
+            result.set_exception(error())
+        else:
+            call(request, result)
+
+    client._call = ignore_twice
+
+    (stat,) = write(backend, Put("/a", b"1", ABSENT))
+
+    assert stat.version == 0
+    assert ignored[0] == ignored[1] != EMPTY_MULTI
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_client_that_broke_says_so(backend: ZooKeeperBackend) -> None:
+    """If kazoo's thread dies of a fault of its own, calls end at once and nothing hangs."""
+
+    def break_down(_: float) -> None:
+        raise RuntimeError("a fault")
+
+    backend._connection._client._connection._read_socket = break_down
+
+    unknown = write(backend, Put("/a", b"1"))
+    unread = read(backend, Get("/a"))
+    refused = write(backend, Put("/a", b"1"))
+
+    assert isinstance(unknown, IndeterminateError)
+    assert isinstance(unread, StoreUnavailableError)
+    assert isinstance(refused, StoreUnavailableError)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from kazoo.security import make_digest_acl
+from kazoo.security import make_acl, make_digest_acl
 
 from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
@@ -407,6 +407,32 @@ def test_a_parent_that_was_replaced_by_a_value_is_not_claimed(
     assert answer.path == "/a"
 
 
+def test_a_parent_that_got_a_value_meanwhile_is_not_overwritten(
+    backend: ZooKeeperBackend, other: Chroot
+) -> None:
+    """A put with ABSENT at a parent compares the version that the parent had without a value."""
+    other.create("/a", None)
+    before_exchange(backend, *[lambda: None] * 3, lambda: other.set("/a", b"of somebody else"))
+
+    (refused,) = write(backend, Put("/a", b"1", ABSENT))
+
+    assert isinstance(refused, BadVersionError)
+    assert refused.actual == 1
+    assert read(backend, Get("/a"))[0].value == b"of somebody else"
+
+
+def test_a_delete_above_a_new_path_costs_no_search(backend: ZooKeeperBackend) -> None:
+    """A delete that a put of the same call makes impossible waits for that put, in one round."""
+    write(backend, Put("/a", b"1"), Put("/b", b"1"))
+    rounds = []
+    before_exchange(backend, *[lambda: rounds.append(1)] * 20)
+
+    answers = write(backend, Delete("/a"), Put("/a/x", b"1"), Delete("/b"))
+
+    assert kinds(answers) == [NotEmptyError, Stat, type(None)]
+    assert len(rounds) == 3  # The put and the other delete; the delete; the look.
+
+
 def test_what_is_not_permitted_ends_alone(backend: ZooKeeperBackend, other: Chroot) -> None:
     """Only the operations without permission end with AuthenticationError."""
     mine = make_digest_acl("somebody", "else", all=True)
@@ -437,6 +463,31 @@ def test_what_is_not_permitted_ends_alone(backend: ZooKeeperBackend, other: Chro
         AuthenticationError,
     ]
     assert kinds(read(backend, Get("/locked"))) == [AuthenticationError]
+
+
+def test_what_is_there_needs_no_permission_to_create(
+    opened: Connect, backend: ZooKeeperBackend, other: Chroot
+) -> None:
+    """Below a parent where only others may create, what they made for everybody can be written."""
+    look_only = [
+        make_digest_acl("somebody", "else", all=True),
+        make_acl("world", "anyone", read=True),
+    ]
+    other.create("/theirs/ours", None)
+    other.create("/theirs/also", b"0")
+    other.client.set_acls(other.path + "/theirs", look_only)
+
+    answers = write(
+        opened(),
+        Put("/theirs/ours/a/b", b"1"),
+        Put("/theirs/also", b"1"),
+        Put("/theirs/ours", b"1", 3),
+        Put("/theirs/new", b"1"),
+        Put("/theirs/new/below", b"1"),
+    )
+
+    assert kinds(answers) == [Stat, Stat, BadVersionError, *[AuthenticationError] * 2]
+    assert answers[1].version == 1
 
 
 def test_many_that_are_not_permitted(backend: ZooKeeperBackend, other: Chroot) -> None:

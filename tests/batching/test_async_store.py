@@ -1,0 +1,610 @@
+"""The store for asyncio: futures set on their loop, waiting without holding it up, early ends."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from batchkeeper.batching import AsyncMetadataStore, BatchingConfig
+from batchkeeper.ops import (
+    ABSENT,
+    BadVersionError,
+    Delete,
+    Get,
+    NotFoundError,
+    Operation,
+    OperationTimeoutError,
+    Put,
+    QueueFullError,
+    StoreClosedError,
+)
+from batchkeeper.stores.faults import FaultyBackend, Plan
+
+# Long enough for a slow machine: a test that comes near it has failed.
+PATIENCE = 20.0
+
+MakeBackend = Callable[..., FaultyBackend]
+Release = Callable[[FaultyBackend], None]
+Test = Callable[[AsyncMetadataStore], Awaitable[None]]
+
+
+def open_here(
+    backend: FaultyBackend, *, operation_timeout: float = 60.0, **settings: Any
+) -> AsyncMetadataStore:
+    config = BatchingConfig(**settings)
+    loop = asyncio.get_running_loop()
+    return AsyncMetadataStore(backend, config, operation_timeout, "memory://test", loop)
+
+
+def run(backend: FaultyBackend, test: Test, **settings: Any) -> None:
+    """Run a test on a loop of its own, with a store that is closed after it."""
+
+    async def main() -> None:
+        store = open_here(backend, **settings)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await test(store)
+        finally:
+            await store.close(0)
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait, on the loop, for something that tells nobody when it happens."""
+    while not condition():  # noqa: ASYNC110 - there is no event
+        await asyncio.sleep(0.0005)
+
+
+async def fill(store: AsyncMetadataStore, backend: FaultyBackend) -> list[asyncio.Future[Any]]:
+    """Have one write in flight, and fill the queue of writes behind it."""
+    futures = [store.submit(Put("/in-flight", b""))]
+    await until(lambda: backend.calls)
+    room = store._writes.room
+    return futures + [store.submit(Put(f"/queued/{number}", b"")) for number in range(room)]
+
+
+@pytest.fixture
+def backend(make_backend: MakeBackend, hold_all: Plan) -> FaultyBackend:
+    """Every call is held, before it reaches the store."""
+    return make_backend(hold_all)
+
+
+# --- results
+
+
+def test_a_batch_costs_the_loop_one_wake_up(
+    make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many tasks a batch ends, its results come to the loop with one hand-over."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        loop = asyncio.get_running_loop()
+        hand_overs: list[Any] = []
+        original = loop.call_soon_threadsafe
+
+        def counted(callback: Any, *args: Any, **kwargs: Any) -> Any:
+            hand_overs.append(callback)
+            return original(callback, *args, **kwargs)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+        stats = await asyncio.gather(*(store.put(f"/{n}", b"") for n in range(300)))
+        assert len(stats) == 300
+        assert len(hand_overs) == 3
+        errors = await asyncio.gather(
+            *(store.delete(f"/missing/{n}") for n in range(100)), return_exceptions=True
+        )
+        assert {type(error) for error in errors} == {NotFoundError}
+        assert len(hand_overs) == 4
+
+    run(make_backend(), test, linger="fixed", max_delay=60, max_ops=100)
+
+
+def test_a_thousand_tasks_each_get_their_own(make_backend: MakeBackend) -> None:
+    """Tasks that put, read and advance their own path, all at once, through small queues."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        async def work(number: int) -> None:
+            path, value = f"/{number}", b"%d" % number
+            stat = await store.put(path, value, ABSENT)
+            assert (stat.path, stat.version) == (path, 0)
+            found = await store.get(path)
+            assert found is not None
+            assert (found.value, found.stat) == (value, stat)
+            assert (await store.put(path, b"", 0)).version == 1
+            with pytest.raises(BadVersionError):
+                await store.put(path, b"", 0)
+            assert await store.exists(path)
+            await store.delete(path)
+
+        await asyncio.gather(*(work(number) for number in range(1000)))
+        assert await store.get_children("/") == []
+
+    run(make_backend(), test, write_queue_size=50, read_queue_size=50, max_singles=5)
+
+
+def test_an_operation_is_submitted_when_its_coroutine_first_runs(backend: FaultyBackend) -> None:
+    """A coroutine that nobody runs has submitted nothing."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        coroutine = store.put("/a", b"")
+        await store.flush()
+        assert store.metrics().writes.batches == 0
+        coroutine.close()
+        with pytest.raises(OperationTimeoutError):
+            await store.put("/b", b"", timeout=0.01)
+
+    run(backend, test)
+
+
+# --- cancelling
+
+
+def test_cancelling_an_await_removes_a_queued_operation(
+    backend: FaultyBackend, release_all: Release
+) -> None:
+    """The operation leaves the queue at once and is never sent; its neighbours are."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        first = asyncio.create_task(store.put("/first", b""))
+        await until(lambda: backend.calls)
+        tasks = [asyncio.create_task(store.put(f"/{number}", b"")) for number in range(3)]
+        await until(lambda: store.metrics().writes.queued == 3)
+        tasks[1].cancel()
+        await asyncio.wait([tasks[1]])
+        assert tasks[1].cancelled()
+        assert store.metrics().writes.queued == 2
+        release_all(backend)
+        assert (await first).version == (await tasks[0]).version == (await tasks[2]).version == 0
+        assert not await store.exists("/1")
+
+    run(backend, test, max_in_flight=1)
+    assert not any("/1" in call.paths for call in backend.calls if call.method == "write")
+
+
+def test_cancelling_an_await_lets_a_sent_operation_go_on(
+    backend: FaultyBackend, release_all: Release, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was sent takes effect, although nobody waits for it any more; so with its errors."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        task = asyncio.create_task(store.put("/sent", b""))
+        await until(lambda: backend.calls)
+        failing = asyncio.create_task(store.delete("/missing"))
+        await until(lambda: len(backend.calls) == 2)
+        for cancelled in (task, failing):
+            cancelled.cancel()
+        await asyncio.wait([task, failing])
+        assert task.cancelled()
+        assert failing.cancelled()
+        release_all(backend)
+        assert (await store.put("/sent", b"")).version == 1
+
+    with caplog.at_level(logging.WARNING):
+        run(backend, test, max_ops=1)
+    assert caplog.records == []
+
+
+def test_cancelling_removes_an_operation_that_waits_for_room(
+    backend: FaultyBackend, release_all: Release
+) -> None:
+    """A task that waits for room in the queue gives up its place in the order of arrival."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        await fill(store, backend)
+        tasks = [asyncio.create_task(store.put(f"/{number}", b"")) for number in range(3)]
+        await until(lambda: store.metrics().writes.waiting == 3)
+        tasks[0].cancel()
+        await asyncio.wait([tasks[0]])
+        assert store.metrics().writes.waiting == 2
+        release_all(backend)
+        assert [(await task).version for task in tasks[1:]] == [0, 0]
+        await store.flush()
+
+    run(backend, test, max_in_flight=1, write_queue_size=1, on_full="block")
+    assert ["/0"] not in [call.paths for call in backend.calls]
+
+
+def test_a_timeout_around_an_await_works_like_everywhere(backend: FaultyBackend) -> None:
+    """asyncio.timeout gives the operation up; flush has nothing to wait for after that."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        store.submit(Put("/in-flight", b""))
+        await until(lambda: backend.calls)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await store.put("/queued", b"")
+        assert store.metrics().writes.queued == 0
+
+    run(backend, test, max_in_flight=1)
+
+
+# --- full queues
+
+
+def test_tasks_wait_for_room_in_the_order_of_arrival(
+    backend: FaultyBackend, release_all: Release
+) -> None:
+    """A full queue holds up the tasks that need it, first come, first served, and not the loop."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        await fill(store, backend)
+        tasks = [asyncio.create_task(store.put(f"/{number}", b"")) for number in range(20)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert store.metrics().writes.waiting == 20
+        release_all(backend)
+        await asyncio.gather(*tasks)
+
+    run(backend, test, max_in_flight=1, max_ops=1, write_queue_size=1, on_full="block")
+    paths = [path for call in backend.calls for path in call.paths]
+    assert paths == ["/in-flight", "/queued/0", *(f"/{number}" for number in range(20))]
+
+
+def test_a_full_queue_executes_singly(backend: FaultyBackend) -> None:
+    """With on_full="single" an await on a full queue goes beside the batches."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        await fill(store, backend)
+        single = asyncio.create_task(store.put("/single", b""))
+        await until(lambda: len(backend.calls) == 2)
+        assert backend.calls[1].paths == ["/single"]
+        backend.calls[1].release()
+        assert (await single).version == 0
+
+    run(backend, test, max_in_flight=1, write_queue_size=1)
+
+
+def test_waiting_for_room_ends_at_the_deadline(backend: FaultyBackend) -> None:
+    """Without room until the deadline the await raises QueueFullError."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        await fill(store, backend)
+        with pytest.raises(QueueFullError):
+            await store.put("/late", b"", timeout=0.01)
+        assert store.metrics().writes.waiting == 0
+
+    run(backend, test, max_in_flight=1, write_queue_size=1, on_full="block")
+
+
+def test_raise_refuses_an_await_at_once(backend: FaultyBackend) -> None:
+    """With on_full="raise" an await on a full queue raises QueueFullError."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        await fill(store, backend)
+        with pytest.raises(QueueFullError):
+            await store.put("/refused", b"")
+        assert store.metrics().waits == 0
+
+    run(backend, test, max_in_flight=1, write_queue_size=1, on_full="raise")
+
+
+# --- submit
+
+
+def test_submit_gives_a_future_or_raises(backend: FaultyBackend, release_all: Release) -> None:
+    """submit returns at once: with a future of the loop, or with QueueFullError."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        futures = await fill(store, backend)
+        assert all(asyncio.isfuture(future) for future in futures)
+        with pytest.raises(QueueFullError):
+            store.submit(Put("/refused", b""))
+        release_all(backend)
+        assert [(await future).version for future in futures] == [0, 0, 0]
+        failing = store.submit(Delete("/missing"))
+        with pytest.raises(NotFoundError):
+            await failing
+
+    run(backend, test, max_in_flight=1, write_queue_size=2, on_full="block")
+
+
+def test_submit_uses_a_single_where_one_is_free(backend: FaultyBackend) -> None:
+    """With on_full="single" submit raises only when the singles are used up as well."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        await fill(store, backend)
+        single = store.submit(Put("/single", b""))
+        with pytest.raises(QueueFullError):
+            store.submit(Put("/refused", b""))
+        await until(lambda: len(backend.calls) == 2)
+        backend.calls[1].release()
+        assert (await single).version == 0
+
+    run(backend, test, max_in_flight=1, write_queue_size=1, max_singles=1)
+
+
+def test_cancelling_a_submitted_future_removes_the_operation(
+    backend: FaultyBackend, release_all: Release
+) -> None:
+    """A queued operation whose future is cancelled is never sent."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        futures = await fill(store, backend)
+        assert futures[1].cancel()
+        await until(lambda: store.metrics().writes.queued == 1)
+        release_all(backend)
+        await futures[2]
+        await store.flush()
+
+    run(backend, test, max_in_flight=1, write_queue_size=2)
+    assert "/queued/0" not in [path for call in backend.calls for path in call.paths]
+
+
+# --- closing
+
+
+def test_close_drains_and_refuses_what_comes_later(make_backend: MakeBackend) -> None:
+    """Tasks that wait get their results; then every call raises StoreClosedError."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        async with store:
+            tasks = [asyncio.create_task(store.put(f"/{number}", b"")) for number in range(50)]
+            await until(lambda: store.metrics().writes.queued == 50)
+        assert [(await task).version for task in tasks] == [0] * 50
+        for call in (store.get("/a"), store.put("/a", b""), store.delete("/a")):
+            with pytest.raises(StoreClosedError):
+                await call
+        with pytest.raises(StoreClosedError):
+            store.submit(Get("/a"))
+        await store.close()
+
+    run(make_backend(), test, linger="fixed", max_delay=60)
+
+
+def test_close_with_a_timeout_tells_the_tasks(backend: FaultyBackend) -> None:
+    """What is queued, or waits for room, when time is up ends with StoreClosedError."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        futures = await fill(store, backend)
+        waiting = asyncio.create_task(store.put("/waits", b""))
+        await until(lambda: store.metrics().writes.waiting == 1)
+        await store.close(0.01)
+        assert all(future.done() for future in futures)
+        errors = [future.exception() for future in futures]
+        assert {type(error) for error in errors} == {StoreClosedError}
+        with pytest.raises(StoreClosedError):
+            await waiting
+
+    run(backend, test, max_in_flight=1, write_queue_size=1, on_full="block")
+
+
+def test_flush_waits_without_holding_up_the_loop(
+    backend: FaultyBackend, release_all: Release
+) -> None:
+    """After flush() all futures that were submitted before it are done."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        futures = await fill(store, backend)
+        flushing = asyncio.create_task(store.flush())
+        await until(lambda: store._engine._open_epochs)
+        assert not flushing.done()
+        release_all(backend)
+        await flushing
+        assert all(future.done() for future in futures)
+
+    run(backend, test, linger="fixed", max_delay=60, max_ops=1, write_queue_size=5)
+
+
+def test_a_loop_that_was_closed_before_the_answers_came_is_left_alone(
+    backend: FaultyBackend, release_all: Release, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Results for a loop that is gone are dropped; the engine goes on, and can be closed."""
+    loop = asyncio.new_event_loop()
+
+    async def main() -> AsyncMetadataStore:
+        store = open_here(backend)
+        store.submit(Put("/a", b""))
+        await until(lambda: backend.calls)
+        return store
+
+    store = loop.run_until_complete(main())
+    loop.close()
+    with caplog.at_level(logging.WARNING, "batchkeeper"):
+        release_all(backend)
+        store._engine.close(PATIENCE)
+    assert caplog.records == []
+    assert store.metrics().writes.operations == 1
+
+
+# --- bulk
+
+
+async def asynchronous(ops: Iterator[Operation]) -> AsyncIterator[Operation]:
+    for op in ops:
+        await asyncio.sleep(0)
+        yield op
+
+
+def plain(ops: Iterator[Operation]) -> Iterator[Operation]:
+    return ops
+
+
+def puts(*numbers: int) -> Iterator[Operation]:
+    return (Put(f"/{number}", b"") for number in range(*numbers))
+
+
+SOURCES = pytest.mark.parametrize("source", [plain, asynchronous])
+
+
+@SOURCES
+def test_apply_gives_outcomes_in_order(make_backend: MakeBackend, source: Any) -> None:
+    """From plain and from asynchronous sources, with errors as outcomes."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        ops: list[Any] = [*puts(40), Put("/0", b"", 9), Delete("/missing"), "put", Get("/1")]
+        outcomes = await store.apply(source(iter(ops)))
+        assert all(outcome.op is op for outcome, op in zip(outcomes, ops, strict=True))
+        assert [type(outcome.error).__name__ for outcome in outcomes] == [
+            *["NoneType"] * 40,
+            "BadVersionError",
+            "NotFoundError",
+            "InvalidSettingError",
+            "NoneType",
+        ]
+        assert await store.apply(source(iter([]))) == []
+
+    run(make_backend(), test, write_queue_size=5, on_full="raise")
+
+
+@SOURCES
+def test_apply_stream_starts_at_the_first_outcome_asked_for(
+    make_backend: MakeBackend, source: Any
+) -> None:
+    """Until then nothing is taken from the source."""
+    taken: list[Operation] = []
+
+    def noted() -> Iterator[Operation]:
+        for op in puts(3):
+            taken.append(op)
+            yield op
+
+    async def test(store: AsyncMetadataStore) -> None:
+        stream = store.apply_stream(source(noted()))
+        await store.flush()
+        assert taken == []
+        assert [outcome.op.path async for outcome in stream] == ["/0", "/1", "/2"]
+
+    run(make_backend(), test)
+
+
+@SOURCES
+def test_apply_stream_reads_ahead_no_more_than_the_queues_hold(
+    backend: FaultyBackend, release_all: Release, source: Any
+) -> None:
+    """With the head's outcome outstanding it takes reads.room + writes.room operations, no more."""
+    taken: list[Operation] = []
+
+    def noted() -> Iterator[Operation]:
+        for op in puts(50):
+            taken.append(op)
+            yield op
+
+    async def test(store: AsyncMetadataStore) -> None:
+        stream = store.apply_stream(source(noted()))
+        first = asyncio.ensure_future(anext(stream))
+        await until(lambda: len(taken) >= 10)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(taken) == 10
+        release_all(backend)
+        assert (await first).op.path == "/0"
+        number = 0
+        async for outcome in stream:
+            number += 1
+            assert outcome.op.path == f"/{number}"
+            assert len(taken) <= number + 1 + 10
+        assert number == 49
+
+    run(backend, test, write_queue_size=6, read_queue_size=4, max_in_flight=1)
+
+
+@SOURCES
+def test_an_exception_of_the_source_comes_after_the_outcomes(
+    make_backend: MakeBackend, source: Any
+) -> None:
+    """What was submitted before the source failed is yielded first; then its own exception."""
+    failure = RuntimeError("the file is broken")
+
+    def failing() -> Iterator[Operation]:
+        yield from puts(20)
+        raise failure
+
+    async def test(store: AsyncMetadataStore) -> None:
+        stream = store.apply_stream(source(failing()))
+        paths = [(await anext(stream)).op.path for _ in range(20)]
+        assert paths == [f"/{number}" for number in range(20)]
+        with pytest.raises(RuntimeError) as caught:
+            await anext(stream)
+        assert caught.value is failure
+
+    run(make_backend(), test)
+
+
+def test_a_plain_source_lets_other_tasks_run(make_backend: MakeBackend) -> None:
+    """A long plain iterable does not keep the loop to itself."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        outcomes = await store.apply(Put(f"/{n}", b"") for n in range(3000))
+        counting.cancel()
+        assert all(outcome.ok for outcome in outcomes)
+        assert turns >= 30
+
+    run(make_backend(), test)
+
+
+@SOURCES
+def test_closing_early_cancels_what_is_queued_and_waits_for_what_was_sent(
+    backend: FaultyBackend, release_all: Release, source: Any
+) -> None:
+    """After aclose() nothing of the stream is under way, and nothing more is sent."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        stream: Any = store.apply_stream(source(puts(100)))
+        first = asyncio.ensure_future(anext(stream))
+        await until(lambda: store.metrics().writes.queued == 4 and backend.calls)
+        backend.calls[0].release()
+        assert (await first).op.path == "/0"
+        await until(lambda: len(backend.calls) == 2)
+        closing = asyncio.create_task(stream.aclose())
+        await until(lambda: store.metrics().writes.queued == 0)
+        await asyncio.sleep(0)
+        assert not closing.done()
+        release_all(backend)
+        await closing
+        assert [call.paths for call in backend.calls] == [["/0"], ["/1"]]
+        assert await store.exists("/1")
+        assert not await store.exists("/2")
+        await store.flush()
+
+    run(backend, test, max_ops=1, max_in_flight=1, write_queue_size=4, read_queue_size=1)
+
+
+def test_cancelling_a_bulk_call_cancels_what_is_queued_and_waits_for_what_was_sent(
+    backend: FaultyBackend, release_all: Release
+) -> None:
+    """The task ends when nothing of its bulk call is under way any more."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        task = asyncio.create_task(store.apply(puts(100)))
+        await until(lambda: store.metrics().writes.queued == 4 and backend.calls)
+        task.cancel()
+        await until(lambda: store.metrics().writes.queued == 0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not task.done()
+        release_all(backend)
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert await store.exists("/0")
+        assert [call.paths for call in backend.calls if call.method == "write"] == [["/0"]]
+
+    run(backend, test, max_ops=1, max_in_flight=1, write_queue_size=4, read_queue_size=1)
+
+
+def test_an_endless_source_is_no_problem(make_backend: MakeBackend) -> None:
+    """Outcomes come while the source still goes on; leaving early ends the work."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        stream: Any = store.apply_stream(Put(f"/{n}", b"") for n in itertools.count())
+        paths = [(await anext(stream)).op.path for _ in range(500)]
+        assert paths == [f"/{number}" for number in range(500)]
+        await stream.aclose()
+        await store.flush()
+        assert store.metrics().queued_bytes == 0
+
+    run(make_backend(), test, write_queue_size=50)

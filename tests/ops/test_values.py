@@ -1,0 +1,106 @@
+"""Operations, results and errors as values."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper import ops
+
+ERRORS = [getattr(ops, name) for name in ops.__all__ if name.endswith("Error")]
+
+
+def test_operations_are_values() -> None:
+    """They compare and hash by what they hold, and cannot be changed."""
+    put = bk.Put("/a", b"1", bk.ABSENT)
+
+    assert put == bk.Put("/a", b"1", expected_version=-1)
+    assert hash(put) == hash(bk.Put("/a", b"1", -1))
+    assert put != bk.Put("/a", b"1")
+    with pytest.raises(FrozenInstanceError):
+        put.path = "/b"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", [bytearray(b"ab"), memoryview(b"ab"), b"ab"])
+def test_a_value_is_kept_as_bytes_of_its_own(value: bytes | bytearray | memoryview) -> None:
+    """What the caller does to his buffer later does not reach the operation."""
+    put = bk.Put("/a", value)  # type: ignore[arg-type]
+    if isinstance(value, bytearray):
+        value[0] = 0
+    assert put.value == b"ab"
+    assert type(put.value) is bytes
+
+
+@pytest.mark.parametrize("value", ["text", None, 7, [1]])
+def test_a_value_that_is_not_bytes_is_refused(value: object) -> None:
+    """Text is refused too, with its type in the message."""
+    with pytest.raises(bk.InvalidSettingError, match=f"not {type(value).__name__}"):
+        bk.Put("/a", value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [-2, 2**31, 1.0, "1", True])
+def test_an_expected_version_out_of_its_range_is_refused(version: object) -> None:
+    """The message holds the version, for puts and for deletes."""
+    for make in (lambda: bk.Put("/a", b"", version), lambda: bk.Delete("/a", version)):  # type: ignore[arg-type]
+        with pytest.raises(bk.InvalidSettingError, match=repr(version)):
+            make()
+
+
+def test_a_delete_cannot_expect_absence() -> None:
+    """There would be nothing to delete."""
+    with pytest.raises(bk.InvalidSettingError, match="ABSENT"):
+        bk.Delete("/a", bk.ABSENT)
+
+
+@pytest.mark.parametrize("kind", [bk.Get, bk.Delete, bk.Exists, bk.GetChildren])
+def test_every_operation_checks_its_path(kind: type) -> None:
+    """No operation can be made of a bad path."""
+    with pytest.raises(bk.InvalidPathError):
+        kind("a")
+
+
+def test_only_get_children_takes_the_root() -> None:
+    """The root holds no value."""
+    assert bk.GetChildren("/").path == "/"
+    with pytest.raises(bk.InvalidPathError):
+        bk.Get("/")
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors_are_one_tree_and_survive_copies_and_pickles(kind: type) -> None:
+    """Every error keeps its type, message, path and outcome."""
+    error = kind("what went wrong", path="/a")
+
+    assert isinstance(error, bk.MetadataStoreError)
+    assert error.outcome == ("unknown" if kind is bk.IndeterminateError else "not_applied")
+    for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert type(twin) is kind
+        assert (str(twin), twin.path, twin.outcome) == ("what went wrong", "/a", error.outcome)
+
+
+def test_errors_with_more_to_say_keep_it() -> None:
+    """Versions, and whether a write is known to have been applied, survive a pickle."""
+    bad = pickle.loads(pickle.dumps(bk.BadVersionError("m", path="/a", expected=1, actual=2)))
+    unknown = pickle.loads(pickle.dumps(bk.IndeterminateError("m", applied=True)))
+
+    assert (bad.expected, bad.actual) == (1, 2)
+    assert unknown.applied is True
+
+
+def test_errors_are_caught_by_branch() -> None:
+    """Bad input is a ValueError as well; what timed out is one branch."""
+    assert issubclass(bk.InvalidPathError, ValueError)
+    assert issubclass(bk.InvalidSettingError, ValueError)
+    assert issubclass(bk.IndeterminateError, bk.OperationTimeoutError)
+    assert issubclass(bk.StoreUnavailableError, bk.OperationTimeoutError)
+
+
+def test_an_outcome_is_ok_without_an_error() -> None:
+    """A result of None is fine."""
+    op = bk.Delete("/a")
+    assert bk.Outcome(op).ok
+    assert not bk.Outcome(op, None, bk.NotFoundError("m")).ok

@@ -1,0 +1,160 @@
+"""From a URL to a back end: what is taken apart, what is refused, and what is never repeated."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.stores import parse_url, registry
+
+
+def test_a_url_is_taken_apart() -> None:
+    """Hosts, path and options are found, with what is percent-encoded decoded."""
+    url = parse_url("ETCD://a:1,b:2/up%20here/x?option=a%2Fb&flag=true")
+
+    assert url.scheme == "etcd"
+    assert url.addresses(9) == ("a:1", "b:2")
+    assert url.prefix() == "/up here/x"
+    assert dict(url.options) == {"option": "a/b", "flag": "true"}
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("zk://host", "host:2181"), ("zk://[::1]", "[::1]:2181"), ("zk://[::1]:7", "[::1]:7")],
+)
+def test_a_missing_port_is_the_stores_own(text: str, address: str) -> None:
+    """A host without a port gets the default, a bare IPv6 address too."""
+    assert parse_url(text).addresses(2181) == (address,)
+
+
+@pytest.mark.parametrize("host", ["h:0", "h:65536", "h:x", ":1", "h:"])
+def test_what_is_no_port_is_refused(host: str) -> None:
+    """A host without a name or with an impossible port is refused, by name."""
+    with pytest.raises(bk.InvalidSettingError, match="not a host and port"):
+        parse_url(f"etcd://{host}").addresses(2379)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "etcd://user:hunter2@host",
+        "etcd://hunter2@host/x?y=z",
+        "zk://host?password=hunter2",
+        "zk://host?Some_Password=hunter2",
+        "user:hunter2@host",
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
+    """Whatever is wrong with the URL, the message does not hold the secret."""
+    with pytest.raises(bk.InvalidSettingError) as caught:
+        bk.open_store(text)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nonsense", "not a store's URL"),
+        ("://x", "not a store's URL"),
+        ("foo://x", "unknown store scheme 'foo'.*rocksdb"),
+        ("memory://x#y", "no fragment"),
+        ("memory://x?a=1&a=2", "twice"),
+        ("memory://x?a=1", "no option 'a'"),
+        ("etcd://", "at least one host"),
+        ("etcd://[::1", "not a store's URL"),
+    ],
+)
+def test_what_is_no_url_of_a_store_is_refused(text: str, reason: str) -> None:
+    """The message says what is wrong, and what would be right."""
+    with pytest.raises(bk.InvalidSettingError, match=reason):
+        bk.open_store(text)
+
+
+def test_a_prefix_follows_the_path_rule() -> None:
+    """A prefix or chroot is a path like any other; a final slash is none of it."""
+    assert parse_url("etcd://h/a/b/").prefix() == "/a/b"
+    assert parse_url("etcd://h/").prefix() == ""
+    with pytest.raises(bk.InvalidPathError, match="empty part"):
+        parse_url("etcd://h/a//b").prefix()
+
+
+def test_a_missing_package_is_named_with_the_way_to_mend_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A back end whose package cannot be imported says which, and what to install."""
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    monkeypatch.delitem(sys.modules, "batchkeeper.stores.rocksdb", raising=False)
+
+    with pytest.raises(bk.UnsupportedError, match=r"rocksdict.*pip install"):
+        bk.open_store("rocksdb:///never/opened")
+
+
+def test_others_add_schemes_through_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheme that is not ours is looked up in the entry-point group and called like ours."""
+    opened = []
+
+    class _Entry:
+        name = "other"
+        value = "other_package:connect"
+
+        @staticmethod
+        def load() -> object:
+            def connect(url: registry.StoreURL, options: registry.ConnectOptions) -> object:
+                opened.append((url.hosts, options.username))
+                return registry.connect("memory://behind-other", options)
+
+            return connect
+
+    def entry_points(*, group: str) -> list[_Entry]:
+        assert group == "batchkeeper.stores"
+        return [_Entry()]
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    with bk.open_store("other://there", username="u", password="p") as store:
+        assert store.put("/a", b"1").result().version == 0
+    assert opened == [(("there",), "u")]
+
+
+def test_a_password_comes_from_the_environment_or_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Arguments come first, then the variable, then the first line of the file."""
+    seen = []
+    real_connect = registry.connect
+
+    def connect(text: str, options: registry.ConnectOptions) -> object:
+        seen.append((options.username, options.password))
+        assert "from-" not in repr(options)
+        return real_connect(text, options)
+
+    monkeypatch.setattr(bk, "connect", connect)
+    file = tmp_path / "password"
+    file.write_text("from-file\nmore\n")
+    monkeypatch.setenv("BATCHKEEPER_PASSWORD_FILE", str(file))
+    bk.open_store("memory://p").close()
+    monkeypatch.setenv("BATCHKEEPER_USERNAME", "me")
+    monkeypatch.setenv("BATCHKEEPER_PASSWORD", "from-variable")
+    bk.open_store("memory://p").close()
+    bk.open_store("memory://p", username="you", password="from-argument").close()
+
+    assert seen == [(None, "from-file"), ("me", "from-variable"), ("you", "from-argument")]
+
+
+def test_a_password_file_that_cannot_be_read_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The error says which variable and which file."""
+    monkeypatch.setenv("BATCHKEEPER_PASSWORD_FILE", str(tmp_path / "missing"))
+    with pytest.raises(bk.InvalidSettingError, match=r"BATCHKEEPER_PASSWORD_FILE.*missing"):
+        bk.open_store("memory://p")
+
+
+@pytest.mark.parametrize("name", ["connect_timeout", "session_timeout", "operation_timeout"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "1", True, 1e12])
+def test_a_timeout_out_of_its_range_is_refused(name: str, value: object) -> None:
+    """Every timeout is a number of seconds, more than 0 and at most a year."""
+    with pytest.raises(bk.InvalidSettingError, match=name):
+        bk.open_store("memory://t", **{name: value})  # type: ignore[arg-type]
