@@ -439,8 +439,10 @@ class Engine:
             self._wake(lane, time.monotonic(), threads)
         if threads:
             self._lock.release()
-            self._start(threads)
-            self._lock.acquire()
+            try:
+                self._start(threads)
+            finally:
+                self._lock.acquire()
         while any(epoch in self._open_epochs for epoch in before):
             wait = None if deadline is None else deadline - time.monotonic()
             if wait is not None and wait <= 0:

@@ -171,9 +171,9 @@ def test_apply_stream_reads_ahead_no_more_than_the_queues_hold(
     until: Until,
     release_all: Release,
 ) -> None:
-    """With the head's outcome outstanding it takes reads.room + writes.room operations, no more."""
+    """With the head's outcome outstanding it takes what the larger queue holds, and no more."""
     backend = make_backend(hold_all)
-    store = open_on(backend, write_queue_size=6, read_queue_size=4, max_ops=2, max_in_flight=20)
+    store = open_on(backend, write_queue_size=10, read_queue_size=4, max_ops=2, max_in_flight=20)
     taken: list[int] = []
 
     def source() -> Iterator[Operation]:
@@ -268,7 +268,7 @@ def test_closing_early_cancels_what_is_queued_and_waits_for_what_was_sent(
 ) -> None:
     """After close() nothing of the stream is under way, and nothing more is sent."""
     backend = make_backend(hold_all)
-    store = open_on(backend, max_ops=1, max_in_flight=1, write_queue_size=4, read_queue_size=1)
+    store = open_on(backend, max_ops=1, max_in_flight=1, write_queue_size=5, read_queue_size=1)
     stream = store.apply_stream(puts(range(100)))
     first = pool.submit(next, stream)
     until(lambda: store.metrics().writes.queued == 4 and backend.calls)

@@ -73,15 +73,14 @@ def test_flush_with_nothing_to_send_returns(make_backend: MakeBackend, open_on: 
 
 def test_after_a_flush_operations_linger_again(make_backend: MakeBackend, open_on: OpenOn) -> None:
     """The hurry ends with the flush, and comes back with the next one."""
-    backend = make_backend()
-    store = open_on(backend, linger="fixed", max_delay=60)
+    store = open_on(make_backend(), linger="fixed", max_delay=0.2)
     for number in range(3):
-        store.put(f"/{number}/a", b"")
-        store.put(f"/{number}/b", b"")
+        store.put("/a", b"")
         store.flush()
-        assert store.metrics().writes.batches == number + 1
         store.flush()
-    assert [len(call.paths) for call in backend.calls] == [2, 2, 2]
+        store.put("/b", b"").result(PATIENCE)
+        causes = dict(store.metrics().writes.causes)
+        assert causes == {"flush": number + 1, "delay": number + 1}
 
 
 def test_flush_waits_for_what_came_before_and_not_for_what_comes_after(
@@ -171,19 +170,17 @@ def test_an_interrupted_flush_leaves_the_store_as_it_was(
     release_all: Release,
 ) -> None:
     """After a Ctrl-C in flush() operations still end, and linger again when it is over."""
-    store = open_on(backend, linger="fixed", max_delay=60)
-    future = store.put("/a", b"")
+    store = open_on(backend, linger="fixed", max_delay=0.1, max_ops=2)
+    futures = [store.put("/a", b""), store.put("/b", b"")]
     interrupting = pool.submit(interrupt_main_when, lambda: store._engine._open_epochs, until)
     with pytest.raises(KeyboardInterrupt):
         store.flush()
     interrupting.result(PATIENCE)
     release_all(backend)
-    assert future.result(PATIENCE).version == 0
+    assert [future.result(PATIENCE).version for future in futures] == [0, 0]
     until(lambda: not store._engine._open_epochs)
-    store.put("/b", b"")
-    store.put("/c", b"")
-    store.flush()
-    assert backend.calls[-1].paths == ["/b", "/c"]
+    assert store.put("/c", b"").result(PATIENCE).version == 0
+    assert dict(store.metrics().writes.causes) == {"ops": 1, "delay": 1}
 
 
 # --- close
