@@ -264,7 +264,7 @@ class Connection:
             logins += verdict is Verdict.RENEW
             if final := self._final_error(verdict, code, message, write, logins):
                 raise final from cause
-            self._pause(failures, deadline, message, cause)
+            self._pause(failures, deadline, cause)
             failures += 1
 
     def close(self) -> None:
@@ -306,7 +306,6 @@ class Connection:
     def _search(self, deadline: float) -> Link:
         rounds = 0
         while True:
-            message = ""
             for step in range(len(self._members)):
                 member = self._members[(self._first + step) % len(self._members)]
                 try:
@@ -321,8 +320,23 @@ class Connection:
                 else:
                     _log.info("etcd member in use", address=link.address, version=link.version)
                     return link
-            self._pause(rounds, deadline, message, cause)
+            self._await(self._members[rounds % len(self._members)], rounds, deadline, cause)
             rounds += 1
+
+    def _await(self, member: _Member, rounds: int, deadline: float, cause: grpc.RpcError) -> None:
+        """Wait until a member can be reached, for no longer than a pause between two rounds.
+
+        The wait is a call, not a sleep: older gRPCs get on with connecting only while a call waits
+        for it, and newer ones are noticed at once when they have a connection.
+        """
+        pause = self._pause_length(rounds, deadline, cause)
+        end = time.monotonic() + pause
+        try:
+            member.status(messages.StatusRequest(), timeout=pause, wait_for_ready=True)
+        except grpc.RpcError:
+            self._closing.wait(end - time.monotonic())
+        except ValueError as error:  # gRPC's for a call on a closed channel
+            raise StoreClosedError("the store is closed") from error
 
     def _greet(self, member: _Member, deadline: float) -> Link:
         def left() -> float:
@@ -350,14 +364,22 @@ class Connection:
         nesting = not self._credentials.identified or checks_nested_permissions(version)
         return Link(member, version, nesting, metadata)
 
-    def _pause(self, failures: int, deadline: float, message: str, cause: Exception) -> None:
-        """Wait before the next attempt, twice as long each time, up to half a second."""
-        longest = min(_FIRST_PAUSE * 2 ** min(failures, 16), _LONGEST_PAUSE)
+    def _pause(self, failures: int, deadline: float, cause: grpc.RpcError) -> None:
+        """Wait before the next attempt."""
+        if self._closing.wait(self._pause_length(failures, deadline, cause)):
+            raise StoreClosedError("the store is closed") from cause
+
+    def _pause_length(self, failures: int, deadline: float, cause: grpc.RpcError) -> float:
+        """Return how long to wait: twice as long each time, up to half a second, with jitter.
+
+        Raises:
+            StoreUnavailableError: the deadline comes first.
+        """
+        longest = min(_FIRST_PAUSE * float(2 ** min(failures, 16)), _LONGEST_PAUSE)
         pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients out, no secret
         if time.monotonic() + pause >= deadline:
-            raise self._unavailable(message) from cause
-        if self._closing.wait(pause):
-            raise StoreClosedError("the store is closed") from cause
+            raise self._unavailable(_status(cause)[1]) from cause
+        return pause
 
     def _unavailable(self, message: str) -> MetadataStoreError:
         return StoreUnavailableError(f"no answer from etcd at {self._addresses}: {short(message)}")

@@ -230,6 +230,11 @@ class _Call:
         if not self._arrived.acquire(timeout=_remaining(deadline)):
             self.end(None, _DeadlineError())
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """What is known of a call that has ended, ``None`` if it was answered."""
+        return None if self.error is None else verdict(self.error)
+
     def __repr__(self) -> str:
         return f"<request of type {self.type}>"
 
@@ -336,7 +341,7 @@ class Connection:
                     reply = self._judge(call, repeat)
                     if reply is None:
                         again.append(i)
-                        lost = lost or (repeat and call.sent)
+                        lost = lost or (call.sent and call.verdict is Verdict.LOST)
                     else:
                         replies[i] = reply
                 else:
@@ -386,7 +391,7 @@ class Connection:
             # For a multi kazoo has made a list of it.
             buffer, offset = call.answer
             return bytes(buffer), int(offset)
-        known = verdict(error)
+        known = call.verdict
         if known is Verdict.REFUSED:
             return code(error)
         if known is Verdict.LOCKED_OUT:

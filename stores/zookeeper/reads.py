@@ -117,7 +117,7 @@ class Reader:
         self._chroot = chroot
         self._packet = packet
         self._multi_reads = multi_reads
-        # Mean size of the values read lately. Without a lock: it is a guess.
+        # Mean size of the values of late. Without a lock: it is a guess.
         self._mean: float = _FIRST_GUESS
 
     def read(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
@@ -138,8 +138,16 @@ class Reader:
         _raise_if_all_failed(endings)
         return [self._answer(*pair) for pair in zip(requests, endings, strict=True)]
 
-    def look(self, paths: Sequence[str], deadline: float, *, fresh: bool) -> list[ZNode | int]:
-        """Return the node at each full path, or the server's error code.
+    def learn(self, values: int, total_bytes: int) -> None:
+        """Take note of the sizes of values that were read or written."""
+        if values:
+            # Up at once and down by halves, for the damage is on the one side only.
+            self._mean = max(total_bytes / values, self._mean / 2)
+
+    def look(
+        self, paths: Sequence[str], deadline: float, *, fresh: bool
+    ) -> list[ZNode | int | ValueTooLargeError]:
+        """Return the node at each full path, or why there is none to be had.
 
         ``fresh`` says to catch up with the leader first. A session sees its own writes, and what
         refused them, without.
@@ -154,9 +162,11 @@ class Reader:
             )
             if isinstance(caught_up, MetadataStoreError):
                 raise caught_up
-        found: list[ZNode | int] = []
+        found: list[ZNode | int | ValueTooLargeError] = []
         for ending in self._fetch([(EXISTS, path) for path in paths], deadline, _UNKNOWN_LOOKS):
-            if isinstance(ending, MetadataStoreError):
+            if isinstance(ending, MetadataStoreError) and not isinstance(
+                ending, ValueTooLargeError
+            ):
                 raise ending
             assert not isinstance(ending, list)
             found.append(ending)
@@ -290,9 +300,7 @@ class Reader:
             elif entry == NO_NODE:
                 nodes.forget(path)
             endings[i] = entry
-        if seen:
-            # Up at once and down by halves, for the damage is on the one side only.
-            self._mean = max(seen_bytes / seen, self._mean / 2)
+        self.learn(seen, seen_bytes)
         return again
 
 

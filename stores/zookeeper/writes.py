@@ -135,21 +135,15 @@ class Writer:
         self, batch: Batch, undecided: Sequence[int], deadline: float, *, fresh: bool
     ) -> None:
         """Read the nodes of requests and of the parents that they need; answer what cannot hold."""
-        requests, paths = batch.requests, batch.paths
-        parents: dict[str, None] = {}
-        for i in undecided:
-            if requests[i].kind == "put":
-                parent = parent_of(paths[i])
-                while parent and parent not in parents:
-                    parents[parent] = None
-                    parent = parent_of(parent)
-        found = self._reader.look([paths[i] for i in undecided] + [*parents], deadline, fresh=fresh)
+        parents = _parents(batch, undecided)
+        paths = [*(batch.paths[i] for i in undecided), *parents]
+        found = self._reader.look(paths, deadline, fresh=fresh)
         for parent, node in zip(parents, found[len(undecided) :], strict=True):
             if node == NO_AUTH:
                 # It is there, which is all that matters of it.
                 self._nodes.note(parent, NULL)
         for i, node in zip(undecided, found, strict=False):
-            request = requests[i]
+            request = batch.requests[i]
             error: MetadataStoreError | None
             if isinstance(node, ZNode):
                 batch.seen[i] = node
@@ -157,8 +151,10 @@ class Writer:
             elif node == NO_NODE:
                 batch.seen[i] = None
                 error = refusal(request, ABSENT, False)
-            else:
+            elif isinstance(node, int):
                 error = refused(node, request.path)
+            else:
+                error = each(node, request.path)
             if error is not None:
                 batch.answers[i] = error
         batch.sweep()
@@ -221,27 +217,31 @@ class Writer:
         created: tuple[int, int, int] | None = None
         for parent in group.parents:
             note(parent, NULL)
+        values = value_bytes = 0
         for opcode, i, path_bytes in group.steps:
             offset += HEADER_SIZE
+            if opcode in {CREATE2, SET_DATA}:
+                size = len(requests[i].value or b"")
+                note(paths[i], size)
+                values += 1
+                value_bytes += size
             if opcode == CREATE2:
                 offset += 4 + path_bytes
                 if created is None:
                     # Everything that one multi creates has the same zxid and time.
                     created = read_created(buffer, offset)
                 offset += STAT_SIZE
-                request = requests[i]
                 # Half the cost of Stat(...), for each of a thousand.
-                answers[i] = new(Stat, (request.path, 0, *created, False, False))
-                note(paths[i], len(request.value or b""))
+                answers[i] = new(Stat, (requests[i].path, 0, *created, False, False))
             elif opcode == SET_DATA:
                 answers[i] = self._updated(batch, i, buffer, offset)
                 offset += STAT_SIZE
-                note(paths[i], len(requests[i].value or b""))
             elif opcode == DELETE:
                 answers[i] = None
                 self._nodes.forget(paths[i])
             else:
                 offset += 4 + path_bytes
+        self._reader.learn(values, value_bytes)
         assert finished(buffer, offset), "the answer to a multi is not as long as its operations"
 
     def _updated(self, batch: Batch, i: int, buffer: bytes, offset: int) -> Answer:
@@ -265,6 +265,18 @@ class Writer:
 
 def _members(group: Group) -> list[int]:
     return [i for opcode, i, _ in group.steps if opcode != CREATE]
+
+
+def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:
+    """Return every path above a put among these requests, each once."""
+    parents: dict[str, None] = {}
+    for i in requests:
+        if batch.requests[i].kind == "put":
+            parent = parent_of(batch.paths[i])
+            while parent and parent not in parents:
+                parents[parent] = None
+                parent = parent_of(parent)
+    return list(parents)
 
 
 def _refusal(request: Request, node: ZNode) -> MetadataStoreError | None:

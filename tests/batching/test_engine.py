@@ -313,6 +313,28 @@ def test_room_is_given_in_the_order_of_arrival(
     assert sent_paths(backend) == expected
 
 
+def test_nobody_passes_a_large_operation_that_waits_for_bytes(
+    backend: FaultyBackend,
+    open_on: OpenOn,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+) -> None:
+    """A small operation that would fit waits behind the large one that came before it."""
+    store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block", max_ops=1)
+    store.put("/in-flight", b"")
+    backend.wait_for_calls(1)
+    store.put("/queued", bytes(60))
+    large = pool.submit(store.put, "/large", bytes(90))
+    until(lambda: store.metrics().writes.waiting == 1)
+    small = pool.submit(store.put, "/small", b"")
+    until(lambda: store.metrics().writes.waiting == 2)
+    release_all(backend)
+    futures = [waiting.result(PATIENCE) for waiting in (large, small)]
+    assert wait(futures, PATIENCE).not_done == set()
+    assert sent_paths(backend) == ["/in-flight", "/queued", "/large", "/small"]
+
+
 def test_one_that_gives_up_waiting_does_not_hold_up_the_others(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
 ) -> None:

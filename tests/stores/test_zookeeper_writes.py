@@ -575,7 +575,11 @@ def test_what_no_request_can_hold_is_refused_alone(
     assert "jute.maxbuffer" in str(answers[1])
     longer = long_path + "o" * 100
     assert kinds(read(backend, Get("/before"), Get(longer))) == [GetResult, ValueTooLargeError]
-    assert kinds(write(backend, Delete(longer))) == [ValueTooLargeError]
+    assert kinds(write(backend, Delete(longer), Put(longer, b"", 0), Put("/later", b"1"))) == [
+        ValueTooLargeError,
+        ValueTooLargeError,
+        Stat,
+    ]
     assert backend._connection.session_id == session
     assert not other.client.exists(other.path + "/huge")
 
