@@ -216,6 +216,10 @@ class AsyncMetadataStore:
         """Send what is queued at once; return when all that was submitted before has ended."""
         await asyncio.to_thread(self._engine.flush)
 
+    async def sync(self, timeout: float | None = None) -> None:
+        """Return when later reads see all that anybody had written before (ZooKeeper lags)."""
+        await asyncio.to_thread(self._engine.sync, self._seconds(timeout))
+
     def metrics(self) -> Metrics:
         """Return a snapshot of what the store holds and has done."""
         return self._engine.metrics()

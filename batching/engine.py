@@ -450,6 +450,12 @@ class Engine:
             self._settled.wait(wait)
         return True
 
+    def sync(self, timeout: float) -> None:
+        """Have the back end catch up with what others have written."""
+        if self._closing:
+            raise StoreClosedError(self._why_closed())
+        self._backend.sync(time.monotonic() + timeout)
+
     def close(self, timeout: float | None = None) -> None:
         """Take nothing in any more, send what is queued, and close the back end.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 from ..ops.errors import (
@@ -38,7 +37,7 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
         half = len(batch) // 2
         return [*execute(backend, batch[:half]), *execute(backend, batch[half:])]
     except MetadataStoreError as error:
-        return [_own_copy(error, entry) for entry in batch]
+        return [error.for_path(entry.path) for entry in batch]
     except BaseException as error:
         # A fault in a back end must neither stop a sender nor leave a caller waiting, not even a
         # SystemExit. What the back end did before is not known.
@@ -46,7 +45,7 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
         kind = IndeterminateError if writes else MetadataStoreError
         fault = kind(f"the back end failed: {error!r}")
         fault.__cause__ = error
-        return [_own_copy(fault, entry) for entry in batch]
+        return [fault.for_path(entry.path) for entry in batch]
 
 
 def overdue(entry: Entry) -> MetadataStoreError:
@@ -70,11 +69,3 @@ def shut_out(entry: Entry, store: str) -> MetadataStoreError:
     return StoreClosedError(
         f"the store was closed before the operation was carried out: {store}", path=entry.path
     )
-
-
-def _own_copy(error: MetadataStoreError, entry: Entry) -> MetadataStoreError:
-    # Each operation raises its own: tracebacks would grow into each other on a shared one.
-    own = copy.copy(error)
-    own.path = entry.path
-    own.__cause__ = error.__cause__
-    return own

@@ -169,6 +169,18 @@ class MetadataStore:
         """Send what is queued at once; return when all that was submitted before has ended."""
         self._engine.flush()
 
+    def sync(self, timeout: float | None = None) -> None:
+        """Return when later reads see all that anybody had written before.
+
+        Only on ZooKeeper, whose reads may lag behind other sessions' writes, is there something
+        to wait for; elsewhere reads are linearizable as they are.
+
+        Raises:
+            OperationTimeoutError: the server did not answer within ``timeout`` seconds
+                (``operation_timeout`` where it is not given).
+        """
+        self._engine.sync(self._seconds(timeout))
+
     def metrics(self) -> Metrics:
         """Return a snapshot of what the store holds and has done."""
         return self._engine.metrics()

@@ -24,7 +24,8 @@ will, ``"unknown"`` that it may have been applied. The outcome is what decides a
 
 from __future__ import annotations
 
-from typing import Literal
+import copy
+from typing import Literal, Self
 
 __all__ = [
     "AuthenticationError",
@@ -60,6 +61,16 @@ class MetadataStoreError(Exception):
     def __init__(self, message: str = "", *, path: str | None = None) -> None:
         super().__init__(message)
         self.path = path
+
+    def for_path(self, path: str) -> Self:
+        """Return a copy for one of the operations that a request's error ends.
+
+        One exception raised in several threads would gather all their tracebacks.
+        """
+        own = copy.copy(self)
+        own.path = path
+        own.__cause__ = self.__cause__
+        return own
 
 
 class NotFoundError(MetadataStoreError):

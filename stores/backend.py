@@ -101,6 +101,9 @@ class Backend(Protocol):
 
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]: ...
 
+    def sync(self, deadline: float) -> None:
+        """Make later reads see all that anybody had written before this call."""
+
     def close(self) -> None: ...
 
 

@@ -108,6 +108,9 @@ class FaultyBackend:
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         return self._run("read", requests, deadline)
 
+    def sync(self, deadline: float) -> None:
+        self._backend.sync(deadline)
+
     def close(self) -> None:
         with self._arrived:
             self._closed = True

@@ -132,6 +132,9 @@ class _MemoryBackend:
         finally:
             space.lock.release()
 
+    def sync(self, deadline: float) -> None:
+        """Do nothing: reads are linearizable."""
+
     def close(self) -> None:
         with self._space.lock:
             if self._closed:

@@ -274,6 +274,9 @@ class _RocksBackend:
         below.status()
         return [name.decode() for name in sorted(names)]
 
+    def sync(self, deadline: float) -> None:
+        """Do nothing: reads are linearizable."""
+
     def close(self) -> None:
         with self._state:
             first = not self._closed

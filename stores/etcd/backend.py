@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -117,7 +116,7 @@ class EtcdBackend:
         except RequestRefusedError as refusal:
             if len(requests) > 1:
                 raise
-            return [_of(refusal.error, requests[0])]
+            return [refusal.error.for_path(requests[0].path)]
 
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         """Execute reads in one transaction, long get_childrens in further calls.
@@ -133,17 +132,20 @@ class EtcdBackend:
             elif len(requests) > 1:
                 raise
             else:
-                return [_of(refusal.error, requests[0])]
+                return [refusal.error.for_path(requests[0].path)]
         answers, listings = parse_read(requests, response)
         for index, page in listings:
             request = requests[index]
             try:
                 answers[index] = self._children(request.path, page, deadline)
             except RequestRefusedError as refusal:
-                answers[index] = _of(refusal.error, request)
+                answers[index] = refusal.error.for_path(request.path)
             except MetadataStoreError as error:
-                answers[index] = _of(error, request)
+                answers[index] = error.for_path(request.path)
         return answers
+
+    def sync(self, deadline: float) -> None:
+        """Do nothing: reads are linearizable."""
 
     def close(self) -> None:
         """Close the connections. See :class:`Backend`."""
@@ -193,7 +195,7 @@ class EtcdBackend:
                 return [*self._flat_rest(first, deadline), *self._flat_rest(second, deadline)]
         except MetadataStoreError as failure:
             error = failure
-        return [_of(error, request) for request in requests]
+        return [error.for_path(request.path) for request in requests]
 
     def _chunks(self, requests: Sequence[Request]) -> list[list[Request]]:
         """Return the requests in as many lists as flat transactions are needed."""
@@ -320,11 +322,3 @@ def _page_request(listing: Listing, revision: int) -> Any:
         revision=revision,
         keys_only=True,
     )
-
-
-def _of(error: MetadataStoreError, request: Request) -> MetadataStoreError:
-    """Return a copy of an error that is this operation's own."""
-    own = copy.copy(error)
-    own.path = request.path
-    own.__cause__ = error.__cause__
-    return own

@@ -78,6 +78,9 @@ class ZooKeeperBackend:
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         return self._reader.read(requests, deadline)
 
+    def sync(self, deadline: float) -> None:
+        self._reader.sync(deadline)
+
     def close(self) -> None:
         self._connection.close()
 

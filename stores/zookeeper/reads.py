@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, TypeAlias
@@ -29,7 +28,7 @@ from .wire import (
     single_read,
 )
 
-__all__ = ["Reader", "each"]
+__all__ = ["Reader"]
 
 #: A read to do: its place among the endings, opcode, full path.
 _Read: TypeAlias = tuple[int, int, str]
@@ -58,16 +57,7 @@ _SMALL: Final = 1024
 _REQUEST_OVERHEAD: Final = 17
 _READ_OVERHEAD: Final = 14
 
-
-def each(error: MetadataStoreError, path: str) -> MetadataStoreError:
-    """Return a copy of a request's error for one of its operations.
-
-    One exception raised in several threads would gather all their tracebacks.
-    """
-    own = copy.copy(error)
-    own.path = path
-    own.__cause__ = error.__cause__
-    return own
+_ROOT: Final = length(1) + b"/"
 
 
 class _Packet:
@@ -144,6 +134,17 @@ class Reader:
             # Up at once and down by halves, for the damage is on the one side only.
             self._mean = max(total_bytes / values, self._mean / 2)
 
+    def sync(self, deadline: float) -> None:
+        """Catch up with the leader: later reads see what was written before this call.
+
+        Raises:
+            MetadataStoreError: if there was no answer.
+        """
+        # For the whole ensemble: the server looks at the path's form only.
+        (caught_up,) = self._connection.exchange([(SYNC, _ROOT)], deadline, repeat=True)
+        if isinstance(caught_up, MetadataStoreError):
+            raise caught_up
+
     def look(
         self, paths: Sequence[str], deadline: float, *, fresh: bool
     ) -> list[ZNode | int | ValueTooLargeError]:
@@ -156,12 +157,7 @@ class Reader:
             MetadataStoreError: if one of them got no answer.
         """
         if fresh:
-            root = b"/"
-            (caught_up,) = self._connection.exchange(
-                [(SYNC, length(len(root)) + root)], deadline, repeat=True
-            )
-            if isinstance(caught_up, MetadataStoreError):
-                raise caught_up
+            self.sync(deadline)
         found: list[ZNode | int | ValueTooLargeError] = []
         for ending in self._fetch([(EXISTS, path) for path in paths], deadline, _UNKNOWN_LOOKS):
             if isinstance(ending, MetadataStoreError) and not isinstance(
@@ -175,7 +171,7 @@ class Reader:
     def _answer(self, request: Request, ending: _Ending) -> Answer:
         kind, path = request.kind, request.path
         if isinstance(ending, MetadataStoreError):
-            return each(ending, path)
+            return ending.for_path(path)
         if isinstance(ending, list):
             return sorted(name for name in ending if not (path == "/" and name in RESERVED))
         if isinstance(ending, int):

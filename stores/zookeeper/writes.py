@@ -30,7 +30,7 @@ from .connection import Connection, Reply
 from .errors import NO_AUTH, NO_NODE, is_conflict, refused
 from .nodes import NULL, Nodes
 from .plan import UNDECIDED, Batch, Group, Plan, guess, parent_of
-from .reads import Reader, each
+from .reads import Reader
 from .wire import (
     CREATE,
     CREATE2,
@@ -99,7 +99,7 @@ class Writer:
             if len(batch.pending) == len(requests):
                 raise
             for i in batch.pending:
-                batch.answers[i] = each(error, requests[i].path)
+                batch.answers[i] = error.for_path(requests[i].path)
         if batch.failure is not None:
             raise batch.failure
         return batch.answers
@@ -154,7 +154,7 @@ class Writer:
             elif isinstance(node, int):
                 error = refused(node, request.path)
             else:
-                error = each(node, request.path)
+                error = node.for_path(request.path)
             if error is not None:
                 batch.answers[i] = error
         batch.sweep()
@@ -206,7 +206,7 @@ class Writer:
         if len(members) == len(batch.requests):
             batch.failure = reply
         for i in members:
-            batch.answers[i] = each(reply, batch.requests[i].path)
+            batch.answers[i] = reply.for_path(batch.requests[i].path)
         return []
 
     def _applied(self, batch: Batch, group: Group, buffer: bytes, offset: int) -> None:

@@ -280,3 +280,22 @@ def test_submit_takes_every_operation(store: bk.MetadataStore) -> None:
     assert result(store.submit(bk.Delete("/a", 0))) is None
     with pytest.raises(bk.InvalidSettingError, match="not an operation"):
         store.submit("get /a")  # type: ignore[arg-type]
+
+
+def test_after_a_sync_reads_see_what_others_wrote_before(
+    store: bk.MetadataStore, store_url: str, batching: bk.BatchingConfig
+) -> None:
+    """A second session that catches up sees the first one's writes, at once and every time."""
+    if store_url.startswith("rocksdb:"):
+        other = store  # One opener at a time: it has to see its own writes.
+    else:
+        other = bk.open_store(store_url, batching=batching)
+    try:
+        for number in range(50):
+            stat = store.put("/shared", b"%d" % number).result()
+            other.sync()
+            assert other.get("/shared").result() == bk.GetResult(b"%d" % number, stat)
+    finally:
+        other.close()
+    with pytest.raises(bk.StoreClosedError):
+        other.sync()
