@@ -8,12 +8,20 @@ import time
 import warnings
 import weakref
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from typing import Final, Protocol
 
 __all__ = ["closed", "opened"]
+
+
+class Engine(Protocol):
+    """What is asked of an engine here."""
+
+    name: str
+
+    def close(self, timeout: float | None) -> None: ...
+
+    def abandon(self) -> None: ...
+
 
 # Seconds that the stores which nobody closed are drained for when the interpreter ends.
 _EXIT_DRAIN: Final = 5.0
