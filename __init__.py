@@ -92,8 +92,8 @@ __all__ = [
 
 def open_store(
     url: str,
-    *,
     batching: BatchingConfig | None = None,
+    *,
     connect_timeout: float = 10.0,
     session_timeout: float = 30.0,
     operation_timeout: float = 30.0,
@@ -129,8 +129,8 @@ def open_store(
 
 def open_async_store(
     url: str,
-    *,
     batching: BatchingConfig | None = None,
+    *,
     connect_timeout: float = 10.0,
     session_timeout: float = 30.0,
     operation_timeout: float = 30.0,
