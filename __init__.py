@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Any
 
@@ -51,7 +53,7 @@ from .ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from .stores import ConnectOptions, connect
+from .stores import Backend, ConnectOptions, connect
 
 __all__ = [
     "ABSENT",
@@ -124,7 +126,9 @@ def open_store(
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
     options = _connect_options(connect_timeout, session_timeout, username, password)
-    return MetadataStore(connect(url, options), config, timeout, url)
+    backend = connect(url, options)
+    with _closing_on_failure(backend):
+        return MetadataStore(backend, config, timeout, url)
 
 
 def open_async_store(
@@ -159,11 +163,31 @@ class _Opening:
         self._config = config
         self._timeout = timeout
         self._store: AsyncMetadataStore | None = None
+        self._lock = Lock()  # guards _given_up and _backend
+        self._given_up = False
+        self._backend: Backend | None = None
 
     async def _open(self) -> AsyncMetadataStore:
-        backend = await asyncio.to_thread(connect, self._url, self._options)
+        try:
+            backend = await asyncio.to_thread(self._connect)
+        except asyncio.CancelledError:
+            # The thread goes on. Whoever comes second, it or this, closes what was opened.
+            with self._lock:
+                self._given_up, opened = True, self._backend
+            if opened is not None:
+                Thread(target=opened.close, daemon=True).start()
+            raise
         loop = asyncio.get_running_loop()
-        return AsyncMetadataStore(backend, self._config, self._timeout, self._url, loop)
+        with _closing_on_failure(backend):
+            return AsyncMetadataStore(backend, self._config, self._timeout, self._url, loop)
+
+    def _connect(self) -> Backend:
+        backend = connect(self._url, self._options)
+        with self._lock:
+            self._backend, given_up = backend, self._given_up
+        if given_up:
+            backend.close()
+        return backend
 
     def __await__(self) -> Generator[Any, Any, AsyncMetadataStore]:
         return self._open().__await__()
@@ -180,6 +204,15 @@ class _Opening:
     ) -> None:
         if self._store is not None:
             await self._store.close()
+
+
+@contextmanager
+def _closing_on_failure(backend: Backend) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        backend.close()
+        raise
 
 
 def _check_batching(batching: BatchingConfig | None) -> BatchingConfig:

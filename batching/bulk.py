@@ -5,58 +5,106 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from threading import Condition
+from typing import Self
 
-from ..ops.errors import MetadataStoreError
+from ..ops.errors import MetadataStoreError, StoreClosedError
 from ..ops.operations import Operation
 from ..ops.results import Outcome
 from .checks import check_operation
 from .engine import Engine
 from .entry import Entry
 
-__all__ = ["ReadAhead", "apply", "apply_stream"]
+__all__ = ["OutcomeStream", "ReadAhead"]
 
 
-def apply(engine: Engine, ops: Iterable[Operation], timeout: float) -> list[Outcome]:
-    """Execute operations and return their outcomes, in the order given."""
-    return list(apply_stream(engine, ops, timeout))
+class OutcomeStream(Iterator[Outcome]):
+    """The outcomes of operations that are executed as they come, in the order given.
 
+    It starts at the first ``next``, and reads ahead by no more operations and bytes than the
+    queues hold. For one thread at a time.
 
-def apply_stream(engine: Engine, ops: Iterable[Operation], timeout: float) -> Iterator[Outcome]:
-    """Execute operations as they come, and yield their outcomes in the order given.
-
-    It reads ahead by no more operations and bytes than the queues hold; a full queue makes it wait.
+    Not a generator: what ends a generator that nobody holds any more may run in any thread at any
+    moment, a sender's too, and there it could not wait for what was sent.
     """
-    sink = _BulkSink()
-    ahead = ReadAhead(engine)
-    # Operations whose outcome has not been yielded, with what holds it or will.
-    open_ops: deque[tuple[Operation, _BulkEntry | MetadataStoreError]] = deque()
-    source_error: Exception | None = None
-    source = iter(ops)
-    try:
-        while True:
-            try:
-                op = next(source)
-            except StopIteration:
-                break
-            except Exception as error:
-                source_error = error
-                break
-            entry = _submit(engine, op, sink, timeout)
-            open_ops.append((op, entry))
-            ahead.enter(entry)
+
+    def __init__(self, engine: Engine, ops: Iterable[Operation], timeout: float) -> None:
+        self._engine = engine
+        self._ops = ops
+        self._source: Iterator[Operation] | None = None
+        self._timeout = timeout
+        self._sink = _BulkSink()
+        self._ahead = ReadAhead(engine)
+        # Operations whose outcome has not been given, with what holds it or will.
+        self._open: deque[tuple[Operation, _BulkEntry | MetadataStoreError]] = deque()
+        self._read = False  # the source has no more
+        self._source_error: Exception | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Outcome:
+        """Return the next outcome; wait for it.
+
+        Raises:
+            StoreClosedError: this is a forked child, and the outcome will only reach its parent.
+            Exception: of the operations' source, after the outcomes of all that came before it.
+        """
+        try:
             # A look at the head alone is cheap; when it has ended, so have most of its batch.
-            while open_ops and (ahead.full() or _has_ended(open_ops[0][1])):
-                sink.wait_for(open_ops[0][1])
-                ahead.leave(open_ops[0][1])
-                yield _outcome(*open_ops.popleft())
-        while open_ops:
-            sink.wait_for(open_ops[0][1])
-            yield _outcome(*open_ops.popleft())
-    finally:
-        # Reached with operations left only if the caller stops early, or is interrupted.
-        _give_up(engine, open_ops, sink)
-    if source_error is not None:
-        raise source_error
+            while not self._open or not (
+                self._read or self._ahead.full() or _has_ended(self._open[0][1])
+            ):
+                if self._read:
+                    error, self._source_error = self._source_error, None
+                    raise error or StopIteration
+                self._read_one()
+            op, entry = self._open[0]
+            if not _has_ended(entry):
+                self._engine.check_not_forked()
+                self._sink.wait_for(entry)
+        except BaseException:  # KeyboardInterrupt, or the end
+            self.close()
+            raise
+        self._open.popleft()
+        self._ahead.leave(entry)
+        return _outcome(op, entry)
+
+    def close(self) -> None:
+        """End early: cancel what is queued, and wait for what was sent."""
+        self._read = True
+        self._source_error = None
+        try:
+            self._engine.check_not_forked()
+        except StoreClosedError:
+            self._open.clear()
+        entries = [entry for _, entry in self._open if isinstance(entry, _BulkEntry)]
+        withdrawn = [entry for entry in entries if self._engine.withdraw(entry)]
+        self._engine.settle(withdrawn)
+        for entry in withdrawn:
+            entry.told = True
+        for entry in entries:
+            self._sink.wait_for(entry)
+        self._open.clear()
+
+    def __del__(self) -> None:
+        for _, entry in self._open:
+            if isinstance(entry, _BulkEntry):
+                self._engine.drop(entry)
+
+    def _read_one(self) -> None:
+        try:
+            if self._source is None:
+                self._source = iter(self._ops)
+            op = next(self._source)
+        except StopIteration:
+            self._read = True
+        except Exception as error:
+            self._read = True
+            self._source_error = error
+        else:
+            entry = _submit(self._engine, op, self._sink, self._timeout)
+            self._open.append((op, entry))
+            self._ahead.enter(entry)
 
 
 class ReadAhead:
@@ -139,18 +187,3 @@ def _outcome(op: Operation, entry: _BulkEntry | MetadataStoreError) -> Outcome:
     if isinstance(answer, MetadataStoreError):
         return Outcome(op, None, answer)
     return Outcome(op, answer)
-
-
-def _give_up(
-    engine: Engine,
-    open_ops: Iterable[tuple[Operation, _BulkEntry | MetadataStoreError]],
-    sink: _BulkSink,
-) -> None:
-    """Cancel what is queued, and wait for what was sent."""
-    entries = [entry for _, entry in open_ops if not isinstance(entry, MetadataStoreError)]
-    withdrawn = [entry for entry in entries if engine.withdraw(entry)]
-    engine.settle(withdrawn)
-    for entry in withdrawn:
-        entry.told = True
-    for entry in entries:
-        sink.wait_for(entry)

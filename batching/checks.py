@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..ops.errors import InvalidSettingError, UnsupportedError, ValueTooLargeError
 from ..ops.operations import Delete, Exists, Get, GetChildren, Operation, Put
+from ..ops.paths import check_parent, check_path
 
 __all__ = ["check_operation", "check_size", "check_supported"]
 
@@ -33,16 +34,24 @@ def check_size(path: str, value: bytes, value_bytes: int) -> None:
 
 
 def check_operation(op: Operation, value_bytes: int, store: str) -> None:
-    """Refuse an operation that this store does not take; its own fields are valid by construction.
+    """Refuse an operation that this store does not take.
+
+    Its path is checked once more: an operation that comes out of a pickle was not constructed here.
 
     Raises:
         InvalidSettingError: it is not an operation.
+        InvalidPathError: with the path and the part of the rule that it breaks.
         ValueTooLargeError: with the size and the limit.
         UnsupportedError: it asks for what no store can do yet.
     """
     if type(op) is Put:
+        check_path(op.path)
         if op.ephemeral or op.sequential:
             check_supported(op.ephemeral, op.sequential, store)
         check_size(op.path, op.value, value_bytes)
-    elif not isinstance(op, Get | Delete | GetChildren | Exists):
+    elif isinstance(op, GetChildren):
+        check_parent(op.path)
+    elif isinstance(op, Get | Delete | Exists):
+        check_path(op.path)
+    else:
         raise InvalidSettingError(f"not an operation: {op!r:.80}")

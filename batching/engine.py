@@ -21,6 +21,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread, current_thread
 from typing import Literal, TypeAlias
 
@@ -31,7 +32,7 @@ from ..stores.backend import Answer, Backend
 from . import lifetime
 from .accumulator import Cause
 from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, Epoch, Sink
-from .execution import execute, overdue, shut_out
+from .execution import check_weight, execute, overdue, shut_out
 from .lane import Lane
 from .lines import Lines
 from .metrics import LaneMetrics, Metrics
@@ -66,7 +67,6 @@ class Engine:
         self._backend = backend
         self._lock = lock = Lock()
         self._lines = Lines()
-        self._queued_bytes = 0
         self._waits = 0
         self._errors: Counter[str] = Counter()
         self._epoch = Epoch()  # of the operations submitted now
@@ -78,6 +78,7 @@ class Engine:
         self._stopping = False  # threads end when they find nothing to do
         self._closed = Event()
         self._forked = False
+        self._dropped: SimpleQueue[Entry] = SimpleQueue()  # of bulk calls that were not finished
         if config.enabled:
             window = config.max_in_flight or limits.in_flight
         else:
@@ -115,11 +116,9 @@ class Engine:
         singles = min(config.max_singles, limits.singles) if config.on_full == "single" else 0
         self._singles = lane("singles", writes=True, room=singles, window=singles, max_ops=1)
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
-        for thread in (
-            self._timekeeper,
-            self._add_sender(self.reads),
-            self._add_sender(self.writes),
-        ):
+        # Every lane has a sender from the beginning: later ones may not be had when needed.
+        lanes = [self.reads, self.writes, *([self._singles] if singles else [])]
+        for thread in [self._timekeeper, *map(self._add_sender, lanes)]:
             thread.start()
         lifetime.opened(self)
 
@@ -151,7 +150,9 @@ class Engine:
         Raises:
             StoreClosedError: the store is closed.
             QueueFullError: no room: at once, or until the deadline.
+            ValueTooLargeError: larger than the store's largest request.
         """
+        check_weight(entry, self.limits.request_bytes)
         threads: list[Thread] = []
         gate: Lock | None = None
         lane = entry.lane
@@ -217,7 +218,10 @@ class Engine:
     # Decisions under the lock. Threads to be started are collected, and started after it.
 
     def _has_room(self, lane: Lane, entry: Entry) -> bool:
-        held = self._queued_bytes
+        # Bytes are bounded for each lane by itself. With a bound for both, an operation could wait
+        # for bytes that are held by one behind it in its path's line, in the other lane; so every
+        # wait is for an operation that was submitted earlier.
+        held = lane.held_bytes
         # An operation larger than the bound itself goes alone.
         fits = held + entry.weight <= self.max_queued_bytes or not held
         return lane.held < lane.room and fits
@@ -228,13 +232,13 @@ class Engine:
 
     def _hold(self, lane: Lane, entry: Entry) -> None:
         lane.held += 1
-        self._queued_bytes += entry.weight
+        lane.held_bytes += entry.weight
 
     def _release(self, lane: Lane, entry: Entry) -> None:
         # A single execution is held by its lane until it has ended, and never counts as queued.
         if lane is not self._singles:
             lane.held -= 1
-            self._queued_bytes -= entry.weight
+            lane.held_bytes -= entry.weight
 
     def _ready(self, entry: Entry, threads: list[Thread]) -> None:
         lane = entry.lane
@@ -291,6 +295,22 @@ class Engine:
                 lane.batches.discard(entry)
         self._leave_line(entry, threads)
 
+    def drop(self, entry: Entry) -> None:
+        """Cancel an operation of which nobody will hear, if it has not been sent by then.
+
+        For finalizers, which may run anywhere, in a sender or under the lock as well: this neither
+        locks nor waits. Senders see to it before they take their next batch.
+        """
+        self._dropped.put(entry)
+
+    def _withdraw_dropped(self, threads: list[Thread]) -> None:
+        while not self._dropped.empty():
+            entry = self._dropped.get()
+            if entry.state == QUEUED:
+                self._end_queued(entry, CANCELLED, threads)
+                self._admit(threads)
+                self._settle(entry)
+
     # Sending. Runs in the senders' threads.
 
     def _send(self, lane: Lane) -> None:
@@ -304,6 +324,7 @@ class Engine:
         threads: list[Thread] = []
         batches = lane.batches
         with self._lock:
+            self._withdraw_dropped(threads)
             while (cause := batches.due(now := time.monotonic())) is None:
                 if self._stopping:
                     return None
@@ -363,15 +384,18 @@ class Engine:
         """Count operations as ended, once their callers have been told."""
         with self._lock:
             for entry in ended:
-                epoch = entry.epoch
-                epoch.pending -= 1
-                if isinstance(entry.answer, MetadataStoreError):
-                    self._errors[type(entry.answer).__name__] += 1
-                if not epoch.pending and epoch in self._open_epochs:
-                    self._open_epochs.remove(epoch)
-                    self._settled.notify_all()
-                    if not self._open_epochs and not self._closing:
-                        self.reads.batches.hurry = self.writes.batches.hurry = None
+                self._settle(entry)
+
+    def _settle(self, entry: Entry) -> None:
+        epoch = entry.epoch
+        epoch.pending -= 1
+        if isinstance(entry.answer, MetadataStoreError):
+            self._errors[type(entry.answer).__name__] += 1
+        if not epoch.pending and epoch in self._open_epochs:
+            self._open_epochs.remove(epoch)
+            self._settled.notify_all()
+            if not self._open_epochs and not self._closing:
+                self.reads.batches.hurry = self.writes.batches.hurry = None
 
     # Deadlines. Runs in the timekeeper's thread.
 
@@ -420,8 +444,7 @@ class Engine:
     def flush(self) -> None:
         """Return when everything that was submitted before has ended."""
         with self._lock:
-            if self._forked:
-                raise StoreClosedError(self._why_closed())
+            self.check_not_forked()
             self._flush("flush", None)
 
     def _flush(self, cause: Cause, deadline: float | None) -> bool:
@@ -527,6 +550,15 @@ class Engine:
         self._closed = Event()
         self._closed.set()
 
+    def check_not_forked(self) -> None:
+        """Refuse to wait, in a forked child, for threads that stayed with the parent.
+
+        Raises:
+            StoreClosedError: this is such a child.
+        """
+        if self._forked:
+            raise StoreClosedError(self._why_closed())
+
     def _why_closed(self) -> str:
         if self._forked:
             return f"the store was opened before this process was forked; open it here: {self.name}"
@@ -536,7 +568,7 @@ class Engine:
         lane = self.writes if entry.writes else self.reads
         return QueueFullError(
             f"the queue of {lane.name} is full ({lane.held} of {lane.room} operations, "
-            f"{self._queued_bytes} of {self.max_queued_bytes} bytes)",
+            f"{lane.held_bytes} of {self.max_queued_bytes} bytes)",
             path=entry.path,
         )
 
@@ -550,7 +582,7 @@ class Engine:
 
     def _thread(self, name: str, target: Callable[[], None]) -> Thread:
         # Daemons, so that a store that nobody closed cannot keep the interpreter from ending; it
-        # is drained at exit (see `store`).
+        # is drained at exit (see `lifetime`).
         return Thread(target=target, name=f"batchkeeper-{name}", daemon=True)
 
     def _add_sender(self, lane: Lane) -> Thread:
@@ -579,7 +611,7 @@ class Engine:
                 reads=_lane_metrics(self.reads),
                 writes=_lane_metrics(self.writes),
                 singles=_lane_metrics(self._singles),
-                queued_bytes=self._queued_bytes,
+                queued_bytes=self.reads.held_bytes + self.writes.held_bytes,
                 waits=self._waits,
                 errors=dict(self._errors),
             )

@@ -2,8 +2,9 @@
 
 States and who moves an entry between them, always under the engine's lock::
 
-    QUEUED ──(a sender takes it)──> SENT ──(its batch has ended, or its deadline)──> ENDED
-       ├─────(its deadline, the store closed)─────────────────────────────────────────┘
+    QUEUED ──(a sender takes it)──> SENT ──(its batch has ended)──────────────────> ENDED
+       │                              └──(its deadline, the store closed under it)──┘
+       ├─────(its deadline, the store closed)───────────────────────────────────────┘
        └─────(its caller gives it up)──> CANCELLED
 
 A QUEUED entry stands in its path's line, and may wait for two things: for its turn on the path,

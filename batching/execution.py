@@ -9,14 +9,29 @@ from ..ops.errors import (
     MetadataStoreError,
     OperationTimeoutError,
     StoreClosedError,
+    ValueTooLargeError,
 )
 from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend, RequestRefusedError
 from .entry import QUEUED, Entry
 
-__all__ = ["execute", "overdue", "shut_out"]
+__all__ = ["check_weight", "execute", "overdue", "shut_out"]
 
 log = get_logger("batchkeeper.engine")
+
+
+def check_weight(entry: Entry, most: int) -> None:
+    """Refuse an operation that no request has room for: with a long path, a small value may be one.
+
+    Raises:
+        ValueTooLargeError: with the size and the limit.
+    """
+    if entry.weight > most:
+        raise ValueTooLargeError(
+            f"the operation has {entry.weight} bytes with what its encoding adds, the store takes "
+            f"{most} in one request",
+            path=entry.path,
+        )
 
 
 def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:

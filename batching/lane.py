@@ -61,6 +61,7 @@ class Lane:
             adaptive=adaptive,
         )
         self.held = 0  # operations that count against `room`
+        self.held_bytes = 0  # theirs
         self.waiting: OrderedDict[Entry, None] = OrderedDict()  # without room, oldest first
         self.wakeup = Condition(lock)  # senders wait here for a batch that is due
         self.idle = 0  # senders that wait

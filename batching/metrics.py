@@ -13,7 +13,8 @@ class LaneMetrics:
     """One way to the store: its queue and its batches. Counts run from the opening of the store.
 
     Attributes:
-        queued: operations held now: in the queue and in the lines of their paths.
+        queued: operations held now, in the queue and in the lines of their paths; of the single
+            executions, those under way too.
         waiting: operations whose callers wait now for room in the queue.
         in_flight: batches under way now.
         batches: batches sent.

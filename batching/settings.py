@@ -30,7 +30,7 @@ class BatchingConfig:
         max_delay: seconds that an operation waits for company at the most.
         read_queue_size: operations that the queue of reads holds.
         write_queue_size: operations that the queue of writes holds.
-        max_queued_bytes: bytes that both queues hold together.
+        max_queued_bytes: bytes that each queue holds: paths, values and the encoding's overhead.
         max_in_flight: batches of reads, and as many of writes, that may be under way at the same
             time; ``None`` takes what serves the store best.
         max_singles: operations that may be executed singly at the same time, beside the batches,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -12,7 +12,7 @@ from ..ops.operations import ABSENT, Operation, check_expected, check_value
 from ..ops.paths import check_parent, check_path
 from ..ops.results import GetResult, Outcome, Stat
 from ..stores.backend import Backend
-from . import bulk
+from .bulk import OutcomeStream
 from .checks import check_operation, check_size, check_supported
 from .engine import Engine
 from .futures import FutureSink, OperationFuture
@@ -56,12 +56,7 @@ class MetadataStore:
     def get(self, path: str, *, timeout: float | None = None) -> Future[GetResult | None]:
         """Return a path's value with its stat; ``None`` if the path holds none."""
         check_path(path)
-        now = time.monotonic()
-        future = OperationFuture(
-            "get", path, None, None, self._reads, self._sink, now, now + self._seconds(timeout)
-        )
-        self._engine.submit(future)
-        return future
+        return self._read("get", path, timeout)
 
     def put(
         self,
@@ -151,19 +146,19 @@ class MetadataStore:
         It raises for no single operation: an error is that operation's outcome. A full queue makes
         it wait. ``timeout`` holds for each operation by itself.
         """
-        return bulk.apply(self._engine, ops, self._seconds(timeout))
+        return list(self.apply_stream(ops, timeout=timeout))
 
     def apply_stream(
         self, ops: Iterable[Operation], *, timeout: float | None = None
-    ) -> Iterator[Outcome]:
+    ) -> OutcomeStream:
         """Execute operations as they come and yield their outcomes, in the order given.
 
         Like ``apply``, with bounded memory: it starts at the first ``next`` and reads ahead by no
         more operations than the queues hold. An exception of ``ops`` itself is passed on after the
-        outcomes of all that came before it. Closing the iterator early cancels what is queued, and
-        waits for what was sent.
+        outcomes of all that came before it. Closing the iterator early (``close()``) cancels what
+        is queued, and waits for what was sent.
         """
-        return bulk.apply_stream(self._engine, ops, self._seconds(timeout))
+        return OutcomeStream(self._engine, ops, self._seconds(timeout))
 
     def flush(self) -> None:
         """Send what is queued at once; return when all that was submitted before has ended."""

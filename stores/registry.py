@@ -41,7 +41,7 @@ class StoreURL:
     options: Mapping[str, str]
     text: str
 
-    def check_options(self, allowed: Mapping[str, str] | tuple[str, ...]) -> None:
+    def check_options(self, allowed: tuple[str, ...]) -> None:
         """Refuse an option that the store does not know.
 
         Raises:
@@ -108,6 +108,9 @@ class StoreURL:
             if not colon or "]" in port:
                 name, port = host, str(default_port)
             if not name or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+                # A login with a '/' in it looks like this, too, and must not reach a log.
+                if "@" in self.text:
+                    raise InvalidSettingError("not a host and port; is there a login in the URL?")
                 raise InvalidSettingError(f"not a host and port: {host!r} in {self.text}")
             addresses.append(f"{name}:{port}")
         return tuple(addresses)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
+import batchkeeper
 from batchkeeper.batching import AsyncMetadataStore, BatchingConfig
 from batchkeeper.ops import (
     ABSENT,
@@ -23,6 +25,7 @@ from batchkeeper.ops import (
     QueueFullError,
     StoreClosedError,
 )
+from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.faults import FaultyBackend, Plan
 
 # Long enough for a slow machine: a test that comes near it has failed.
@@ -615,3 +618,33 @@ def test_an_endless_source_is_no_problem(make_backend: MakeBackend) -> None:
         assert store.metrics().queued_bytes == 0
 
     run(make_backend(), test, write_queue_size=50)
+
+
+def test_opening_that_is_given_up_leaves_nothing_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that is reached after nobody waits for it any more is closed at once."""
+    reached, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class _Late(FaultyBackend):
+        def close(self) -> None:
+            super().close()
+            closed.set()
+
+    def connect_late(url: str, options: ConnectOptions) -> FaultyBackend:
+        reached.set()
+        assert go_on.wait(PATIENCE)
+        return _Late(connect(url, options))
+
+    monkeypatch.setattr(batchkeeper, "connect", connect_late)
+
+    async def main() -> None:
+        opening = asyncio.ensure_future(batchkeeper.open_async_store("memory://late")._open())
+        await asyncio.to_thread(reached.wait, PATIENCE)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+
+    asyncio.run(main())
+    assert closed.wait(PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from batchkeeper.ops import (
     Exists,
     Get,
     GetChildren,
+    InvalidPathError,
     InvalidSettingError,
     NotFoundError,
     Operation,
@@ -29,7 +31,7 @@ from batchkeeper.ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from batchkeeper.stores.faults import Fault, FaultyBackend, Plan
+from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
 
 # Long enough for a slow machine: a test that comes near it has failed.
 PATIENCE = 20.0
@@ -316,3 +318,54 @@ def test_streams_of_many_threads_keep_to_themselves(
 
     found = list(pool.map(work, range(8)))
     assert found == [[f"/{thread}/{number}" for number in range(500)] for thread in range(8)]
+
+
+class _Circle:
+    """Operations that hold the stream made of them: only the collector can end the two."""
+
+    stream: Iterator[Outcome]
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter([Put(f"/{number}", b"") for number in range(50)])
+
+
+def test_a_stream_that_the_collector_finds_cancels_without_waiting(
+    make_backend: MakeBackend, open_on: OpenOn
+) -> None:
+    """The collector may run in a sender: it must not wait there for what that sender has sent."""
+    collected = []
+
+    def collect_in_the_sender(call: Call) -> None:
+        if call.paths == ["/2"]:
+            collected.append(gc.collect())
+
+    backend = make_backend(lambda call: Fault(hold="before") if call.number == 1 else None)
+    store = open_on(backend, max_in_flight=1, max_ops=1)
+    gc.disable()
+    try:
+        ops = _Circle()
+        ops.stream = store.apply_stream(ops)
+        assert next(ops.stream).ok
+        held = backend.wait_for_calls(2)[1]
+        backend.plan = collect_in_the_sender
+        del ops
+        held.release()
+        last = store.put("/last", b"")
+        assert last.result(PATIENCE).version == 0
+    finally:
+        gc.enable()
+    assert collected
+    assert [path for call in backend.calls for path in call.paths] == ["/0", "/1", "/2", "/last"]
+    store.flush()
+    assert store.metrics().queued_bytes == 0
+
+
+def test_an_operation_with_a_bad_path_is_its_own_outcome(
+    make_backend: MakeBackend, open_on: OpenOn
+) -> None:
+    """An operation that was not constructed, as out of a pickle, is checked before it is queued."""
+    forged = object.__new__(Get)
+    object.__setattr__(forged, "path", "/bad//path")
+    good, bad = open_on(make_backend()).apply([Get("/good"), forged])
+    assert good.ok
+    assert isinstance(bad.error, InvalidPathError)

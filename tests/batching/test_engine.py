@@ -16,10 +16,12 @@ import pytest
 
 from batchkeeper.batching import MetadataStore, engine
 from batchkeeper.ops import (
+    Get,
     IndeterminateError,
     MetadataStoreError,
     OperationTimeoutError,
     QueueFullError,
+    ValueTooLargeError,
 )
 from batchkeeper.stores.faults import Fault, FaultyBackend, Plan
 
@@ -354,31 +356,50 @@ def test_one_that_gives_up_waiting_does_not_hold_up_the_others(
     assert store.metrics().writes.queued == 2
 
 
-def test_bytes_are_bounded_over_both_queues(
+def test_bytes_are_bounded_in_each_queue(
     backend: FaultyBackend,
     open_on: OpenOn,
     pool: ThreadPoolExecutor,
     until: Until,
     release_all: Release,
 ) -> None:
-    """The bytes held together never exceed max_queued_bytes; who needs more waits."""
+    """The bytes that a queue holds never exceed max_queued_bytes; who needs more waits."""
     store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block")
     store.put("/in-flight", b"")
     store.get("/in-flight-too")
     backend.wait_for_calls(2)
-    store.put("/queued", bytes(60))
-    assert store.metrics().queued_bytes == 67
-    store.get("/" + "r" * 29)
-    assert store.metrics().queued_bytes == 97
+    store.put("/queued", bytes(90))
+    store.get("/" + "r" * 94)
+    assert store.metrics().queued_bytes == 97 + 95
     waiting: list[Future[AnyFuture]] = [
         pool.submit(store.put, "/waits", bytes(10)),
         pool.submit(store.get, "/waits/too"),
     ]
     until(lambda: store.metrics().writes.waiting + store.metrics().reads.waiting == 2)
-    assert store.metrics().queued_bytes == 97
+    assert store.metrics().queued_bytes == 97 + 95
     release_all(backend)
     assert wait([call.result(PATIENCE) for call in waiting], PATIENCE).not_done == set()
     assert store.metrics().queued_bytes == 0
+
+
+def test_what_waits_for_bytes_is_not_held_up_by_what_waits_for_it(
+    backend: FaultyBackend,
+    open_on: OpenOn,
+    pool: ThreadPoolExecutor,
+    until: Until,
+    release_all: Release,
+) -> None:
+    """A put that waits for bytes gets them, though a read behind it in its line holds some."""
+    store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block")
+    store.put("/in-flight", b"")
+    backend.wait_for_calls(1)
+    store.put("/queued", b"1")
+    putting = pool.submit(store.put, "/large", bytes(500))
+    until(lambda: store.metrics().writes.waiting == 1)
+    getting = store.get("/large")
+    release_all(backend)
+    assert putting.result(PATIENCE).result(PATIENCE).version == 0
+    assert getting.result(PATIENCE) is not None
 
 
 def test_an_operation_larger_than_the_bound_goes_alone(
@@ -625,3 +646,16 @@ def test_metrics_are_a_snapshot(backend: FaultyBackend, open_on: OpenOn) -> None
     assert (before.writes.operations, before.writes.bytes, before.queued_bytes) == (1, 20, 10)
     assert store.metrics().writes.queued == 2
     assert before.reads == store.metrics().reads
+
+
+def test_an_operation_that_no_request_has_room_for_is_refused_by_the_call(
+    make_backend: Callable[..., FaultyBackend], open_on: OpenOn
+) -> None:
+    """A path counts as well as a value, for reads too."""
+    store = open_on(make_backend(request_bytes=100))
+    path = "/" + "p" * 100
+    for call in (store.get, store.delete, store.exists, store.get_children):
+        with pytest.raises(ValueTooLargeError, match="takes 100 in one request"):
+            call(path)
+    (outcome,) = store.apply([Get(path)])
+    assert isinstance(outcome.error, ValueTooLargeError)

@@ -247,3 +247,33 @@ second.put("/b", b"")
 """
     )
     assert ended.stdout.splitlines() == ["/b", "back end stopped", "third"], ended.stderr
+
+
+def test_a_bulk_call_of_the_parent_is_refused_in_a_forked_child() -> None:
+    """A child that goes on with its parent's outcomes, or closes them, does not hang."""
+    ended = run(
+        IN_CHILD
+        + """
+store = open_store(
+    lambda call: Fault(hold="before") if "/held" in call.paths else None, max_ops=1
+)
+stream = store.apply_stream(Put(path, b"") for path in ("/before", "/held"))
+assert next(stream).ok
+
+def work():
+    stream.close()
+    assert list(stream) == []
+
+def wait():
+    assert refused(lambda: next(stream))
+
+in_child(work)
+in_child(wait)
+store._engine._backend.wait_for_calls(2)[1].release()
+assert next(stream).ok
+store.close()
+print("fine")
+""",
+        *FORK,
+    )
+    assert (ended.stdout, ended.returncode) == ("fine\n", 0), ended.stderr

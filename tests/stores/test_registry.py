@@ -45,6 +45,7 @@ def test_what_is_no_port_is_refused(host: str) -> None:
         "zk://host?password=hunter2",
         "zk://host?Some_Password=hunter2",
         "user:hunter2@host",
+        "etcd://user:hunt/er2@host",
     ],
 )
 def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
@@ -52,6 +53,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(bk.InvalidSettingError) as caught:
         bk.open_store(text)
     assert "hunter2" not in str(caught.value)
+    assert "er2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
