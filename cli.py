@@ -21,6 +21,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from stat import S_ISREG
+from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from rich.console import Console
@@ -113,7 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except OSError as error:
         _drop_output()
-        _tell(f"cannot write the output: {error.strerror}")
+        # Mostly of writing the output, which has no name.
+        _tell(f"{error.filename or 'input or output failed'}: {error.strerror or error}")
         return BAD_INPUT
     return code
 
@@ -237,6 +239,17 @@ def _load(arguments: argparse.Namespace) -> int:
     if failure := failure or load.lost:
         raise failure
     return REFUSED if load.conflicts or load.errors else OK
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    code: int = _bench_command().run(arguments)
+    return code
+
+
+def _bench_command() -> ModuleType:
+    # Loaded on demand: it brings the servers and the histograms, which take longer to import
+    # than any other command takes to run.
+    return importlib.import_module(".bench.command", __package__)
 
 
 # --- loading
@@ -451,7 +464,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    parser.set_defaults(store=os.environ.get("BATCHKEEPER_STORE"), output="table", verbose=False)
+    parser.set_defaults(store=None, output="table", verbose=False)
     parser.set_defaults(connect_timeout=10.0, timeout=30.0)
     _add_common(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -503,13 +516,9 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     for command in (get, put, delete, ls, load):
         _add_common(command)
 
-    bench = add("bench", _ls, "compare batch settings on a store")
+    bench = add("bench", _bench, "compare batch settings on a store")
     if "bench" in argv:
-        # Loaded on demand: it brings the servers and the histograms, which take longer to import
-        # than any other command takes to run.
-        command_module = importlib.import_module(".bench.command", __package__)
-        command_module.add_arguments(bench)
-        bench.set_defaults(run=command_module.run)
+        _bench_command().add_arguments(bench)
     return parser
 
 
@@ -524,7 +533,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _expected_version(text: str) -> int:
-    if text == "absent":
+    if text in {"absent", str(ABSENT)}:
         return ABSENT
     if text.isascii() and text.isdigit():
         return int(text)
@@ -532,10 +541,13 @@ def _expected_version(text: str) -> int:
 
 
 def _store(arguments: argparse.Namespace, batching: BatchingConfig | None = None) -> MetadataStore:
-    if not arguments.store:
+    url = arguments.store
+    if url is None:
+        url = os.environ.get("BATCHKEEPER_STORE")
+    if not url:
         raise _InputError("no store: give --store URL, or set BATCHKEEPER_STORE")
     return open_store(
-        arguments.store,
+        url,
         batching=batching,
         connect_timeout=arguments.connect_timeout,
         operation_timeout=arguments.timeout,

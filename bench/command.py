@@ -45,10 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         nargs="?",
-        default="rocksdb",
         metavar="URL",
-        help="a store's URL; or rocksdb (the default) and memory for a store in this process, "
-        "etcd and zookeeper for a throw-away server",
+        help="a store's URL, which --store before the command may give as well (the variable "
+        "BATCHKEEPER_STORE does not: a bench is never run on a store by accident); or rocksdb "
+        "(the default) and memory for a store in this process, etcd and zookeeper for a "
+        "throw-away server",
     )
     parser.add_argument(
         "--dir",
@@ -214,9 +215,10 @@ def _run(arguments: argparse.Namespace) -> None:
         duration=Duration(arguments.seconds, arguments.warm_up, arguments.operations),
         threads=arguments.threads,
     )
-    file = _json_file(arguments)
+    name = _target_name(arguments)
+    file = _json_file(arguments, name)
     timeout = getattr(arguments, "connect_timeout", 10.0)
-    with open_target(arguments.target, arguments.dir, _tell, timeout) as target:
+    with open_target(name, arguments.dir, _tell, timeout) as target:
         steps = plan.rounds * (len(plan.settings) + (target.plain is not None))
         with show_progress(Console(stderr=True), steps) as step:
             results = measure(target, plan, step)
@@ -236,10 +238,19 @@ def _run(arguments: argparse.Namespace) -> None:
     _tell(f"the same as JSON: {file}")
 
 
-def _json_file(arguments: argparse.Namespace) -> Path:
+def _target_name(arguments: argparse.Namespace) -> str:
+    named: str | None = arguments.target
+    store: str | None = getattr(arguments, "store", None)
+    if named is not None and store is not None and named != store:
+        raise InvalidSettingError(f"two stores to measure: {named!r}, and --store {store!r}")
+    given = store if named is None else named
+    return "rocksdb" if given is None else given
+
+
+def _json_file(arguments: argparse.Namespace, name: str) -> Path:
     """Return where the JSON goes; refuse now what could not be written at the end."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    bare = arguments.target if arguments.target in BARE_TARGETS else "url"
+    bare = name if name in BARE_TARGETS else "url"
     file: Path = arguments.json or arguments.dir / f"bench-{bare}-{stamp}.json"
     try:
         if arguments.json is None:

@@ -146,7 +146,10 @@ class IndeterminateError(OperationTimeoutError):
 
 
 class SessionLostError(MetadataStoreError):
-    """The session with the server ended, and everything that hung on it is gone."""
+    """The session with the server ended, and everything that hung on it is gone.
+
+    No store raises it yet: nothing hangs on a session until there are ephemeral values.
+    """
 
 
 class AuthenticationError(MetadataStoreError):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -226,6 +227,39 @@ def test_without_a_store_the_message_says_how_to_give_one(
     assert code == 3
     assert "--store" in errors[0]
     assert "BATCHKEEPER_STORE" in errors[0]
+
+
+def test_an_error_of_the_system_is_told_as_it_is(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 3 with the file, where there is one: not every such error is of the output."""
+    for error, message in (
+        (PermissionError(13, "Permission denied", "/some/file"), "/some/file: Permission denied"),
+        (OSError(28, "No space left on device"), "input or output failed: No space left on device"),
+        (OSError("odd"), "input or output failed: odd"),
+    ):
+        with monkeypatch.context() as patched:
+            # The output itself must stay, for the test.
+            patched.setattr(cli, "_drop_output", lambda: None)
+            patched.setattr(cli, "open_store", Mock(side_effect=error))
+            code, _, errors = run("ls")
+        assert (code, errors) == (3, [f"batchkeeper: {message}"])
+
+
+def test_output_that_finds_no_room_is_told(tmp_path: Path) -> None:
+    """A full disk behind the standard output: exit code 3 and one line."""
+    store = f"rocksdb://{tmp_path}/store"
+    with bk.open_store(store) as opened:
+        opened.apply([bk.Put("/a", b"x")])
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [*COMMAND, "get", "/a", "--store", store],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+        )
+    assert ended.returncode == 3
+    assert ended.stderr == b"batchkeeper: input or output failed: No space left on device\n"
 
 
 def test_help_documents_the_exit_codes(run: Run) -> None:

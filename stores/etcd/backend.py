@@ -7,7 +7,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ...ops.errors import MetadataStoreError, ValueTooLargeError
+from ...ops.errors import (
+    MetadataStoreError,
+    OperationTimeoutError,
+    StoreUnavailableError,
+    ValueTooLargeError,
+)
 from ...ops.paths import RESERVED
 from ..backend import Answer, Limits, Request, RequestRefusedError
 from ..registry import ConnectOptions, StoreURL
@@ -296,7 +301,8 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
 
     Raises:
         InvalidSettingError: an option, a host, a file or half a login that cannot be used.
-        StoreUnavailableError: nobody has answered within ``connect_timeout``; with the addresses.
+        StoreUnavailableError: nobody has answered within ``connect_timeout``, or not to requests,
+            as without a leader; with the addresses.
         AuthenticationError: the login is refused, or there is none and one is asked for.
     """
     tls = url.scheme == "etcds"
@@ -309,6 +315,15 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
     connection = Connection(addresses, credentials)
     try:
         return EtcdBackend(connection, prefix, time.monotonic() + options.connect_timeout)
+    except OperationTimeoutError as error:
+        connection.close()
+        if isinstance(error, StoreUnavailableError):
+            raise
+        # A member that answers and has no leader executes nothing.
+        raise StoreUnavailableError(
+            f"etcd at {', '.join(addresses)} has executed no request within "
+            f"{options.connect_timeout:g} s; it may lack a leader"
+        ) from error
     except BaseException:
         connection.close()
         raise

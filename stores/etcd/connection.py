@@ -25,6 +25,7 @@ from ...ops.errors import (
     OperationTimeoutError,
     StoreClosedError,
     StoreUnavailableError,
+    UnsupportedError,
 )
 from ...ops.log import get_logger
 from ..backend import RequestRefusedError
@@ -259,7 +260,9 @@ class Connection:
             if verdict is Verdict.REFUSED:
                 size = len(request) if method == "txn" else request.ByteSize()
                 raise RequestRefusedError(refused(code, message, size)) from cause
-            if code is not StatusCode.RESOURCE_EXHAUSTED:
+            # A call that had little time says nothing against the member.
+            hasty = code is StatusCode.DEADLINE_EXCEEDED and left < _GREETING
+            if code is not StatusCode.RESOURCE_EXHAUSTED and not hasty:
                 self._lost(link, message)
             logins += verdict is Verdict.RENEW
             if final := self._final_error(verdict, code, message, write, logins):
@@ -314,7 +317,10 @@ class Connection:
                     code, message = _status(error)
                     cause = error
                     if code is StatusCode.UNIMPLEMENTED:
-                        raise refused(code, message, 0) from error
+                        raise UnsupportedError(
+                            f"what answers at {member.address} does not speak etcd's v3 API: "
+                            f"{short(message)}"
+                        ) from error
                 except ValueError as error:  # gRPC's for a call on a closed channel
                     raise StoreClosedError("the store is closed") from error
                 else:

@@ -15,7 +15,7 @@ from ...ops.errors import (
 )
 from ..backend import Answer, Backend, Limits, Request
 from ..registry import ConnectOptions, StoreURL
-from .connection import Connection, Security
+from .connection import Connection, Reply, Security
 from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, refused
 from .nodes import Nodes
 from .plan import PUT_OVERHEAD
@@ -184,7 +184,10 @@ def _is_there(connection: Connection, path: str, deadline: float) -> bool:
 def _make(connection: Connection, path: str, acl: bytes, deadline: float) -> None:
     raw = path.encode()
     body = header_and_length(CREATE, len(raw)) + raw + NO_DATA + acl + END
-    (reply,) = connection.exchange([(MULTI, body)], deadline, repeat=False)
+    # Sent again if its answer is lost: the second time it is there, which is as good.
+    reply: Reply = CONNECTION_LOSS
+    while reply == CONNECTION_LOSS:
+        (reply,) = connection.exchange([(MULTI, body)], deadline, repeat=True)
     if isinstance(reply, MetadataStoreError):
         raise reply
     codes = [reply] if isinstance(reply, int) else failures(*reply, 1)

@@ -138,12 +138,17 @@ class Reader:
         """Catch up with the leader: later reads see what was written before this call.
 
         Raises:
-            MetadataStoreError: if there was no answer.
+            MetadataStoreError: if there was no answer by the deadline, or a refusal.
         """
-        # For the whole ensemble: the server looks at the path's form only.
-        (caught_up,) = self._connection.exchange([(SYNC, _ROOT)], deadline, repeat=True)
-        if isinstance(caught_up, MetadataStoreError):
-            raise caught_up
+        while True:
+            # For the whole ensemble: the server looks at the path's form only.
+            (reply,) = self._connection.exchange([(SYNC, _ROOT)], deadline, repeat=True)
+            if isinstance(reply, MetadataStoreError):
+                raise reply
+            if isinstance(reply, tuple):
+                return
+            if reply != CONNECTION_LOSS:
+                raise refused(reply, "/")
 
     def look(
         self, paths: Sequence[str], deadline: float, *, fresh: bool

@@ -6,15 +6,18 @@ A multi is all or nothing. So a call is a series of *rounds*:
    the expected version where there is one, a delete as ``delete``; missing parents are created
    before their first child. Nearly always that is all.
 2. If the multi fails, nothing of it was applied. The nodes of its operations are read in one go;
-   those that cannot hold are answered from that, and the rest is sent again. What was read guides
-   and never decides: every condition is in the multi, too, as a version.
+   those that cannot hold are refused from that, and the rest is sent again. What was read never
+   acknowledges a write: every condition is in the multi, too, as a version.
 3. Where others keep changing the same paths, the groups become smaller, down to single operations
    that cannot spoil each other. That ends when all are decided or at the deadline.
 
-Two things ZooKeeper has no condition for. ``setData`` cannot tell a null value from a value of the
-same version, so whether a node at version 0 holds a value is looked up before a put that expects
-0, unless it was seen lately; and a put that expects ABSENT at a parent without a value compares
-the parent's version, and afterwards its creation, which tells whether it was still the same node.
+One thing ZooKeeper has no condition for: whether a value is null. A node made as a parent has the
+version 0 and a null value, like one that was put once and holds a value. So a put that expects 0,
+and a put that expects ABSENT where a parent was last seen, are looked at before they are sent, all
+of a call in one go and after a sync, whatever is remembered of them: memory may be older than a
+delete by somebody else. The look and the version leave one gap, that the node is removed and made
+again between the two; its creation, which the answer tells, shows that. Such a put was applied and
+might have had to be refused, so it ends with ``IndeterminateError``.
 """
 
 from __future__ import annotations
@@ -122,11 +125,12 @@ class Writer:
         requests, paths, size = batch.requests, batch.paths, self._nodes.size
         unsure = []
         for i in pending:
-            expected = requests[i].expected_version
-            if expected is not None and expected <= 0 and requests[i].kind == "put":
-                known = size(paths[i])
-                if known == NULL or (known is None and expected == 0):
-                    unsure.append(i)
+            request = requests[i]
+            if request.kind == "put" and (
+                request.expected_version == 0
+                or (request.expected_version == ABSENT and size(paths[i]) == NULL)
+            ):
+                unsure.append(i)
         if unsure:
             self._look(batch, unsure, deadline, fresh=True)
         return False
@@ -247,12 +251,14 @@ class Writer:
     def _updated(self, batch: Batch, i: int, buffer: bytes, offset: int) -> Answer:
         request = batch.requests[i]
         born, revision, created, modified, version, owner = read_updated(buffer, offset)
-        if request.expected_version == ABSENT:
+        expected = request.expected_version
+        if expected is not None and expected <= 0:
             node = batch.seen[i]
             if node is None or node.created_zxid != born:
+                # At version 0 again, and nobody can tell any more whether with a value.
                 return IndeterminateError(
-                    f"{request.path!r} was removed and made again while it was put: it may have "
-                    "held a value, which is overwritten",
+                    f"{request.path!r} was removed and made again while it was put: the value is "
+                    "written, and what it replaced may not have been as expected",
                     path=request.path,
                 )
         if owner == 0:

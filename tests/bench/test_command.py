@@ -43,6 +43,37 @@ def one_line(text: str) -> str:
     return line
 
 
+@pytest.mark.parametrize("positional", [(), ("memory://measured",)])
+def test_the_option_store_names_the_target(
+    positional: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--store URL`` before the command is the target; naming it twice is no contradiction."""
+    url = "memory://measured"
+    common = ["--store", url, "-o", "json"]
+    assert main([*common, "bench", "--dir", str(tmp_path), *TINY, *positional]) == 0
+    assert json.loads(capsys.readouterr().out)["target"] == url
+
+
+def test_two_different_targets_are_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A store by option and another by position: nobody knows which is meant."""
+    stores = ["--store", "memory://one", "bench", "memory://two"]
+    assert main([*stores, "--dir", str(tmp_path), *TINY]) == 3
+    message = one_line(capsys.readouterr().err)
+    assert "memory://one" in message
+    assert "memory://two" in message
+
+
+def test_the_environment_names_no_target(
+    bench: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store of everyday use is not measured for want of a target."""
+    monkeypatch.setenv("BATCHKEEPER_STORE", "memory://of-everyday-use")
+    assert bench("-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["target"] == "rocksdb"
+
+
 @pytest.mark.parametrize("target", ["memory", "rocksdb", "etcd", "zookeeper"])
 def test_a_target_is_measured_from_end_to_end(
     target: str,

@@ -111,6 +111,19 @@ def test_opening_waits_for_a_server_that_comes_up(own_etcd: Callable[..., EtcdSe
             assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
 
 
+def test_a_member_without_a_quorum_is_unavailable(own_etcd: Callable[..., EtcdServer]) -> None:
+    """Opening ends within the timeout with the address, though the member says that it is there."""
+    server = own_etcd()
+    with closing(Connection([server.address], Credentials())) as connection:
+        stub = grpc_stubs.ClusterStub(connection._members[0].channel)
+        # A second member that never comes: from now on the first can agree on nothing.
+        stub.MemberAdd(messages.MemberAddRequest(peerURLs=["http://127.0.0.1:1"]))
+        connection.open(soon())
+    with pytest.raises(StoreUnavailableError, match="leader") as caught:
+        connect(server.url, ConnectOptions(connect_timeout=1.0))
+    assert server.address in str(caught.value)
+
+
 def test_the_next_member_takes_over(own_etcd: Callable[..., EtcdServer]) -> None:
     """A member that does not answer is passed over, at opening and later."""
     first, second = own_etcd(), own_etcd()
@@ -225,8 +238,25 @@ def test_a_read_that_a_kill_catches_is_repeated(
 # --- standing still
 
 
-def test_a_server_that_stands_still_past_the_deadline(own_etcd: Callable[..., EtcdServer]) -> None:
+def test_a_call_with_little_time_says_nothing_against_the_member(
+    own_etcd: Callable[..., EtcdServer],
+) -> None:
+    """A member is not given up for all because one caller could not wait for it."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        link = backend._connection.open(soon())
+        server.pause()
+        with pytest.raises(IndeterminateError):
+            backend.write([Put("/a", b"")], soon(0.3))
+        assert backend._connection._link is link
+
+
+def test_a_server_that_stands_still_past_the_deadline(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A sent write is indeterminate, a read timed out; what follows is never sent."""
+    # The calls below then have time enough to say something against the member.
+    monkeypatch.setattr("batchkeeper.stores.etcd.connection._GREETING", 0.1)
     server = own_etcd()
     with closing(connect(server.url, ConnectOptions())) as backend:
         server.pause()

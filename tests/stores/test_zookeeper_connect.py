@@ -7,9 +7,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
 
 from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
@@ -22,6 +24,7 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import ConnectOptions, connect, parse_url
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.wire import MULTI
 
 
 @pytest.fixture
@@ -91,6 +94,39 @@ def test_the_chroot_is_made(
     raw.stop()
     raw.close()
     assert (value, node.version, node.ephemeralOwner) == (None, 0, 0)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_chroot_whose_making_was_not_answered(
+    fresh_url: Callable[[str], str],
+    zookeeper_server: ZooKeeperServer,
+    monkeypatch: pytest.MonkeyPatch,
+    applied: bool,
+) -> None:
+    """A connection that breaks while the chroot is made costs another attempt, and no error."""
+    url = fresh_url("zookeeper")
+    raw = KazooClient(zookeeper_server.address)
+    raw.start()
+    call = KazooClient._call
+    lost = []
+
+    def lose_first_multi(client: KazooClient, request: Any, result: Any) -> None:
+        if request.type != MULTI or lost:
+            call(client, request, result)
+            return
+        lost.append(request.serialize())
+        if applied:
+            raw.create(parse_url(url).prefix(), None)
+        result.set_exception(ConnectionLoss())
+
+    monkeypatch.setattr(KazooClient, "_call", lose_first_multi)
+
+    connect(url, ConnectOptions()).close()
+
+    assert raw.exists(parse_url(url).prefix())
+    assert len(lost) == 1
+    raw.stop()
+    raw.close()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss, SessionMovedError, ThrottledOpError
+from kazoo.exceptions import (
+    ConnectionLoss,
+    SessionMovedError,
+    ThrottledOpError,
+    UnimplementedError,
+)
 
 from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
@@ -337,6 +342,28 @@ def test_a_forked_child_is_refused(server: ZooKeeperServer, backend: ZooKeeperBa
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     assert read(backend, Get("/a"))[0].value == b"1"
+
+
+def test_a_sync_whose_answer_is_lost_is_repeated(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only an answer counts as having caught up: what was lost twice is asked for once more."""
+    replies = [[CONNECTION_LOSS], [CONNECTION_LOSS], [(b"", 0)]]
+    monkeypatch.setattr(backend._connection, "exchange", lambda *_, **__: replies.pop(0))
+
+    backend.sync(time.monotonic() + 60)
+
+    assert replies == []
+
+
+def test_a_sync_that_is_refused_says_so(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that refuses to sync has not caught up."""
+    monkeypatch.setattr(backend._connection, "exchange", lambda *_, **__: [UnimplementedError.code])
+
+    with pytest.raises(MetadataStoreError, match="UnimplementedError"):
+        backend.sync(time.monotonic() + 60)
 
 
 def test_a_call_that_kazoo_forgot_is_sent_again(backend: ZooKeeperBackend) -> None:

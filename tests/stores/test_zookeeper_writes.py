@@ -246,6 +246,52 @@ def test_a_parent_has_no_version_to_expect(opened: Connect, same_client: bool) -
     assert read(backend, Exists("/a")) == [False]
 
 
+def test_what_became_a_parent_meanwhile_has_no_version_to_expect(opened: Connect) -> None:
+    """What a client remembers of its own put does not let it expect 0 after another's delete."""
+    stale, other = opened(), opened()
+    write(stale, Put("/t", b"mine", ABSENT))
+    write(other, Delete("/t", 0))
+    write(other, Put("/t/x", b"1"))
+
+    (refused,) = write(stale, Put("/t", b"mine still", 0))
+
+    assert isinstance(refused, BadVersionError)
+    assert refused.actual == ABSENT
+    assert read(other, Exists("/t"), Exists("/t/x")) == [False, True]
+
+
+def test_a_value_that_was_replaced_by_a_parent_is_not_claimed(
+    backend: ZooKeeperBackend, other: Chroot
+) -> None:
+    """Version 0 is never said to have held where the node may have been made anew, as a parent."""
+    write(backend, Put("/t", b"1", ABSENT))
+
+    def replace() -> None:
+        other.delete("/t")
+        other.create("/t", None)
+
+    # The sync, the look, and the multi.
+    before_exchange(backend, *[lambda: None] * 2, replace)
+
+    (answer,) = write(backend, Put("/t", b"2", 0))
+
+    assert isinstance(answer, IndeterminateError)
+    assert answer.path == "/t"
+
+
+def test_puts_that_expect_0_are_looked_at_together(backend: ZooKeeperBackend) -> None:
+    """However many puts of a call expect 0, they take one sync, one look and one multi."""
+    paths = [f"/t/{n}" for n in range(100)]
+    write(backend, *[Put(path, b"1", ABSENT) for path in paths])
+    exchanges: list[None] = []
+    before_exchange(backend, *[lambda: exchanges.append(None)] * 10)
+
+    answers = write(backend, *[Put(path, b"2", 0) for path in paths])
+
+    assert [answer.version for answer in answers] == [1] * 100
+    assert len(exchanges) == 3
+
+
 def test_an_empty_value_is_a_value(opened: Connect) -> None:
     """Empty is not null: the path exists, has version 0, and can be compared with it."""
     backend = opened()
