@@ -129,7 +129,7 @@ def test_values_from_standard_input(tmp_path: Path) -> None:
 def test_expected_versions(run: Run, url: str) -> None:
     """put and delete take the version that the path has to have, or that it has to be absent."""
     assert run("put", "/a", "1", "--expected-version", "absent")[0] == 0
-    assert run("put", "/a", "2", "--expected-version", "absent")[0] == 1
+    assert run("put", "/a", "2", "--expected-version", "-1")[0] == 1
     assert run("put", "/a", "2", "--expected-version", "0")[0] == 0
     code, output, errors = run("delete", "/a", "--expected-version", "0")
     assert (code, output) == (1, b"")
@@ -184,7 +184,7 @@ def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
         (("put", "/a", "x", "--file", "x"), "either a VALUE"),
         (("put", "/a", "--file", "/nowhere/at/all"), "cannot read /nowhere/at/all"),
         (("put", "/a", "x", "--expected-version", "new"), "'new'"),
-        (("put", "/a", "x", "--expected-version", "-1"), "'-1'"),
+        (("put", "/a", "x", "--expected-version", "-2"), "'-2'"),
         (("ls", "/a/"), "does not end in '/'"),
         (("ls", "--store", "gopher://host"), "unknown store scheme 'gopher'"),
         (("ls", "--store", "no url"), "not a store's URL"),
