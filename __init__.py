@@ -23,7 +23,14 @@ from threading import Lock, Thread
 from types import TracebackType
 from typing import Any
 
-from .batching import AsyncMetadataStore, BatchingConfig, LaneMetrics, MetadataStore, Metrics
+from .batching import (
+    AsyncMetadataStore,
+    BatchingConfig,
+    LaneMetrics,
+    MetadataStore,
+    Metrics,
+    OutcomeStream,
+)
 from .batching.settings import check_seconds
 from .ops import (
     ABSENT,
@@ -78,6 +85,7 @@ __all__ = [
     "Operation",
     "OperationTimeoutError",
     "Outcome",
+    "OutcomeStream",
     "Put",
     "QueueFullError",
     "Result",

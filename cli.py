@@ -16,7 +16,7 @@ import sys
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -216,7 +216,8 @@ def _load(arguments: argparse.Namespace) -> int:
         _opened(arguments.file) as (file, position, size),
         _store(arguments, batching) as store,
         _progress(load, position, size) as report,
-        closing(_outcomes(store, load.puts(_lines(file)))) as outcomes,
+        # Closed, so that an interrupt waits for what was sent.
+        closing(store.apply_stream(load.puts(_lines(file)))) as outcomes,
     ):
         started = time.monotonic()
         try:
@@ -253,11 +254,6 @@ def _bench_command() -> ModuleType:
 
 
 # --- loading
-
-
-def _outcomes(store: MetadataStore, puts: Iterator[Put]) -> Generator[Outcome, None, None]:
-    # A generator of ours, for it can be closed: an interrupt then waits for what was sent.
-    yield from store.apply_stream(puts)
 
 
 class _Load:

@@ -1,6 +1,7 @@
 """The engine: bounded queues, batches, futures, settings and metrics, and the stores on top."""
 
 from .async_store import AsyncMetadataStore
+from .bulk import OutcomeStream
 from .metrics import LaneMetrics, Metrics
 from .settings import BatchingConfig
 from .store import MetadataStore
@@ -11,4 +12,5 @@ __all__ = [
     "LaneMetrics",
     "MetadataStore",
     "Metrics",
+    "OutcomeStream",
 ]

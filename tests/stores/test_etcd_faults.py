@@ -119,9 +119,9 @@ def test_a_member_without_a_quorum_is_unavailable(own_etcd: Callable[..., EtcdSe
         # A second member that never comes: from now on the first can agree on nothing.
         stub.MemberAdd(messages.MemberAddRequest(peerURLs=["http://127.0.0.1:1"]))
         connection.open(soon())
-    with pytest.raises(StoreUnavailableError, match="leader") as caught:
+    # Which of the requests of opening it is that gets no answer depends on the moment.
+    with pytest.raises(StoreUnavailableError, match=server.address):
         connect(server.url, ConnectOptions(connect_timeout=1.0))
-    assert server.address in str(caught.value)
 
 
 def test_the_next_member_takes_over(own_etcd: Callable[..., EtcdServer]) -> None:
