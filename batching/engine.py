@@ -299,17 +299,22 @@ class Engine:
         """Cancel an operation of which nobody will hear, if it has not been sent by then.
 
         For finalizers, which may run anywhere, in a sender or under the lock as well: this neither
-        locks nor waits. Senders see to it before they take their next batch.
+        locks nor waits. Senders see to it before they look for their next batch.
         """
         self._dropped.put(entry)
 
-    def _withdraw_dropped(self, threads: list[Thread]) -> None:
-        while not self._dropped.empty():
-            entry = self._dropped.get()
-            if entry.state == QUEUED:
-                self._end_queued(entry, CANCELLED, threads)
-                self._admit(threads)
-                self._settle(entry)
+    def _withdraw_dropped(self) -> None:
+        threads: list[Thread] = []
+        with self._lock:
+            # Another sender may do the same: what is here is taken out by one under the lock.
+            while not self._dropped.empty():
+                entry = self._dropped.get()
+                if entry.state == QUEUED:
+                    self._end_queued(entry, CANCELLED, threads)
+                    self._admit(threads)
+                    self._settle(entry)
+        # At once, and not when the caller has found a batch: nobody else would start them.
+        self._start(threads)
 
     # Sending. Runs in the senders' threads.
 
@@ -323,8 +328,9 @@ class Engine:
     def _take(self, lane: Lane) -> list[Entry] | None:
         threads: list[Thread] = []
         batches = lane.batches
+        if not self._dropped.empty():
+            self._withdraw_dropped()
         with self._lock:
-            self._withdraw_dropped(threads)
             while (cause := batches.due(now := time.monotonic())) is None:
                 if self._stopping:
                     return None
