@@ -20,6 +20,8 @@ from .connection import Connection, Credentials, FlatOnlyError
 from .errors import COMPACTED, NO_SPACE, TOO_MANY_OPS
 from .listing import Listing
 from .protos import messages
+from .settling import Settler
+from .tokens import Tokens
 from .txn import (
     FIRST_PAGE,
     below_of,
@@ -53,6 +55,13 @@ _MAX_TXN_OPS: Final = 128
 _GROUP: Final = 32
 # The levels below the groups: an operation's own transaction has two compares at most.
 _INNERMOST: Final = 2
+# The token's condition, change or look, before those of the batch.
+_TOKEN: Final = 1
+# Its bytes, beside the prefix that is in its key, which it names three times.
+_TOKEN_SIZE: Final = 512
+
+# Seconds for giving up the lease when the store is closed.
+_LAST_WORDS: Final = 0.5
 
 # Two requests in flight keep an etcd on the same machine busy; the third covers the time that a
 # client needs to make the next one. Beyond that transactions wait for each other in etcd.
@@ -81,19 +90,21 @@ class EtcdBackend:
         self._connection = connection
         self._prefix = prefix
         link = connection.open(deadline)
+        self._tokens = Tokens(connection, prefix)
         self._max_txn_ops = self._probe_max_txn_ops(deadline)
+        self._settler = Settler(connection, self._tokens, prefix, self._max_txn_ops)
         # How many operations there are in a group of a nested transaction; 0 says not to nest.
         # Written by any thread, to 0 only, and read once a call.
         self._group = 0
-        group = min(_GROUP, (self._max_txn_ops - _INNERMOST) // 2)
+        group = min(_GROUP, (self._max_txn_ops - _TOKEN - _INNERMOST) // 2)
         if group > 0 and link.nesting and not flat_only:
             empty = b"\x12\x0a\x22\x08" + b"\x1a\x02\x22\x00" * _INNERMOST
             if self._accepts(grouped([empty] * group**2, group), deadline):
                 self._group = group
 
     @property
-    def _direct(self) -> int:  # operations in a transaction without groups
-        return self._max_txn_ops - (_INNERMOST if self._group else 0)
+    def _direct(self) -> int:  # operations in a transaction without groups, beside its token
+        return self._max_txn_ops - _TOKEN - (_INNERMOST if self._group else 0)
 
     @property
     def limits(self) -> Limits:
@@ -101,7 +112,7 @@ class EtcdBackend:
         return Limits(
             write_ops=max(self._group**2, self._direct),
             read_ops=self._max_txn_ops,
-            request_bytes=_MAX_REQUEST,
+            request_bytes=_MAX_REQUEST - _TOKEN_SIZE - 3 * len(self._prefix.encode()),
             # A conditional put names its key three times, with some 45 bytes between them.
             op_bytes=128 + 3 * len(self._prefix.encode()),
             value_bytes=_MAX_REQUEST - _SPARE,
@@ -154,14 +165,17 @@ class EtcdBackend:
 
     def close(self) -> None:
         """Close the connections. See :class:`Backend`."""
+        self._tokens.close(time.monotonic() + _LAST_WORDS)
         self._connection.close()
 
     def _write_nested(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
         fields = nested_write(requests, self._prefix)
-        in_groups = len(fields) > self._max_txn_ops - _INNERMOST
+        in_groups = len(fields) > self._direct
         # The group may have been set to 0 meanwhile; then the call refuses to send this.
         body = grouped(fields, self._group or _GROUP) if in_groups else b"".join(fields)
-        response = self._txn(body, len(requests), deadline, nested=True)
+        response = self._write_txn(requests, body, deadline, nested=True)
+        if isinstance(response, list):
+            return response
         return parse_nested(requests, response, in_groups)
 
     def _write_flat(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
@@ -177,7 +191,9 @@ class EtcdBackend:
         One that is not applied tells, from one and the same moment, which of its writes cannot
         hold: at least one. These are answered, and the rest is sent again.
         """
-        response = self._txn(flat_write(requests, self._prefix), len(requests), deadline)
+        response = self._write_txn(requests, flat_write(requests, self._prefix), deadline)
+        if isinstance(response, list):
+            return response
         if response.succeeded:
             return parse_flat_success(requests, response)
         reasons = parse_flat_failure(requests, response)
@@ -205,14 +221,27 @@ class EtcdBackend:
     def _chunks(self, requests: Sequence[Request]) -> list[list[Request]]:
         """Return the requests in as many lists as flat transactions are needed."""
         chunks: list[list[Request]] = [[]]
-        room = self._max_txn_ops
+        room = self._direct
         for request in requests:
             room -= weight(request)
             if room < 0:
                 chunks.append([])
-                room = self._max_txn_ops - weight(request)
+                room = self._direct - weight(request)
             chunks[-1].append(request)
         return chunks
+
+    def _write_txn(
+        self, requests: Sequence[Request], body: bytes, deadline: float, *, nested: bool = False
+    ) -> Any:
+        """Execute a transaction that writes, once and for certain, whatever happens on the way.
+
+        Returns its response, or the answers themselves where they had to be read back.
+        """
+
+        def send(fields: bytes, until: float) -> Any:
+            return self._txn(fields + body, len(requests), until, nested=nested)
+
+        return self._settler.run(requests, send, deadline, whole=not nested)
 
     def _txn(
         self,

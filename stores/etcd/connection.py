@@ -36,7 +36,7 @@ __all__ = ["Connection", "Credentials", "FlatOnlyError", "Link"]
 
 _log = get_logger(__name__)
 
-Method: TypeAlias = Literal["txn", "range"]
+Method: TypeAlias = Literal["txn", "range", "grant", "revoke"]
 
 _CHANNEL_OPTIONS: Final = (
     # An answer that is too large to be taken in would hide that a write was applied.
@@ -138,6 +138,8 @@ class _Member:
             response_deserializer=messages.TxnResponse.FromString,
         )
         self.range = grpc_stubs.KVStub(self.channel).Range
+        self.grant = grpc_stubs.LeaseStub(self.channel).LeaseGrant
+        self.revoke = grpc_stubs.LeaseStub(self.channel).LeaseRevoke
         self.status = grpc_stubs.MaintenanceStub(self.channel).Status
         self.authenticate = grpc_stubs.AuthStub(self.channel).Authenticate
 
@@ -151,7 +153,16 @@ class Link:
         nesting: whether transactions may be nested as far as permissions are concerned.
     """
 
-    __slots__ = ("address", "metadata", "nesting", "range", "txn", "version")
+    __slots__ = (
+        "address",
+        "grant",
+        "metadata",
+        "nesting",
+        "range",
+        "revoke",
+        "txn",
+        "version",
+    )
 
     def __init__(
         self, member: _Member, version: str, nesting: bool, metadata: tuple[tuple[str, str], ...]
@@ -159,6 +170,8 @@ class Link:
         self.address = member.address
         self.txn = member.txn
         self.range = member.range
+        self.grant = member.grant
+        self.revoke = member.revoke
         self.version = version
         self.nesting = nesting
         self.metadata = metadata
@@ -219,15 +232,20 @@ class Connection:
                 self._link = link
                 self._changed.notify_all()
 
+    @property
+    def connected(self) -> bool:
+        """Whether there was a member in use just now."""
+        return self._link is not None
+
     def call(
         self, method: Method, request: Any, deadline: float, *, write: bool, nested: bool = False
     ) -> Any:
-        """Call a method of etcd's KV service and return its response.
+        """Call a method of etcd and return its response.
 
         A read is repeated until the deadline; a write only while it certainly was not executed.
 
         Args:
-            method: ``"txn"`` with the request's bytes, ``"range"`` with a message.
+            method: ``"txn"`` with the request's bytes, any other with a message.
             request: what to send.
             deadline: by ``time.monotonic()``.
             write: whether the request changes anything.
@@ -269,6 +287,15 @@ class Connection:
                 raise final from cause
             self._pause(failures, deadline, cause)
             failures += 1
+
+    def pause(self, failures: int) -> None:
+        """Wait before another attempt, longer after more failures.
+
+        Raises:
+            StoreClosedError: closed meanwhile.
+        """
+        if self._closing.wait(_pause_length(failures)):
+            raise StoreClosedError("the store is closed")
 
     def close(self) -> None:
         """End what is under way and refuse what comes."""
@@ -376,19 +403,24 @@ class Connection:
             raise StoreClosedError("the store is closed") from cause
 
     def _pause_length(self, failures: int, deadline: float, cause: grpc.RpcError) -> float:
-        """Return how long to wait: twice as long each time, up to half a second, with jitter.
+        """Return how long to wait.
 
         Raises:
             StoreUnavailableError: the deadline comes first.
         """
-        longest = min(_FIRST_PAUSE * float(2 ** min(failures, 16)), _LONGEST_PAUSE)
-        pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients out, no secret
+        pause = _pause_length(failures)
         if time.monotonic() + pause >= deadline:
             raise self._unavailable(_status(cause)[1]) from cause
         return pause
 
     def _unavailable(self, message: str) -> MetadataStoreError:
         return StoreUnavailableError(f"no answer from etcd at {self._addresses}: {short(message)}")
+
+
+def _pause_length(failures: int) -> float:
+    """Return seconds: twice as long each time, up to half a second, with jitter."""
+    longest = min(_FIRST_PAUSE * float(2 ** min(failures, 16)), _LONGEST_PAUSE)
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients out, no secret
 
 
 def _status(error: grpc.RpcError) -> tuple[StatusCode, str]:

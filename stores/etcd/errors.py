@@ -20,9 +20,19 @@ from ...ops.errors import (
     ValueTooLargeError,
 )
 
-__all__ = ["COMPACTED", "NO_SPACE", "TOO_MANY_OPS", "Verdict", "judge", "refused", "short"]
+__all__ = [
+    "COMPACTED",
+    "LEASE_GONE",
+    "NO_SPACE",
+    "TOO_MANY_OPS",
+    "Verdict",
+    "judge",
+    "refused",
+    "short",
+]
 
 COMPACTED: Final = "required revision has been compacted"
+LEASE_GONE: Final = "requested lease not found"
 NO_SPACE: Final = "database space exceeded"
 TOO_MANY_OPS: Final = "too many operations in txn request"
 _TOO_LARGE: Final = ("request is too large", "received message larger than max")

@@ -1,0 +1,333 @@
+"""Finding out what became of a write whose answer did not come, by sending it again.
+
+What makes that safe is the token in each transaction (see ``tokens``). As long as the outcome of a
+transaction is unknown, the same bytes are sent again, after pauses: either they are applied now, or
+the token says that they were applied before, and everything that they did is read back at the
+token's revision. When the deadline has passed the transaction is not wanted any more; then it is
+shut out instead. Either way it ends only when it can no longer take effect: so the operations that
+follow on its paths, which wait for that, are never overtaken by it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Final, TypeAlias
+
+from ...ops.errors import (
+    IndeterminateError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    StoreClosedError,
+)
+from ...ops.log import get_logger
+from ...ops.operations import ABSENT
+from ...ops.results import Stat
+from ..backend import Answer, Request, RequestRefusedError, refusal
+from .connection import Connection, FlatOnlyError
+from .errors import LEASE_GONE, NO_SPACE
+from .protos import messages
+from .tokens import Token, Tokens
+from .txn import below_of
+
+__all__ = ["Send", "Settler"]
+
+log = get_logger(__name__)
+
+#: Sends a transaction with the given fields before its own, and returns its response.
+Send: TypeAlias = Callable[[bytes, float], Any]
+
+# Seconds that one attempt to settle a transaction waits for an answer.
+_ATTEMPT: Final = 5.0
+
+
+class Settler:
+    """Executes writes so that their outcome becomes known. Used by several threads at once.
+
+    Args:
+        connection: the calls to the cluster.
+        tokens: go with the writes.
+        prefix: stands before every path in the keys.
+        max_txn_ops: how many ranges there may be in a transaction that reads back.
+    """
+
+    def __init__(
+        self, connection: Connection, tokens: Tokens, prefix: str, max_txn_ops: int
+    ) -> None:
+        self._connection = connection
+        self._tokens = tokens
+        self._prefix = prefix
+        self._max_txn_ops = max_txn_ops
+
+    def run(
+        self, requests: Sequence[Request], send: Send, deadline: float, *, whole: bool
+    ) -> Any | list[Answer]:
+        """Execute one transaction and return its response, without the token's part.
+
+        Where it is found to have been applied by an earlier attempt, the answers to its
+        ``requests`` are returned, as a list.
+
+        Args:
+            requests: what the transaction does.
+            send: sends it.
+            deadline: by ``time.monotonic()``.
+            whole: whether it applies all of the requests or none.
+
+        Raises:
+            IndeterminateError: sent, and what became of it cannot be known: the store was closed,
+                etcd refuses what would tell, the token is gone; or there are no tokens.
+            MetadataStoreError: as ``send`` does; nothing was applied.
+        """
+        while True:
+            token = self._tokens.take(deadline)
+            if token is None:
+                return send(b"", deadline)
+            try:
+                outcome = self._execute(token, requests, send, deadline, whole)
+            finally:
+                self._tokens.end(token)
+            if outcome is not None:
+                return outcome
+
+    # Each of the following gives the slot back where it is known what is in it, and that nothing
+    # under way can change it. A slot that is not given back is not used again.
+
+    def _execute(
+        self, token: Token, requests: Sequence[Request], send: Send, deadline: float, whole: bool
+    ) -> Any | list[Answer] | None:
+        """Return what ``run`` does; ``None`` if the transaction is to be sent with a new token."""
+        try:
+            response = send(token.fields, deadline)
+        except IndeterminateError as unknown:
+            if NO_SPACE in str(unknown) and (found := self._look(token)) is not None:
+                return self._without_space(token, requests, found, deadline, whole)
+            return self._settle(token, requests, send, deadline, whole, unknown)
+        except (MetadataStoreError, FlatOnlyError) as error:
+            if LEASE_GONE in str(error):
+                # After a long sleep of this machine, or an etcd that was set up anew. Nothing
+                # was applied; a lease is to be had again.
+                self._tokens.start_over(token)
+                return None
+            self._tokens.give_back(token, token.before)
+            raise
+        holds, revision = (token.value, 0) if response.succeeded else _held(response)
+        if response.succeeded or holds == token.before:
+            self._tokens.give_back(token, holds)
+            return _without_token(response)
+        if holds == token.value:  # gRPC sent it twice by itself
+            return self._applied(token, requests, revision, deadline, whole)
+        # The lease had ended, or a server lost what it had acknowledged. This was the only attempt.
+        log.warning("etcd lost a token; the write is sent anew", operations=len(requests))
+        return None
+
+    def _settle(
+        self,
+        token: Token,
+        requests: Sequence[Request],
+        send: Send,
+        deadline: float,
+        whole: bool,
+        unknown: IndeterminateError,
+    ) -> Any | list[Answer] | None:
+        """Find out what became of a transaction that was sent, as ``_execute``."""
+        response, shut_out, refusal_of_all = self._until_known(token, send, deadline, unknown)
+        if response.succeeded and not shut_out:
+            self._tokens.give_back(token, token.value)
+            return _without_token(response)
+        holds, revision = (token.void_value, 0) if response.succeeded else _held(response)
+        if holds == token.value:
+            return self._applied(token, requests, revision, deadline, whole)
+        if holds != token.void_value:
+            # It may have been applied, and its token have gone since, with the lease.
+            log.warning(
+                "etcd lost a token, and with it a write's outcome", operations=len(requests)
+            )
+            raise unknown
+        self._tokens.give_back(token, token.void_value)
+        log.info("etcd write settled: it was shut out", operations=len(requests))
+        if refusal_of_all is not None:
+            return _without_token(refusal_of_all)
+        if time.monotonic() < deadline:
+            return None
+        raise OperationTimeoutError("not applied by the deadline, and never will be")
+
+    def _until_known(
+        self, token: Token, send: Send, deadline: float, unknown: IndeterminateError
+    ) -> tuple[Any, bool, Any | None]:
+        """Send a transaction, or what shuts it out, until an answer says what became of it.
+
+        Returns the response; whether it is to the one that shuts out; and, where a flat
+        transaction was refused before it was shut out, the response that says why.
+        """
+        wanted = True
+        refusal_of_all = None
+        for failures in count():
+            try:
+                self._connection.pause(failures)
+                until = time.monotonic() + _ATTEMPT
+                if not wanted or time.monotonic() >= deadline:
+                    void = self._connection.call("txn", token.void, until, write=True)
+                    return void, True, refusal_of_all
+                response = send(token.fields, until)
+                if response.succeeded or _held(response)[0] != token.before:
+                    return response, False, None
+                # A condition of its own did not hold. An earlier attempt may still arrive, when
+                # it does: it must not be told as refused before that is ruled out.
+                refusal_of_all = response
+                wanted = False
+            except FlatOnlyError:
+                wanted = False  # These bytes cannot be sent any more.
+            except MetadataStoreError as error:
+                if NO_SPACE in str(error):
+                    # It cannot be shut out, but if it was applied it can be seen.
+                    found = self._look(token)
+                    if found is not None and _held(found)[0] == token.value:
+                        return found, False, None
+                if _hopeless(error, late=time.monotonic() >= deadline):
+                    break
+                if isinstance(error, RequestRefusedError) and NO_SPACE not in str(error):
+                    wanted = False  # This attempt was; an earlier one may have been applied.
+        raise unknown
+
+    def _without_space(
+        self,
+        token: Token,
+        requests: Sequence[Request],
+        found: Any,
+        deadline: float,
+        whole: bool,
+    ) -> list[Answer]:
+        """Say what became of a transaction to which etcd answered that it has no space.
+
+        etcd checks its quota once more when it applies a write, and then refuses what it has
+        applied. Since it has answered, nothing is under way any more.
+        """
+        holds, revision = _held(found)
+        if holds == token.value:
+            return self._applied(token, requests, revision, deadline, whole)
+        self._tokens.give_back(token, holds)
+        raise RequestRefusedError(MetadataStoreError(f"etcd refused: {NO_SPACE}"))
+
+    def _look(self, token: Token) -> Any | None:
+        """Return what the slot holds, as after a condition that did not hold, if it can be had."""
+        try:
+            until = time.monotonic() + _ATTEMPT
+            found = self._connection.call("range", token.look(), until, write=False)
+        except MetadataStoreError:
+            return None
+        response = messages.TxnResponse()
+        response.responses.add().response_range.CopyFrom(found)
+        return response
+
+    def _applied(
+        self, token: Token, requests: Sequence[Request], revision: int, deadline: float, whole: bool
+    ) -> list[Answer]:
+        self._tokens.give_back(token, token.value)
+        log.info("etcd write settled: it was applied", operations=len(requests))
+        until = max(deadline, time.monotonic() + _ATTEMPT)
+        return self._read_back(requests, revision, until, whole)
+
+    # Reading back
+
+    def _read_back(
+        self, requests: Sequence[Request], revision: int, deadline: float, whole: bool
+    ) -> list[Answer]:
+        """Return the answers to requests whose transaction was applied at a revision."""
+        keys = [(self._prefix + request.path).encode() for request in requests]
+        try:
+            found = self._ranges(
+                [{"key": key, "keys_only": True} for key in keys], revision, deadline
+            )
+            gone = [
+                index
+                for index, request in enumerate(requests)
+                if request.kind == "delete" and not found[index]
+            ]
+            # At a revision a path that was deleted looks like one that never was.
+            before = self._ranges(
+                [{"key": keys[i], "keys_only": True} for i in gone]
+                + [self._some_below(requests[i].path) for i in gone],
+                revision - 1,
+                deadline,
+            )
+        except MetadataStoreError as error:
+            return [_applied_somehow(request, whole, error) for request in requests]
+        answers: list[Answer] = []
+        for request, kv in zip(requests, found, strict=True):
+            version = kv.version - 1 if kv else ABSENT
+            if request.kind == "put":
+                if kv and kv.mod_revision == revision:
+                    answers.append(Stat(request.path, version, revision))
+                else:
+                    answers.append(refusal(request, version, False))
+            elif kv:
+                answers.append(refusal(request, version, True))
+            else:
+                answers.append(None)
+        for place, index in enumerate(gone):
+            if not before[place]:
+                answers[index] = refusal(requests[index], ABSENT, bool(before[len(gone) + place]))
+        return answers
+
+    def _some_below(self, path: str) -> dict[str, Any]:
+        below, end = below_of(path, self._prefix)
+        return {"key": below, "range_end": end, "limit": 1, "keys_only": True}
+
+    def _ranges(
+        self, ranges: Sequence[dict[str, Any]], revision: int, deadline: float
+    ) -> list[Any | None]:
+        """Return the first key of each range at a revision, ``None`` where there is none."""
+        found: list[Any | None] = []
+        step = self._max_txn_ops
+        for start in range(0, len(ranges), step):
+            some = [
+                messages.RangeRequest(revision=revision, **fields)
+                for fields in ranges[start : start + step]
+            ]
+            results = self._results(some, deadline)
+            found.extend([result.kvs[0] if result.kvs else None for result in results])
+        return found
+
+    def _results(self, ranges: Sequence[Any], deadline: float) -> list[Any]:
+        """Execute ranges in one transaction, or as single calls if etcd has no space for one."""
+        operations = [messages.RequestOp(request_range=fields) for fields in ranges]
+        body = messages.TxnRequest(success=operations).SerializeToString()
+        try:
+            response = self._connection.call("txn", body, deadline, write=False)
+        except RequestRefusedError as error:
+            if NO_SPACE not in str(error):
+                raise
+            return [self._connection.call("range", one, deadline, write=False) for one in ranges]
+        return [result.response_range for result in response.responses]
+
+
+def _held(response: Any) -> tuple[bytes | None, int]:
+    """Return what the slot held when the condition on it, or another, did not hold; and since."""
+    kvs = response.responses[0].response_range.kvs
+    return (kvs[0].value, kvs[0].mod_revision) if kvs else (None, 0)
+
+
+def _hopeless(error: MetadataStoreError, *, late: bool) -> bool:
+    """Whether no further attempt will tell what became of the first, after this one's error."""
+    if isinstance(error, StoreClosedError) or LEASE_GONE in str(error):
+        return True
+    if NO_SPACE in str(error):
+        return late
+    # A transaction, login or server that is refused. Without an answer there is hope for one.
+    return late and not isinstance(error, OperationTimeoutError)
+
+
+def _without_token(response: Any) -> Any:
+    del response.responses[0]
+    return response
+
+
+def _applied_somehow(request: Request, whole: bool, error: Exception) -> IndeterminateError:
+    applied = whole or (request.kind == "put" and request.expected_version is None)
+    what = "it was applied" if applied else "the batch that it was part of was applied"
+    return IndeterminateError(
+        f"{what}, but its result could not be read back: {error}",
+        path=request.path,
+        applied=applied,
+    )

@@ -1,0 +1,93 @@
+"""Faults between client and server as a fixture."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+
+
+class Proxy:
+    """Passes bytes between clients and a server on loopback, until told otherwise.
+
+    While ``swallows`` is set, what the server says is thrown away: requests arrive and are carried
+    out, and their answers are lost. ``swallowed`` is set when that has happened to something.
+    """
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._server = (host, int(port))
+        self._lock = threading.Lock()  # guards _pairs
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.swallows = False
+        self.swallowed = threading.Event()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def cut(self) -> None:
+        """End all connections, as a broken line would; new ones are taken."""
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for side in pair:
+                with suppress(OSError):
+                    side.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End all connections and take no more."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self._server)
+            except OSError:
+                client.close()
+                continue
+            with self._lock:
+                self._pairs.append((client, server))
+            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            back = threading.Thread(target=self._pass_on, args=(server, client, True), daemon=True)
+            back.start()
+            self._pass_on(client, server, answers=False)
+            back.join()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if answers and self.swallows:
+                    self.swallowed.set()
+                else:
+                    target.sendall(data)
+        for side in (source, target):
+            with suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def proxy() -> Iterator[Callable[[str], Proxy]]:
+    """Put a proxy before a server's ``host:port``."""
+    with ExitStack() as stack:
+
+        def put_before(address: str) -> Proxy:
+            made = Proxy(address)
+            stack.callback(made.close)
+            return made
+
+        yield put_before
