@@ -1,6 +1,6 @@
 """Back ends: the protocol they follow, the URL registry, and a module or folder for each store."""
 
-from .backend import Answer, Backend, Limits, Request, RequestRefusedError
+from .backend import Answer, Backend, Limits, Request, RequestRefusedError, Tally
 from .registry import ConnectOptions, StoreURL, connect, parse_url
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Request",
     "RequestRefusedError",
     "StoreURL",
+    "Tally",
     "connect",
     "parse_url",
 ]

@@ -7,15 +7,27 @@ a back end may run them in any order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from threading import Lock
+from typing import Final, Literal, Protocol, TypeAlias, get_args
 
 from ..ops.errors import BadVersionError, MetadataStoreError, NotEmptyError, NotFoundError
 from ..ops.operations import ABSENT, Kind
 from ..ops.results import Result
 
-__all__ = ["Answer", "Backend", "Limits", "Request", "RequestRefusedError", "refusal"]
+__all__ = [
+    "EVENTS",
+    "Answer",
+    "Backend",
+    "Event",
+    "Limits",
+    "Request",
+    "RequestRefusedError",
+    "Tally",
+    "refusal",
+]
 
 
 class Request(Protocol):
@@ -64,6 +76,32 @@ class Limits:
     singles: int
 
 
+#: What happens to requests beside being answered. ``conflict``: one was not applied as it stood
+#: because of one of its operations, and its others went again (ZooKeeper's multis, etcd's flat
+#: transactions). ``split``: one was larger than the store takes, and went in parts. ``retry``: one
+#: was sent again after a failure. ``settled``: a write without an answer was found out about.
+#: ``reconnect``: a connection was lost and found again, or another server was turned to.
+Event: TypeAlias = Literal["conflict", "split", "retry", "settled", "reconnect"]
+EVENTS: Final[tuple[Event, ...]] = get_args(Event)
+
+
+class Tally:
+    """Counts what happened to a back end's requests. Used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # guards _counts; held for an addition or a copy
+        self._counts: Counter[Event] = Counter()
+
+    def add(self, event: Event, times: int = 1) -> None:
+        with self._lock:
+            self._counts[event] += times
+
+    def counts(self) -> Mapping[Event, int]:
+        """Return how often each event has happened since the back end was opened."""
+        with self._lock:
+            return {event: self._counts[event] for event in EVENTS}
+
+
 class RequestRefusedError(MetadataStoreError):
     """A request of several operations was refused whole: none of them was applied.
 
@@ -87,8 +125,14 @@ class Backend(Protocol):
     - ``outcome == "not_applied"``: none of it was applied, nor ever will be.
     - ``outcome == "unknown"``: it was sent, and may have been applied.
 
-    ``deadline`` is a value of ``time.monotonic()``; a call ends by then, or soon after. Reads are
-    retried inside until then; a write only while it is certain that it was never sent.
+    ``deadline`` is a value of ``time.monotonic()``. A read is retried until then, and ends by then
+    or soon after; so does a write that was never sent. A write that was sent and not answered is
+    sent again only where the store tells a second one from the first; its call returns when it
+    can no longer take effect, which may be after the deadline: the engine has told the callers
+    by then, and holds back what follows on the same paths.
+
+    ``limits`` may become smaller as a back end learns what its server takes: it then returns
+    another object, which the engine looks at after each call.
 
     ``close`` may be called at any time from any thread, and more than once. Calls under way end
     soon, with an error if need be; later ones raise ``StoreClosedError``.
@@ -96,6 +140,8 @@ class Backend(Protocol):
 
     @property
     def limits(self) -> Limits: ...
+    @property
+    def tally(self) -> Tally: ...
 
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]: ...
 

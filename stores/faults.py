@@ -26,7 +26,7 @@ from ..ops.errors import (
     OperationTimeoutError,
     StoreClosedError,
 )
-from .backend import Answer, Backend, Limits, Request
+from .backend import Answer, Backend, Limits, Request, Tally
 
 __all__ = ["Call", "Fault", "FaultyBackend", "Plan"]
 
@@ -101,6 +101,10 @@ class FaultyBackend:
     @property
     def limits(self) -> Limits:
         return self._backend.limits
+
+    @property
+    def tally(self) -> Tally:
+        return self._backend.tally
 
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         return self._run("write", requests, deadline)

@@ -15,7 +15,7 @@ from ..ops.errors import InvalidSettingError, OperationTimeoutError, StoreClosed
 from ..ops.operations import ABSENT
 from ..ops.paths import parent
 from ..ops.results import GetResult, Result, Stat
-from .backend import Answer, Backend, Limits, Request, refusal
+from .backend import Answer, Backend, Limits, Request, Tally, refusal
 from .registry import ConnectOptions, StoreURL
 
 __all__ = ["connect"]
@@ -97,6 +97,7 @@ class _MemoryBackend:
         with _spaces_lock:
             self._space, openers = _spaces.get(name, (_Space(), 0))
             _spaces[name] = (self._space, openers + 1)
+        self.tally = Tally()
         self.limits = Limits(
             write_ops=_CALL_OPS,
             read_ops=_CALL_OPS,

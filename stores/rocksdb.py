@@ -46,7 +46,7 @@ from ..ops.errors import (
 )
 from ..ops.operations import ABSENT
 from ..ops.results import GetResult, Stat
-from .backend import Answer, Backend, Limits, Request, RequestRefusedError, refusal
+from .backend import Answer, Backend, Limits, Request, RequestRefusedError, Tally, refusal
 from .registry import ConnectOptions, StoreURL
 
 __all__ = ["connect"]
@@ -96,6 +96,7 @@ class _RocksBackend:
         self._running = 0
         self._closed = False
         self._ended = threading.Event()
+        self.tally = Tally()
         self.limits = Limits(
             write_ops=_CALL_OPS,
             read_ops=_CALL_OPS,

@@ -14,7 +14,7 @@ from ...ops.errors import (
     ValueTooLargeError,
 )
 from ...ops.paths import RESERVED
-from ..backend import Answer, Limits, Request, RequestRefusedError
+from ..backend import Answer, Limits, Request, RequestRefusedError, Tally
 from ..registry import ConnectOptions, StoreURL
 from .connection import Connection, Credentials, FlatOnlyError
 from .errors import COMPACTED, NO_SPACE, TOO_MANY_OPS
@@ -87,6 +87,7 @@ class EtcdBackend:
     def __init__(
         self, connection: Connection, prefix: str, deadline: float, *, flat_only: bool = False
     ) -> None:
+        self.tally = Tally()
         self._connection = connection
         self._prefix = prefix
         link = connection.open(deadline)

@@ -13,7 +13,7 @@ from ...ops.errors import (
     OperationTimeoutError,
     StoreUnavailableError,
 )
-from ..backend import Answer, Backend, Limits, Request
+from ..backend import Answer, Backend, Limits, Request, Tally
 from ..registry import ConnectOptions, StoreURL
 from .connection import Connection, Reply, Security
 from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, refused
@@ -54,6 +54,7 @@ class ZooKeeperBackend:
     def __init__(
         self, connection: Connection, chroot: str, packet: int, acl: bytes, multi_reads: bool
     ) -> None:
+        self.tally = Tally()
         nodes = Nodes()
         self._connection = connection
         self._reader = Reader(connection, nodes, chroot, packet, multi_reads)

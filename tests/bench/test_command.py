@@ -13,7 +13,7 @@ import pytest
 from batchkeeper import Stat
 from batchkeeper.cli import main
 from batchkeeper.stores import memory
-from batchkeeper.stores.backend import Answer, Backend, Limits, Request
+from batchkeeper.stores.backend import Answer, Backend, Limits, Request, Tally
 from batchkeeper.stores.registry import ConnectOptions, StoreURL
 
 TINY = [
@@ -184,6 +184,10 @@ class Liar:
     @property
     def limits(self) -> Limits:
         return self._backend.limits
+
+    @property
+    def tally(self) -> Tally:
+        return self._backend.tally
 
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         answers = list(self._backend.write(requests, deadline))
