@@ -14,7 +14,7 @@ from ...ops.errors import (
     ValueTooLargeError,
 )
 from ...ops.paths import RESERVED
-from ..backend import Answer, Limits, Request, RequestRefusedError, Tally
+from ..backend import Answer, Limits, Request, RequestRefusedError
 from ..registry import ConnectOptions, StoreURL
 from .connection import Connection, Credentials, FlatOnlyError
 from .errors import COMPACTED, NO_SPACE, TOO_MANY_OPS
@@ -87,7 +87,7 @@ class EtcdBackend:
     def __init__(
         self, connection: Connection, prefix: str, deadline: float, *, flat_only: bool = False
     ) -> None:
-        self.tally = Tally()
+        self.tally = connection.tally
         self._connection = connection
         self._prefix = prefix
         link = connection.open(deadline)
@@ -197,6 +197,7 @@ class EtcdBackend:
             return response
         if response.succeeded:
             return parse_flat_success(requests, response)
+        self.tally.add("conflict")
         reasons = parse_flat_failure(requests, response)
         rest = [
             request for request, reason in zip(requests, reasons, strict=True) if reason is None

@@ -28,7 +28,7 @@ from ...ops.errors import (
     UnsupportedError,
 )
 from ...ops.log import get_logger
-from ..backend import RequestRefusedError
+from ..backend import RequestRefusedError, Tally
 from .errors import Verdict, judge, refused, short
 from .protos import grpc_stubs, messages
 
@@ -61,6 +61,8 @@ _LONGEST_PAUSE: Final = 0.5
 # With several members, one that does not answer must leave time for the others.
 _GREETING: Final = 2.0
 _LOGINS: Final = 3
+# A member in use for less than this many seconds comes and goes at log level debug.
+_WORTH_TELLING: Final = 1.0
 
 
 class FlatOnlyError(Exception):
@@ -191,15 +193,22 @@ def checks_nested_permissions(version: str) -> bool:
 
 
 class Connection:
-    """The calls to a cluster, from any number of threads."""
+    """The calls to a cluster, from any number of threads.
+
+    Attributes:
+        tally: counts retries and reconnects; whoever stands on the connection counts on.
+    """
 
     def __init__(self, addresses: Sequence[str], credentials: Credentials) -> None:
+        self.tally = Tally()
         self._credentials = credentials
         self._members = [_Member(address, credentials.channel) for address in addresses]
         self._addresses = ", ".join(addresses)
         self._closing = threading.Event()  # set once; ends every pause
-        self._changed = threading.Condition()  # guards the three fields below
+        self._changed = threading.Condition()  # guards the fields below
         self._link: Link | None = None
+        self._found = 0.0  # when it was found, 0.0 if there has never been one
+        self._quiet = False  # whether the last one lived too shortly to be worth a log event
         self._searching = False  # one thread looks for a member that answers
         self._first = 0  # the member to try first
 
@@ -229,7 +238,11 @@ class Connection:
         finally:
             with self._changed:
                 self._searching = False
-                self._link = link
+                if link is not None and not self._closing.is_set():
+                    self._link = link
+                    if self._found:
+                        self.tally.add("reconnect")
+                    self._found = time.monotonic()
                 self._changed.notify_all()
 
     @property
@@ -287,6 +300,7 @@ class Connection:
                 raise final from cause
             self._pause(failures, deadline, cause)
             failures += 1
+            self.tally.add("retry")
 
     def pause(self, failures: int) -> None:
         """Wait before another attempt, longer after more failures.
@@ -331,7 +345,10 @@ class Connection:
             self._link = None
             addresses = [member.address for member in self._members]
             self._first = (addresses.index(link.address) + 1) % len(addresses)
-        _log.info("etcd member given up", address=link.address, reason=short(message))
+            # A member that answers and is of no use would fill the log with its comings and goings.
+            self._quiet = time.monotonic() - self._found < _WORTH_TELLING
+        tell = _log.debug if self._quiet else _log.info
+        tell("etcd member given up", address=link.address, reason=short(message))
 
     def _search(self, deadline: float) -> Link:
         rounds = 0
@@ -351,7 +368,8 @@ class Connection:
                 except ValueError as error:  # gRPC's for a call on a closed channel
                     raise StoreClosedError("the store is closed") from error
                 else:
-                    _log.info("etcd member in use", address=link.address, version=link.version)
+                    tell = _log.debug if self._quiet else _log.info
+                    tell("etcd member in use", address=link.address, version=link.version)
                     return link
             self._await(self._members[rounds % len(self._members)], rounds, deadline, cause)
             rounds += 1

@@ -22,6 +22,7 @@ from ...ops.errors import (
 
 __all__ = [
     "COMPACTED",
+    "FUTURE",
     "LEASE_GONE",
     "NO_SPACE",
     "TOO_MANY_OPS",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 COMPACTED: Final = "required revision has been compacted"
+FUTURE: Final = "required revision is a future revision"
 LEASE_GONE: Final = "requested lease not found"
 NO_SPACE: Final = "database space exceeded"
 TOO_MANY_OPS: Final = "too many operations in txn request"

@@ -6,6 +6,9 @@ the token says that they were applied before, and everything that they did is re
 token's revision. When the deadline has passed the transaction is not wanted any more; then it is
 shut out instead. Either way it ends only when it can no longer take effect: so the operations that
 follow on its paths, which wait for that, are never overtaken by it.
+
+A single etcd of a version before 3.5.5 may lose to a kill what it had acknowledged. What was not
+acknowledged is settled all the same: as etcd remembers it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer, Request, RequestRefusedError, refusal
 from .connection import Connection, FlatOnlyError
-from .errors import LEASE_GONE, NO_SPACE
+from .errors import FUTURE, LEASE_GONE, NO_SPACE
 from .protos import messages
 from .tokens import Token, Tokens
 from .txn import below_of
@@ -109,16 +112,18 @@ class Settler:
                 # was applied; a lease is to be had again.
                 self._tokens.start_over(token)
                 return None
-            self._tokens.give_back(token, token.before)
+            self._tokens.give_back(token, token.before, token.since)
             raise
-        holds, revision = (token.value, 0) if response.succeeded else _held(response)
-        if response.succeeded or holds == token.before:
-            self._tokens.give_back(token, holds)
+        if response.succeeded:
+            self._tokens.give_back(token, token.value, response.header.revision)
+            return _without_token(response)
+        holds, revision = _held(response)
+        if token.undecided(holds):  # This was the only attempt.
+            self._tokens.give_back(token, holds, revision)
             return _without_token(response)
         if holds == token.value:  # gRPC sent it twice by itself
             return self._applied(token, requests, revision, deadline, whole)
-        # The lease had ended, or a server lost what it had acknowledged. This was the only attempt.
-        log.warning("etcd lost a token; the write is sent anew", operations=len(requests))
+        self._forgotten(token)
         return None
 
     def _settle(
@@ -132,20 +137,26 @@ class Settler:
     ) -> Any | list[Answer] | None:
         """Find out what became of a transaction that was sent, as ``_execute``."""
         response, shut_out, refusal_of_all = self._until_known(token, send, deadline, unknown)
-        if response.succeeded and not shut_out:
-            self._tokens.give_back(token, token.value)
-            return _without_token(response)
-        holds, revision = (token.void_value, 0) if response.succeeded else _held(response)
+        holds: bytes | None
+        if response.succeeded:
+            holds, revision = token.void_value, response.header.revision
+            if not shut_out:
+                self._tokens.give_back(token, token.value, revision)
+                self._settled("carried out", requests)
+                return _without_token(response)
+        else:
+            holds, revision = _held(response)
         if holds == token.value:
             return self._applied(token, requests, revision, deadline, whole)
-        if holds != token.void_value:
+        if holds == token.void_value:
+            self._tokens.give_back(token, holds, revision)
+        elif self._never_happened(token):
+            refusal_of_all = None
+        else:
             # It may have been applied, and its token have gone since, with the lease.
-            log.warning(
-                "etcd lost a token, and with it a write's outcome", operations=len(requests)
-            )
+            log.warning("etcd lost a token, and a write's outcome", operations=len(requests))
             raise unknown
-        self._tokens.give_back(token, token.void_value)
-        log.info("etcd write settled: it was shut out", operations=len(requests))
+        self._settled("not carried out", requests)
         if refusal_of_all is not None:
             return _without_token(refusal_of_all)
         if time.monotonic() < deadline:
@@ -165,12 +176,13 @@ class Settler:
         for failures in count():
             try:
                 self._connection.pause(failures)
+                self._connection.tally.add("retry")
                 until = time.monotonic() + _ATTEMPT
                 if not wanted or time.monotonic() >= deadline:
-                    void = self._connection.call("txn", token.void, until, write=True)
+                    void = self._connection.call("txn", token.void(), until, write=True)
                     return void, True, refusal_of_all
                 response = send(token.fields, until)
-                if response.succeeded or _held(response)[0] != token.before:
+                if response.succeeded or not token.undecided(_held(response)[0]):
                     return response, False, None
                 # A condition of its own did not hold. An earlier attempt may still arrive, when
                 # it does: it must not be told as refused before that is ruled out.
@@ -190,6 +202,36 @@ class Settler:
                     wanted = False  # This attempt was; an earlier one may have been applied.
         raise unknown
 
+    def _forgotten(self, token: Token) -> bool:
+        """Whether etcd has forgotten the transaction before this one, which it acknowledged."""
+        try:
+            until = time.monotonic() + _ATTEMPT
+            look = token.look(token.since)
+            then = self._connection.call("range", look, until, write=False).kvs
+        except RequestRefusedError as error:
+            forgotten = FUTURE in str(error)
+        except MetadataStoreError:
+            return False
+        else:
+            forgotten = not then or then[0].value != token.before
+        if forgotten:
+            log.error(
+                "etcd has lost writes that it had acknowledged (see etcd #14370)",
+                revision=token.since,
+            )
+        return forgotten
+
+    def _never_happened(self, token: Token) -> bool:
+        """Whether a transaction was not applied, and never will be, whose slot has gone."""
+        if token.before is None or not self._forgotten(token):
+            return False
+        try:
+            until = time.monotonic() + _ATTEMPT
+            void = self._connection.call("txn", token.void(missing=True), until, write=True)
+        except MetadataStoreError:
+            return False
+        return bool(void.succeeded) or _held(void)[0] == token.void_value
+
     def _without_space(
         self,
         token: Token,
@@ -206,7 +248,7 @@ class Settler:
         holds, revision = _held(found)
         if holds == token.value:
             return self._applied(token, requests, revision, deadline, whole)
-        self._tokens.give_back(token, holds)
+        self._tokens.give_back(token, holds, revision)
         raise RequestRefusedError(MetadataStoreError(f"etcd refused: {NO_SPACE}"))
 
     def _look(self, token: Token) -> Any | None:
@@ -223,10 +265,14 @@ class Settler:
     def _applied(
         self, token: Token, requests: Sequence[Request], revision: int, deadline: float, whole: bool
     ) -> list[Answer]:
-        self._tokens.give_back(token, token.value)
-        log.info("etcd write settled: it was applied", operations=len(requests))
+        self._tokens.give_back(token, token.value, revision)
+        self._settled("carried out before", requests)
         until = max(deadline, time.monotonic() + _ATTEMPT)
         return self._read_back(requests, revision, until, whole)
+
+    def _settled(self, how: str, requests: Sequence[Request]) -> None:
+        self._connection.tally.add("settled")
+        log.debug("etcd write settled", was=how, operations=len(requests))
 
     # Reading back
 

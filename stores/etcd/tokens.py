@@ -1,22 +1,28 @@
 """Tokens: what makes it safe to send a write again whose answer did not come.
 
 Every transaction that writes also writes a token: the key of a *slot*, set to the transaction's own
-id, under the condition that the slot still holds the id of the one before. So a transaction and a
-copy of it that is sent again exclude each other, whichever arrives first and however late the other
-does. When the condition does not hold, what the slot holds says why:
+number, under the condition that the slot holds a smaller one. Numbers only grow, and a slot is used
+by one transaction at a time; so a transaction and a copy of it that is sent again exclude each
+other, whichever arrives first and however late the other does. When the transaction is not applied,
+what the slot holds says why:
 
-- the transaction's own id: it was applied before, at the revision of the token, where everything
-  that it did can be read back;
-- the id before: nothing was applied (and some other condition did not hold), but an attempt that is
-  still on its way could be;
-- anything else: the slot's history was lost. Nothing is applied any more; whether it was before is
-  not known, unless there was no attempt before.
+- the transaction's own number: it was applied before, at the revision of the token, where
+  everything that it did can be read back;
+- a larger one: it is shut out, and never will be applied;
+- a smaller one, or nothing in a slot that was never used: nothing was applied (and some other
+  condition did not hold), but an attempt that is still on its way could be;
+- nothing in a slot that was used: its lease has ended, or etcd has lost what it had acknowledged.
+  Nothing is applied any more; whether an earlier attempt was is seen only in the latter case, when
+  the slot's past has gone too.
 
 A transaction that is not wanted any more is shut out by another that moves the slot on.
 
-Tokens hang on a lease of their own, so that nothing is left of a client that disappears. A slot
-is used by one transaction at a time; those that come back are used again, so there are as many as
-there are transactions under way.
+The condition is "smaller", not "the one before", because of single etcds before 3.5.5: a kill may
+take one acknowledged transaction out of the middle of their history (etcd #13766, #14370), and
+those after it, when they are executed again from etcd's log, must not depend on it.
+
+Tokens hang on a lease of their own, so that nothing is left of a client that disappears. Slots that
+come back are used again, so there are as many as there are transactions under way.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ from ..backend import RequestRefusedError
 from .connection import Connection
 from .errors import NO_SPACE
 from .protos import messages
+from .wire import VARINT, field
 
 __all__ = ["Token", "Tokens"]
 
@@ -50,58 +57,69 @@ _STALE: Final = 600
 class _Slot:
     """A key for tokens, and what is in it."""
 
-    __slots__ = ("holds", "key", "used")
+    __slots__ = ("compare", "holds", "key", "look", "put", "since", "used")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.holds: bytes | None = None
+        self.since = 0  # the revision at which it was put there
         self.used = time.monotonic()
+        # The parts of a transaction that are always the same.
+        size = VARINT[len(key)]
+        self.compare = b"\x1a%b%b" % (size, key)
+        self.put = b"\x0a%b%b" % (size, key)
+        self.look = field(b"\x1a", field(b"\x0a", self.put))
 
 
 class Token:
     """One transaction's use of a slot.
 
     Attributes:
-        value: the transaction's id.
-        before: what the slot has to hold, ``None`` for nothing.
+        value: the transaction's number, as the slot holds it.
+        void_value: what the slot holds when the transaction is shut out.
+        before: what the slot was last known to hold, ``None`` if it was never used.
+        since: the revision at which that was put there.
         lease: the lease that it hangs on.
         fields: the first condition, change and look of the transaction, to be put before its own.
-        void_value: the id of the transaction that shuts this one out.
     """
 
-    __slots__ = ("before", "fields", "lease", "slot", "value", "void_value")
+    __slots__ = ("before", "fields", "lease", "since", "slot", "value", "void_value")
 
-    def __init__(self, slot: _Slot, value: bytes, lease: int) -> None:
+    def __init__(self, slot: _Slot, number: int, lease: int) -> None:
         self.slot = slot
         self.lease = lease
-        self.value = value
-        self.void_value = value + b" void"
+        # As large as its number among bytes; void, it is larger, and smaller than the next.
+        self.value = number.to_bytes(8, "big")
+        self.void_value = self.value + b"\x00"
         self.before = slot.holds
-        self.fields = self._moving_to(value)
+        self.since = slot.since
+        self.fields = self._moving(self.value, self.before is None)
 
-    @property
-    def void(self) -> bytes:
-        """A transaction that shuts this one out, if it was not applied before."""
-        return self._moving_to(self.void_value)
+    def void(self, *, missing: bool = False) -> bytes:
+        """Return a transaction that shuts this one out, if it was not applied before.
 
-    def _moving_to(self, value: bytes) -> bytes:
-        key, before = self.slot.key, self.before
-        if before is None:
-            held = messages.Compare(key=key, target=messages.Compare.VERSION, version=0)
-        else:
-            held = messages.Compare(key=key, target=messages.Compare.VALUE, value=before)
-        put = messages.PutRequest(key=key, value=value, lease=self.lease)
-        look = messages.RangeRequest(key=key)
-        request: bytes = messages.TxnRequest(
-            compare=[held],
-            success=[messages.RequestOp(request_put=put)],
-            failure=[messages.RequestOp(request_range=look)],
-        ).SerializeToString()
-        return request
+        Args:
+            missing: whether there is nothing in the slot, though it was used.
+        """
+        return self._moving(self.void_value, missing or self.before is None)
 
-    def look(self) -> Any:
-        """Return a request for what the slot holds now."""
-        return messages.RangeRequest(key=self.slot.key)
+    def undecided(self, holds: bytes | None) -> bool:
+        """Whether the transaction was not applied, and may yet be, if the slot holds this."""
+        return self.before is None if holds is None else holds < self.value
+
+    def look(self, revision: int = 0) -> Any:
+        """Return a request for what the slot holds now, or held at a revision."""
+        return messages.RangeRequest(key=self.slot.key, revision=revision)
+
+    def _moving(self, value: bytes, first: bool) -> bytes:
+        slot = self.slot
+        if first:  # a comparison of values never holds where there is none
+            compare = slot.compare + b"\x20\x00"  # its version is 0
+        else:  # its value is LESS
+            compare = b"\x08\x02\x10\x03%b\x3a\x08%b" % (slot.compare, self.value)
+        put = b"%b\x12%b%b\x18%b" % (slot.put, VARINT[len(value)], value, VARINT[self.lease])
+        change = field(b"\x12", field(b"\x12", put))
+        return b"%b%b%b" % (field(b"\x0a", compare), change, slot.look)
 
 
 class Tokens:
@@ -147,23 +165,23 @@ class Tokens:
                 raise StoreClosedError("the store is closed")
             self._under_way += 1
             self._numbers += 1
-            value = f"{self._name} {self._numbers}".encode()
+            number = self._numbers
             # The one that came back last is the freshest.
             slot = self._free.pop() if self._free else None
             if slot is None or now - slot.used > _STALE:
                 self._slots += 1
                 slot = _Slot(f"{self._place}{self._slots}".encode())
-        return Token(slot, value, lease)
+        return Token(slot, number, lease)
 
-    def give_back(self, token: Token, holds: bytes | None) -> None:
-        """Let a slot be used again; ``holds`` is what is known to be in it.
+    def give_back(self, token: Token, holds: bytes | None, since: int) -> None:
+        """Let a slot be used again; ``holds`` is what is known to be in it since a revision.
 
         Not to be called while the token's transaction may yet be applied.
         """
         slot = token.slot
         if holds != token.before:
             slot.used = time.monotonic()
-        slot.holds = holds
+        slot.holds, slot.since = holds, since
         with self._lock:
             self._free.append(slot)
 
@@ -234,7 +252,7 @@ class Tokens:
         request = messages.LeaseGrantRequest(TTL=_LEASE)
         lease: int = self._connection.call("grant", request, deadline, write=False).ID
         # Whether tokens are permitted is found out now, not when a transaction is refused for it.
-        trial = Token(_Slot(f"{self._place}0".encode()), b"trial", lease)
+        trial = Token(_Slot(f"{self._place}0".encode()), 0, lease)
         self._connection.call("txn", trial.fields, deadline, write=False)
         with self._lock:
             if not self._closed:

@@ -21,6 +21,7 @@ from ...ops.errors import BadVersionError, MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import GetResult, Stat
 from ..backend import Answer, Request, refusal
+from .wire import VARINT, field
 
 __all__ = [
     "FIRST_PAGE",
@@ -40,21 +41,6 @@ __all__ = [
 FIRST_PAGE: Final = 64
 
 
-class _Varints(dict[int, bytes]):
-    """Protobuf's base-128 integers by value: small ones from the table, larger ones made anew."""
-
-    def __missing__(self, number: int) -> bytes:
-        encoded = bytearray()
-        while number > 127:
-            encoded.append(number & 127 | 128)
-            number >>= 7
-        encoded.append(number)
-        return bytes(encoded)
-
-
-_VARINT: Final = _Varints()
-_VARINT.update({number: _VARINT[number] for number in range(4096)})
-
 _new = tuple.__new__
 
 
@@ -68,7 +54,7 @@ def nested_write(requests: Iterable[Request], prefix: str) -> list[bytes]:
 
     An unconditional put goes as it is, since it cannot fail; ``prev_kv`` tells its new version.
     """
-    varint = _VARINT
+    varint = VARINT
     fields: list[bytes] = []
     append = fields.append
     for request in requests:
@@ -113,7 +99,7 @@ def grouped(fields: Sequence[bytes], size: int) -> bytes:
     edges = [len(fields) * index // count for index in range(count + 1)]
     groups = []
     for start, end in pairwise(edges):
-        groups.append(_field(b"\x12", _field(b"\x22", b"".join(fields[start:end]))))
+        groups.append(field(b"\x12", field(b"\x22", b"".join(fields[start:end]))))
     return b"".join(groups)
 
 
@@ -128,9 +114,9 @@ def flat_write(requests: Iterable[Request], prefix: str) -> bytes:
             continue
         else:
             key = (prefix + request.path).encode()
-            compare = _field(b"\x0a", _version_is(key, request.expected_version))
-            put = _field(b"\x0a", key) + _field(b"\x12", request.value or b"")
-            change = _field(b"\x12", _field(b"\x12", put))
+            compare = field(b"\x0a", _version_is(key, request.expected_version))
+            put = field(b"\x0a", key) + field(b"\x12", request.value or b"")
+            change = field(b"\x12", field(b"\x12", put))
             look = _look_at(key)
         compares.append(compare)
         changes.append(change)
@@ -140,7 +126,7 @@ def flat_write(requests: Iterable[Request], prefix: str) -> bytes:
 
 def read_request(requests: Iterable[Request], prefix: str) -> bytes:
     """Return one flat transaction of ranges, which etcd answers without a raft proposal."""
-    varint = _VARINT
+    varint = VARINT
     fields = []
     for request in requests:
         kind = request.kind
@@ -265,12 +251,8 @@ def below_of(path: str, prefix: str) -> tuple[bytes, bytes]:
     return key + b"/", key + b"0"
 
 
-def _field(tag: bytes, body: bytes) -> bytes:
-    return tag + _VARINT[len(body)] + body
-
-
 def _plain_put(request: Request, prefix: str) -> bytes:
-    varint = _VARINT
+    varint = VARINT
     key = (prefix + request.path).encode()
     value = request.value or b""
     body = b"\x0a%b%b\x12%b%b\x20\x01" % (varint[len(key)], key, varint[len(value)], value)
@@ -279,7 +261,7 @@ def _plain_put(request: Request, prefix: str) -> bytes:
 
 
 def _delete_parts(request: Request, prefix: str) -> tuple[bytes, bytes, bytes]:
-    varint = _VARINT
+    varint = VARINT
     key = (prefix + request.path).encode()
     expected = request.expected_version
     size, size_below = varint[len(key)], varint[len(key) + 1]
@@ -291,18 +273,18 @@ def _delete_parts(request: Request, prefix: str) -> tuple[bytes, bytes, bytes]:
     empty = b"\x1a%b%b/\x20\x00\x82\x04%b%b0" % (size_below, key, size_below, key)
     compare = b"\x0a%b%b\x0a%b%b" % (varint[len(version)], version, varint[len(empty)], empty)
     itself = b"\x0a%b%b" % (size, key)
-    change = _field(b"\x12", b"\x1a%b%b" % (varint[len(itself)], itself))
+    change = field(b"\x12", b"\x1a%b%b" % (varint[len(itself)], itself))
     some_below = b"\x0a%b%b/\x12%b%b0\x18\x01\x40\x01" % (size_below, key, size_below, key)
     look_below = b"\x0a%b%b" % (varint[len(some_below)], some_below)
-    return compare, change, _look_at(key) + _field(b"\x1a", look_below)
+    return compare, change, _look_at(key) + field(b"\x1a", look_below)
 
 
 def _version_is(key: bytes, expected: int) -> bytes:
-    return b"\x1a%b%b\x20%b" % (_VARINT[len(key)], key, _VARINT[expected + 1])
+    return b"\x1a%b%b\x20%b" % (VARINT[len(key)], key, VARINT[expected + 1])
 
 
 def _look_at(key: bytes) -> bytes:
-    return _field(b"\x1a", _field(b"\x0a", _field(b"\x0a", key) + b"\x40\x01"))
+    return field(b"\x1a", field(b"\x0a", field(b"\x0a", key) + b"\x40\x01"))
 
 
 def _looked(results: Sequence[Any]) -> tuple[int, bool]:

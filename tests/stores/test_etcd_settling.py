@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 import uuid
@@ -408,6 +409,52 @@ def test_a_token_that_is_gone_takes_the_outcome_with_it(
         for number in range(3):
             (stat,) = backend.write([Put("/there", b"y")], soon())
             assert stat.version == 2 + applied + number
+
+
+@pytest.mark.parametrize("writes_since", [0, 5])
+@pytest.mark.parametrize("seeded", [False, True], ids=["slot-gone", "slot-there"])
+def test_what_follows_a_write_that_etcd_forgot_is_not_lost(
+    own_etcd: Callable[..., EtcdServer],
+    monkeypatch: pytest.MonkeyPatch,
+    prefix: str,
+    seeded: bool,
+    writes_since: int,
+) -> None:
+    """A server set back before a write that it acknowledged has not the next one: it goes anew."""
+    server = own_etcd()
+    data, kept = server.directory / "data", server.directory / "kept"
+    with opened(server.address, prefix=prefix) as backend:
+        if seeded:
+            backend.write([Delete("/none")], soon())
+        else:
+            backend._tokens._current_lease(soon())
+        server.stop()
+        shutil.copytree(data, kept)
+        server.start()
+        for number in range(3):
+            backend.write([Put(f"/{number}", b"")], soon())
+        line = Line(backend, monkeypatch)
+
+        def set_back() -> None:
+            server.kill()
+            shutil.rmtree(data)
+            kept.rename(data)
+            server.start()
+            with opened(server.address, prefix=prefix) as other:  # passes the lost revisions
+                for _ in range(writes_since):
+                    other.write([Put("/other", b"")], soon())
+            raise IndeterminateError("the server was killed")
+
+        line.script.append(set_back)
+        (stat,) = backend.write([Put("/there", b"x", ABSENT)], soon())
+        assert isinstance(stat, Stat)
+        assert stat.version == 0 == version(backend, "/there")
+        assert version(backend, "/2") == ABSENT
+        assert backend.tally.counts()["settled"] == 1
+        line.script.append("lost")
+        (stat,) = backend.write([Put("/there", b"y", 0)], soon())
+        line.deliver()
+        assert stat.version == 1 == version(backend, "/there")
 
 
 def test_the_first_token_of_a_slot_may_be_gone_too(
