@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 import uuid
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from ..stores.registry import StoreURL
 from .drive import Duration
 from .workload import put_path, put_value
 
-__all__ = ["PLAIN_CLIENTS", "PlainClient", "Put", "measure_plain"]
+__all__ = ["PLAIN_CLIENTS", "PlainClient", "PlainSamples", "Put", "measure_plain"]
 
 _TIMEOUT: Final = 10.0
 
@@ -45,10 +46,18 @@ class PlainClient:
     connect: Callable[[StoreURL, str], AbstractContextManager[Put]]
 
 
+@dataclass(frozen=True, slots=True)
+class PlainSamples:
+    """What the plain client gave: puts a second, and each put's latency in nanoseconds."""
+
+    rate: float
+    latencies: array[int]
+
+
 def measure_plain(
     client: PlainClient, url: StoreURL, root: str, value_bytes: int, duration: Duration
-) -> float:
-    """Return the plain client's puts a second.
+) -> PlainSamples:
+    """Let the plain client put in a loop.
 
     Raises:
         StoreUnavailableError: it cannot connect, or a put fails.
@@ -57,16 +66,22 @@ def measure_plain(
         most = duration.operations or float("inf")
         number = 0
 
-        def put_for(seconds: float) -> float:
+        def put_for(seconds: float) -> PlainSamples:
             nonlocal number
-            first, begun = number, time.monotonic()
-            while number - first < most and time.monotonic() - begun < seconds:
+            latencies: array[int] = array("q")
+            clock = time.perf_counter_ns
+            begun = now = clock()
+            end = begun + seconds * 1e9
+            while len(latencies) < most and now < end:
                 put(put_path(root, number), put_value(number, value_bytes))
+                before, now = now, clock()
+                latencies.append(now - before)
                 number += 1
-            return (number - first) / (time.monotonic() - begun)
+            return PlainSamples(len(latencies) / (clock() - begun) * 1e9, latencies)
 
-        put_for(duration.warm_up)
         try:
+            if duration.warm_up:
+                put_for(duration.warm_up)
             return put_for(duration.seconds)
         except Exception as error:
             raise StoreUnavailableError(f"{client.call} failed: {error!r}") from error

@@ -17,29 +17,15 @@ from .figures import Batches, Figure, Ratio
 from .runner import PHASES, SINGLE, Phase, Plan, Results
 from .target import Target
 
-__all__ = ["as_json", "print_report"]
+__all__ = ["as_json", "conditions_as_json", "figure_as_json", "print_report", "ratio_as_json"]
 
 _TITLES = {"hub": "The hubs' work", "puts": "Puts of new paths"}
 
 
 def as_json(target: Target, plan: Plan, results: Results) -> dict[str, Any]:
     """Return everything that was measured. Times are in seconds, rates in operations a second."""
-    disk = target.disk
     return {
-        "batchkeeper": _version(),
-        "machine": {
-            "python": platform.python_version(),
-            "system": platform.platform(),
-            "cpus": os.cpu_count(),
-        },
-        "target": target.name,
-        "store": target.url.text,
-        "disk": disk
-        and {
-            "directory": str(disk.directory),
-            "file_system": disk.file_system,
-            "fsync_seconds": disk.fsync,
-        },
+        **conditions_as_json(target),
         "workload": {
             "hubs": plan.workload.hubs,
             "outstanding": plan.workload.outstanding,
@@ -64,6 +50,27 @@ def as_json(target: Target, plan: Plan, results: Results) -> dict[str, Any]:
     }
 
 
+def conditions_as_json(target: Target) -> dict[str, Any]:
+    """Return what was measured, and on what machine."""
+    disk = target.disk
+    return {
+        "batchkeeper": _version(),
+        "machine": {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "cpus": os.cpu_count(),
+        },
+        "target": target.name,
+        "store": target.url.text,
+        "disk": disk
+        and {
+            "directory": str(disk.directory),
+            "file_system": disk.file_system,
+            "fsync_seconds": disk.fsync,
+        },
+    }
+
+
 def _version() -> str | None:
     try:
         return version("batchkeeper")
@@ -75,8 +82,8 @@ def _phase(results: Results, setting: str, name: str) -> dict[str, Any]:
     phase = results.phases[setting][name]
     batches = Batches.total(phase.batches)
     return {
-        "operations_per_second": _figure(phase.rate),
-        "times_single": _ratio(results.times_single(setting, name)),
+        "operations_per_second": figure_as_json(phase.rate),
+        "times_single": ratio_as_json(results.times_single(setting, name)),
         "latency_seconds": {which: phase.latency(which) for which in phase.latencies},
         "operations_per_batch": batches.size,
         "flush_causes": dict(batches.causes),
@@ -90,8 +97,8 @@ def _plain(target: Target, results: Results) -> dict[str, Any] | None:
     times = results.times_plain(best)
     return {
         "call": target.plain.call,
-        "puts_per_second": _figure(Figure(tuple(results.plain))),
-        "times_plain": {name: _ratio(results.times_plain(name)) for name in results.phases},
+        "puts_per_second": figure_as_json(Figure(tuple(results.plain))),
+        "times_plain": {name: ratio_as_json(results.times_plain(name)) for name in results.phases},
         "best_setting": best,
         "best_times_plain": times.median,
         "target": target.plain.target,
@@ -99,7 +106,7 @@ def _plain(target: Target, results: Results) -> dict[str, Any] | None:
     }
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def figure_as_json(figure: Figure) -> dict[str, Any]:
     return {
         "median": figure.median,
         "low": figure.low,
@@ -108,7 +115,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _ratio(ratio: Ratio) -> dict[str, float]:
+def ratio_as_json(ratio: Ratio) -> dict[str, float]:
     return {"median": ratio.median, "low": ratio.low, "high": ratio.high}
 
 

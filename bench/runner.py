@@ -166,7 +166,7 @@ def measure(target: Target, plan: Plan, step: Callable[[str], None]) -> Results:
                         f"{root}-plain",
                         plan.workload.value_bytes,
                         plan.duration,
-                    )
+                    ).rate
                 )
     return results
 

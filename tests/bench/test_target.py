@@ -126,10 +126,12 @@ def test_a_disk_is_examined_and_left_as_it_was(tmp_path: Path) -> None:
 def test_the_plain_client_puts(scheme: str, fresh_url: Callable[[str], str]) -> None:
     """Each store's own client is measured with puts that really reach the store."""
     url = fresh_url(scheme)
-    rate = measure_plain(
+    samples = measure_plain(
         PLAIN_CLIENTS[scheme], parse_url(url), "/b/plain", 100, Duration(60.0, 0.0, operations=20)
     )
-    assert rate > 0
+    assert samples.rate > 0
+    assert len(samples.latencies) == 20
+    assert min(samples.latencies) > 0
     if scheme == "rocksdb":
         # In a directory beside the store's, which is removed.
         directory = Path(parse_url(url).path)

@@ -1,0 +1,29 @@
+"""What each store can do: requests that were made beforehand, replayed by a bare loop.
+
+A ceiling knows in advance what will be asked and answered; it has no futures, no queue, no order
+to keep and nobody to tell. It is what a good engineer writes who needs to do exactly this, once.
+Where there is more than one way to write it, all are tried on the spot, and the best is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TypeAlias
+
+from ..target import Target
+from .work import Figures
+
+__all__ = ["Ceiling", "ceilings"]
+
+#: Ways to measure a ceiling, by what tells them apart.
+Ceiling: TypeAlias = Mapping[str, Callable[[Target, int], Figures]]
+
+
+def ceilings(store: str) -> Mapping[str, Ceiling]:
+    """Return the ceilings of a kind of store: ``puts``, ``conditional puts`` and ``gets``.
+
+    The module is imported now: a store's own packages are all that has to be there.
+    """
+    found: Mapping[str, Ceiling] = import_module(f".raw_{store}", __package__).CEILINGS
+    return found

@@ -1,0 +1,114 @@
+"""The command line of the script, and its run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ...ops.errors import MetadataStoreError
+from ..progress import show_progress
+from ..servers import ServerMissingError, ServerStartError
+from ..target import open_target
+from ..workload import WrongAnswerError
+from .report import as_json, print_report
+from .rounds import Extent, measure, needed, quick, rows_of
+from .rows import ROWS
+
+__all__ = ["main"]
+
+_FINE = 0
+_WRONG = 1
+_FAILED = 2
+
+# Wide enough for the table: what is piped is not folded to a screen that nobody looks at.
+_PIPE_WIDTH = 300
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print.
+
+    Returns:
+        0, whether targets are reached or not; 1 if an answer was wrong; 2 if the store failed.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        _run(arguments)
+    except WrongAnswerError as error:
+        return _fail(_WRONG, f"a wrong answer: {error}")
+    except (MetadataStoreError, ServerMissingError, ServerStartError) as error:
+        return _fail(_FAILED, str(error))
+    return _FINE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m batchkeeper.bench.limits",
+        description="Measure how near the client comes to what its server can do.",
+    )
+    parser.add_argument("store", choices=("etcd", "zookeeper", "rocksdb"))
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[row.name for row in ROWS],
+        metavar="ROW",
+        help="measure this row only; may be given several times (%(choices)s)",
+    )
+    parser.add_argument("--rounds", type=_positive, metavar="N", help="default: 5; quick: 1")
+    parser.add_argument(
+        "--seconds", type=float, default=0.8, help="of one measurement (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="few operations: shows that it works, and no more"
+    )
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path(".scratch"),
+        help="where the store or the server keeps its data (default: %(default)s)",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"at least 1, not {text}")
+    return number
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    rows = rows_of(arguments.store, arguments.only)
+    extent = (
+        quick(arguments.rounds or 1)
+        if arguments.quick
+        else Extent(arguments.rounds or 5, arguments.seconds)
+    )
+    steps = (1 + extent.rounds) * len(needed(arguments.store, rows))
+    with (
+        open_target(arguments.store, arguments.dir, _tell) as target,
+        show_progress(Console(stderr=True), steps) as step,
+    ):
+        results = measure(target, rows, extent, step)
+    if arguments.output == "json":
+        sys.stdout.write(json.dumps(as_json(target, extent, results), indent=2) + "\n")
+    else:
+        terminal = sys.stdout.isatty()
+        console = Console(width=None if terminal else _PIPE_WIDTH)
+        print_report(console, target, extent, results)
+
+
+def _fail(code: int, message: str) -> int:
+    _tell(message)
+    return code
+
+
+def _tell(message: str) -> None:
+    sys.stderr.write(f"{message}\n")

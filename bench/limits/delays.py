@@ -1,0 +1,70 @@
+"""Back ends around the engine: one that takes the time of requests, and one that is only time."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+
+from ...ops.results import Stat
+from ...stores.backend import Answer, Backend, Limits, Request, Tally
+
+__all__ = ["Delayed", "Timed"]
+
+
+class Timed:
+    """Passes everything on to ``backend``, and keeps how long each write took, in seconds."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.times: list[float] = []
+
+    @property
+    def limits(self) -> Limits:
+        return self._backend.limits
+
+    @property
+    def tally(self) -> Tally:
+        return self._backend.tally
+
+    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        begun = time.perf_counter()
+        answers = self._backend.write(requests, deadline)
+        self.times.append(time.perf_counter() - begun)
+        return answers
+
+    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        return self._backend.read(requests, deadline)
+
+    def sync(self, deadline: float) -> None:
+        self._backend.sync(deadline)
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def median(self) -> float:
+        """Return the median of the times so far."""
+        return statistics.median(self.times)
+
+
+class Delayed:
+    """Lets ``delay`` seconds pass for each call, and takes every put for a first one."""
+
+    def __init__(self, delay: float, limits: Limits) -> None:
+        self._delay = delay
+        self.limits = limits
+        self.tally = Tally()
+
+    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        time.sleep(self._delay)
+        return [Stat(request.path, 0, 1) for request in requests]
+
+    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        time.sleep(self._delay)
+        return [None] * len(requests)
+
+    def sync(self, deadline: float) -> None:
+        time.sleep(self._delay)
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""

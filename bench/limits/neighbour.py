@@ -1,0 +1,103 @@
+"""Another client of the same server, in a process of its own, while this one saturates it.
+
+As a process, ``python -m batchkeeper.bench.limits.neighbour URL ROOT COUNT`` puts with the store's
+plain client, one value after the other. It puts a few on the server as it finds it, says ``ready``,
+waits for a line, puts COUNT more, and ends with a line of JSON: the latencies in nanoseconds of
+those that it put ``alone`` and ``beside`` others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import IO, Final
+
+from ...ops.errors import StoreUnavailableError
+from ...stores.registry import parse_url
+from ..baseline import PLAIN_CLIENTS
+from ..figures import histogram, percentiles
+from ..target import Target
+from ..workload import put_path, put_value
+from .ours import saturate
+from .work import VALUE_BYTES, Figures
+
+__all__ = ["neighbours_puts"]
+
+_READY: Final = "ready\n"
+# The least that have a 99th percentile to speak of.
+_LEAST: Final = 100
+_WARM_UP: Final = 20
+_UNTIL_SATURATED: Final = 0.3
+
+
+def neighbours_puts(there: Target, count: int) -> Figures:
+    """Return ``p99`` of the neighbour's puts in seconds, and what it was before (``alone``)."""
+    count = max(count, _LEAST)
+    command = [sys.executable, "-m", __name__, there.url.text, f"{there.root}/other", str(count)]
+    # Leaving the block closes the pipes, on which the process ends, and waits for it.
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline() != _READY:
+            raise StoreUnavailableError("the other client has failed to put")
+        with there.open() as store, ThreadPoolExecutor(1) as pool:
+            ended = Event()
+            said = pool.submit(_beside, process.stdin, process.stdout, ended)
+            saturate(store, f"{there.root}/ours", ended)
+    if not said.result():
+        raise StoreUnavailableError("the other client has failed to put beside others")
+    latencies = json.loads(said.result())
+    alone, beside = (array("q", latencies[name]) for name in ("alone", "beside"))
+    return {
+        "rate": len(beside) / sum(beside) * 1e9,
+        "p99": percentiles(histogram(beside))["p99"],
+        "alone": percentiles(histogram(alone))["p99"],
+    }
+
+
+def _beside(stdin: IO[str], stdout: IO[str], ended: Event) -> str:
+    """Let the neighbour go as soon as the server has enough to do; return what it says."""
+    try:
+        time.sleep(_UNTIL_SATURATED)
+        stdin.write("go\n")
+        stdin.flush()
+        return stdout.readline()
+    finally:
+        ended.set()
+
+
+def _main(argv: Sequence[str]) -> int:
+    url, root, count = parse_url(argv[0]), argv[1], int(argv[2])
+    with PLAIN_CLIENTS[url.scheme].connect(url, root) as put:
+        numbers = itertools.count()
+
+        def put_some(count: int) -> list[int]:
+            latencies = []
+            for number in itertools.islice(numbers, count):
+                begun = time.perf_counter_ns()
+                put(put_path(root, number), put_value(number, VALUE_BYTES))
+                latencies.append(time.perf_counter_ns() - begun)
+            return latencies
+
+        put_some(_WARM_UP)
+        alone = put_some(_LEAST)
+        sys.stdout.write(_READY)
+        sys.stdout.flush()
+        if not sys.stdin.readline():
+            return 1  # nobody is there any more
+        sys.stdout.write(json.dumps({"alone": alone, "beside": put_some(count)}) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

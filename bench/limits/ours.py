@@ -1,0 +1,339 @@
+"""batchkeeper's side of the ratios: callers with default settings who check every answer.
+
+Each function measures one way to call a store, on a place that is its own. One caller submits in
+bursts and looks at the oldest burst while the later ones are under way, so that some thousand
+operations always are: what a program with much to do and a little care for memory does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+from typing import Any, Final, TypeVar
+
+from ... import open_async_store
+from ...batching import AsyncMetadataStore, BatchingConfig, MetadataStore
+from ...ops.errors import BadVersionError, MetadataStoreError
+from ...ops.operations import Put
+from ...ops.results import GetResult, Outcome, Stat
+from ...stores import ConnectOptions, connect
+from ..figures import histogram, percentiles
+from ..target import Target
+from ..workload import WrongAnswerError
+from .delays import Delayed, Timed
+from .work import Figures, Item, Step, conflicting, items, parts, seconds_of, steps, work
+
+__all__ = [
+    "THREADS",
+    "applied_puts",
+    "conditional_puts",
+    "conflicting_puts",
+    "gets",
+    "lone_puts",
+    "puts",
+    "puts_of_tasks",
+    "puts_of_threads",
+    "saturate",
+    "seed",
+]
+
+_T = TypeVar("_T")
+
+#: Threads that each wait for a put of their own.
+THREADS: Final = 64
+_TASKS: Final = 1000
+
+# Operations of a burst, and the bursts that are under way when another is submitted: half of what
+# the default queues hold.
+_BURST: Final = 1000
+_AHEAD: Final = 4
+
+_SEEDED: Final = 10_000
+# Enough that a path is never under way twice.
+_SATURATING: Final = 20_000
+_OPERATION_TIMEOUT: Final = 30.0
+
+
+def puts(there: Target, count: int) -> Figures:
+    """Unconditional puts of fresh paths, a future each."""
+    made = work(there.root, count)
+    with there.open() as store:
+        _put_in_bursts(store, made.warm_up)
+        return {"rate": count / seconds_of(lambda: _put_in_bursts(store, made.timed))}
+
+
+def conditional_puts(there: Target, count: int) -> Figures:
+    """Puts with an expected version, a verdict each: claims of fresh paths, then advances."""
+    return _conditional(there, count, conflicts=False)
+
+
+def conflicting_puts(there: Target, count: int) -> Figures:
+    """The same puts, one in ten of which conflicts."""
+    return _conditional(there, count, conflicts=True)
+
+
+def _conditional(there: Target, count: int, conflicts: bool) -> Figures:
+    made = work(there.root, max(1, count // 3))
+    warm_up, timed = steps(made.warm_up, conflicts), steps(made.timed, conflicts)
+    with there.open() as store:
+        if conflicts:
+            seed(store, [*_to_conflict(made.warm_up), *_to_conflict(made.timed)])
+        _step(store, warm_up)
+        return {"rate": len(timed) / seconds_of(lambda: _step(store, timed))}
+
+
+def gets(there: Target, count: int) -> Figures:
+    """Gets of paths that are there, a future each, the values compared."""
+    seeded = items(there.root, min(count, _SEEDED))
+    asked = _cycle(seeded, count)
+    with there.open() as store:
+        seed(store, seeded)
+    with there.open() as store:
+        get = store.get
+
+        def submit(burst: Sequence[Item]) -> list[Future[GetResult | None]]:
+            return [get(path) for path, _ in burst]
+
+        def get_in_bursts(found: Sequence[Item]) -> None:
+            _check_count(_in_bursts(parts(found, _BURST), submit, _check_gets), len(found))
+
+        get_in_bursts(seeded)
+        return {"rate": count / seconds_of(lambda: get_in_bursts(asked))}
+
+
+def applied_puts(there: Target, count: int) -> Figures:
+    """Unconditional puts through ``apply``, which gives outcomes and makes no future for each.
+
+    ``rate`` counts the making of the operations, for the puts with futures begin with a path and a
+    value as well; ``ready`` is for operations that were made before.
+    """
+    made = work(there.root, count)
+    ready = [Put(path, value) for path, value in items(f"{there.root}/ready", count)]
+    with there.open() as store:
+
+        def apply(found: Sequence[Item]) -> None:
+            outcomes = store.apply(Put(path, value) for path, value in found)
+            _check_outcomes(outcomes, len(found))
+
+        def apply_ready() -> None:
+            _check_outcomes(store.apply(ready), len(ready))
+
+        apply(made.warm_up)
+        rate = count / seconds_of(lambda: apply(made.timed))
+        return {"rate": rate, "ready": count / seconds_of(apply_ready)}
+
+
+def puts_of_threads(there: Target, count: int) -> Figures:
+    """Puts of 64 threads, each of which waits for its own before the next.
+
+    ``bound`` is the rate of the same threads on a store that does nothing but let as much time
+    pass as the real one took for a request (``request``, the median): what is lost there is lost
+    in Python, between callers and senders.
+    """
+    made = work(there.root, count)
+    options = ConnectOptions(connect_timeout=there.connect_timeout)
+    timed = Timed(connect(there.url.text, options))
+    with _store_on(timed) as store:
+        _of_threads(store, made.warm_up)
+        timed.times.clear()
+        rate = count / seconds_of(lambda: _of_threads(store, made.timed))
+        request, limits = timed.median(), timed.limits
+    with _store_on(Delayed(request, limits)) as store:
+        _of_threads(store, made.warm_up)
+        bound = count / seconds_of(lambda: _of_threads(store, made.timed))
+    return {"rate": rate, "bound": bound, "request": request}
+
+
+def _of_threads(store: MetadataStore, found: Sequence[Item]) -> None:
+    # One iterator for all: its `next` is atomic, and no thread ends long before the others.
+    shared = iter(found)
+
+    def caller() -> int:
+        count = 0
+        for path, value in shared:
+            _check_stat(path, 0, store.put(path, value).result())
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        callers = [pool.submit(caller) for _ in range(THREADS)]
+    _check_count(sum(caller.result() for caller in callers), len(found))
+
+
+def puts_of_tasks(there: Target, count: int) -> Figures:
+    """Puts of 1,000 asyncio tasks, each of which awaits its own before the next."""
+    return asyncio.run(_measure_tasks(there, count))
+
+
+async def _measure_tasks(there: Target, count: int) -> Figures:
+    made = work(there.root, count)
+    async with open_async_store(there.url.text, connect_timeout=there.connect_timeout) as store:
+        await _of_tasks(store, made.warm_up)
+        begun = time.perf_counter()
+        await _of_tasks(store, made.timed)
+        return {"rate": count / (time.perf_counter() - begun)}
+
+
+async def _of_tasks(store: AsyncMetadataStore, found: Sequence[Item]) -> None:
+    shared = iter(found)
+
+    async def task() -> int:
+        count = 0
+        for path, value in shared:
+            _check_stat(path, 0, await store.put(path, value))
+            count += 1
+        return count
+
+    _check_count(sum(await asyncio.gather(*(task() for _ in range(_TASKS)))), len(found))
+
+
+def lone_puts(there: Target, count: int) -> Figures:
+    """Puts of one caller who waits for each on a store that has nothing else to do."""
+    made = work(there.root, count)
+    with there.open() as store:
+        put, clock = store.put, time.perf_counter_ns
+
+        def one_by_one(found: Sequence[Item]) -> array[int]:
+            latencies: array[int] = array("q")
+            for path, value in found:
+                begun = clock()
+                stat = put(path, value).result()
+                latencies.append(clock() - begun)
+                _check_stat(path, 0, stat)
+            return latencies
+
+        one_by_one(made.warm_up)
+        latencies: array[int] = array("q")
+        seconds = seconds_of(lambda: latencies.extend(one_by_one(made.timed)))
+        return {"rate": count / seconds, "latency": percentiles(histogram(latencies))["p50"]}
+
+
+def seed(store: MetadataStore, found: Sequence[Item]) -> None:
+    """Put what a measurement finds there."""
+    _check_outcomes(store.apply(Put(path, value) for path, value in found), len(found))
+
+
+def saturate(store: MetadataStore, root: str, until: Event) -> None:
+    """Put to a number of paths, again and again, as fast as one caller can."""
+    paths = parts(items(root, _SATURATING), _BURST)
+
+    def bursts() -> Iterator[Sequence[Step]]:
+        for version in itertools.count():
+            for burst in paths:
+                if until.is_set():
+                    return
+                yield [Step(path, value, None, version) for path, value in burst]
+
+    _in_bursts(bursts(), _step_submitter(store), _check_steps)
+
+
+def _put_in_bursts(store: MetadataStore, found: Sequence[Item]) -> None:
+    put = store.put
+
+    def submit(burst: Sequence[Item]) -> list[Future[Stat]]:
+        return [put(path, value) for path, value in burst]
+
+    _check_count(_in_bursts(parts(found, _BURST), submit, _check_puts), len(found))
+
+
+def _step(store: MetadataStore, found: Sequence[Step]) -> None:
+    checked = _in_bursts(parts(found, _BURST), _step_submitter(store), _check_steps)
+    _check_count(checked, len(found))
+
+
+def _step_submitter(store: MetadataStore) -> Callable[[Sequence[Step]], list[Future[Any]]]:
+    put = store.put
+    return lambda burst: [put(path, value, expected) for path, value, expected, _ in burst]
+
+
+def _in_bursts(
+    bursts: Iterable[Sequence[_T]],
+    submit: Callable[[Sequence[_T]], list[Future[Any]]],
+    check: Callable[[Sequence[_T], list[Future[Any]]], int],
+) -> int:
+    """Submit bursts, each while earlier ones are under way; return how many were checked."""
+    under_way: deque[tuple[Sequence[_T], list[Future[Any]]]] = deque()
+    checked = 0
+    for burst in bursts:
+        under_way.append((burst, submit(burst)))
+        if len(under_way) > _AHEAD:
+            checked += check(*under_way.popleft())
+    while under_way:
+        checked += check(*under_way.popleft())
+    return checked
+
+
+def _to_conflict(found: Sequence[Item]) -> Iterator[Item]:
+    return (item for number, item in enumerate(found) if conflicting(number))
+
+
+def _cycle(found: Sequence[Item], count: int) -> Sequence[Item]:
+    return [*found] * (count // len(found)) + [*found[: count % len(found)]]
+
+
+# What is compared is what a caller relies on: that an answer is there, of the right kind, for the
+# right path, at the right version.
+
+
+def _check_puts(burst: Sequence[Item], futures: list[Future[Any]]) -> int:
+    for (path, _), future in zip(burst, futures, strict=True):
+        _check_stat(path, 0, _result(path, future))
+    return len(futures)
+
+
+def _check_steps(burst: Sequence[Step], futures: list[Future[Any]]) -> int:
+    for (path, _, expected, version), future in zip(burst, futures, strict=True):
+        if version is None:
+            error = future.exception()
+            if not isinstance(error, BadVersionError) or error.path != path:
+                raise WrongAnswerError(
+                    f"a put that expected version {expected} of {path} did not conflict: "
+                    f"{error or future.result()!r}"
+                )
+        else:
+            _check_stat(path, version, _result(path, future))
+    return len(futures)
+
+
+def _check_gets(burst: Sequence[Item], futures: list[Future[Any]]) -> int:
+    for (path, value), future in zip(burst, futures, strict=True):
+        found = _result(path, future)
+        if type(found) is not GetResult or found.value != value:
+            raise WrongAnswerError(f"{value!r:.60} was put at {path}, and found is {found!r}")
+        _check_stat(path, 0, found.stat)
+    return len(futures)
+
+
+def _check_outcomes(outcomes: Sequence[Outcome], count: int) -> None:
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise WrongAnswerError(f"{outcome.op!r:.80} failed: {outcome.error}")
+        _check_stat(outcome.op.path, 0, outcome.result)
+    _check_count(len(outcomes), count)
+
+
+def _result(path: str, future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except MetadataStoreError as error:
+        raise WrongAnswerError(f"an operation on {path} failed: {error}") from error
+
+
+def _check_stat(path: str, version: int, found: object) -> None:
+    if type(found) is not Stat or found.path != path or found.version != version:
+        raise WrongAnswerError(f"version {version} of {path} was to be, and found is {found!r}")
+
+
+def _check_count(found: int, expected: int) -> None:
+    if found != expected:
+        raise WrongAnswerError(f"{found} answers to {expected} operations")
+
+
+def _store_on(backend: Any) -> MetadataStore:
+    return MetadataStore(backend, BatchingConfig(), _OPERATION_TIMEOUT, "limits")

@@ -1,0 +1,134 @@
+"""RocksDB's ceilings: a bare loop on rocksdict, batches of 1,000 with one sync each.
+
+What a put with a version cannot do without is in it: the old records are read, all of a batch in
+one multi-get, and looked at. Keys and records are encoded beforehand; the write batches cannot be,
+as what is read comes before them. The options are rocksdict's own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import cycle, islice
+from typing import Any, Final, TypeAlias
+
+from rocksdict import Options, Rdict, WriteBatch, WriteOptions
+
+from ...ops.operations import ABSENT
+from ..target import Target
+from ..workload import WrongAnswerError
+from .ceilings import Ceiling
+from .work import EXPECTATIONS, Figures, Item, items, parts, seconds_of, work
+
+__all__ = ["CEILINGS"]
+
+_BATCH: Final = 1000
+_SEEDED: Final = 10_000
+# As large as the header of a record of ours, and with the version in it.
+_HEADER: Final = struct.Struct(">I25x")
+_VERSION: Final = struct.Struct(">I")
+
+#: The keys of a batch with their records, and what the records that they replace begin with.
+_Batch: TypeAlias = tuple[list[bytes], list[bytes], bytes | None]
+
+
+def _puts(there: Target, count: int) -> Figures:
+    """Puts of fresh keys."""
+    made = work(there.root, count)
+    warm_up, timed = _batches(made.warm_up, ABSENT), _batches(made.timed, ABSENT)
+    with _database(there) as database:
+        _write(database, warm_up)
+        return {"rate": count / seconds_of(lambda: _write(database, timed))}
+
+
+def _conditional_puts(there: Target, count: int) -> Figures:
+    """Puts of fresh keys, then of the same keys at their next versions."""
+    made = work(there.root, max(1, count // 3))
+    warm_up, timed = (
+        [batch for expected in EXPECTATIONS for batch in _batches(found, expected)]
+        for found in (made.warm_up, made.timed)
+    )
+    with _database(there) as database:
+        _write(database, warm_up)
+        seconds = seconds_of(lambda: _write(database, timed))
+        return {"rate": len(made.timed) * len(EXPECTATIONS) / seconds}
+
+
+def _gets_one_by_one(there: Target, count: int) -> Figures:
+    """Gets of keys that are there, a call each."""
+
+    def get(database: Any, asked: Sequence[tuple[bytes, bytes]]) -> None:
+        get = database.get
+        for key, record in asked:
+            if get(key) != record:
+                raise WrongAnswerError(f"a get of a ceiling found something else at {key!r}")
+
+    return _gets(there, count, get)
+
+
+def _gets_of_many(there: Target, count: int) -> Figures:
+    """Gets of keys that are there, as many in a call as puts in a batch."""
+
+    def get(database: Any, asked: Sequence[tuple[bytes, bytes]]) -> None:
+        for part in parts(asked, _BATCH):
+            if database.get([key for key, _ in part]) != [record for _, record in part]:
+                raise WrongAnswerError("gets of a ceiling found something else")
+
+    return _gets(there, count, get)
+
+
+def _gets(there: Target, count: int, get: Any) -> Figures:
+    seeded = items(there.root, min(count, _SEEDED))
+    with _database(there) as database:
+        _write(database, _batches(seeded, ABSENT))
+    known = [(path.encode(), _HEADER.pack(0) + value) for path, value in seeded]
+    asked = [*islice(cycle(known), count)]
+    with _database(there) as database:
+        get(database, known)
+        return {"rate": count / seconds_of(lambda: get(database, asked))}
+
+
+def _batches(found: Sequence[Item], expected: int) -> list[_Batch]:
+    """Return the batches that put each item as the version after the one expected."""
+    header = _HEADER.pack(expected + 1)
+    old = None if expected == ABSENT else _VERSION.pack(expected)
+    return [
+        ([path.encode() for path, _ in part], [header + value for _, value in part], old)
+        for part in parts(found, _BATCH)
+    ]
+
+
+def _write(database: Any, batches: Sequence[_Batch]) -> None:
+    synced = WriteOptions()
+    synced.sync = True
+    for keys, records, old in batches:
+        found = database.get(keys)
+        if old is None:
+            fine = found.count(None) == len(found)
+        else:
+            fine = all(record is not None and record.startswith(old) for record in found)
+        if not fine:
+            raise WrongAnswerError(f"a ceiling's old records are not what was to be: {found!r:.80}")
+        batch = WriteBatch(raw_mode=True)
+        for key, record in zip(keys, records, strict=True):
+            batch[key] = record
+        database.write(batch, synced)
+
+
+@contextmanager
+def _database(there: Target) -> Iterator[Any]:
+    """Open a RocksDB beside the store's own directory, on the same disk."""
+    database = Rdict(f"{there.url.path}.raw", Options(raw_mode=True))
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+#: See :func:`.ceilings.ceilings`.
+CEILINGS: Final[Mapping[str, Ceiling]] = {
+    "puts": {"batches of 1,000": _puts},
+    "conditional puts": {"batches of 1,000": _conditional_puts},
+    "gets": {"one by one": _gets_one_by_one, "1,000 a call": _gets_of_many},
+}

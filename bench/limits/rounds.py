@@ -1,0 +1,192 @@
+"""The measurement: all variants that the rows need, in turn, several rounds of them.
+
+A machine's pace changes from minute to minute, and a server's with what it holds. So the two sides
+of a ratio stand beside each other in every round, every second round goes backwards, and a ratio
+is taken of medians over the same rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from ..figures import Figure, Ratio, ratio
+from ..target import Target
+from . import ours
+from .ceilings import ceilings
+from .neighbour import neighbours_puts
+from .places import fresh_place
+from .plain import plain_puts, plain_puts_of_threads
+from .rows import ROWS, Row, Verdict, verdict
+from .work import Figures
+
+__all__ = ["Extent", "Results", "Variant", "measure", "needed", "quick", "rows_of", "variants"]
+
+_Measure: TypeAlias = Callable[[Target, int], Figures]
+
+# A variant is tried with so many operations at first, and with more until it has taken this part of
+# the time that a measurement is to take.
+_FIRST_TRY: Final = 500
+_GROWTH: Final = 6
+_ENOUGH: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One thing to be measured.
+
+    Attributes:
+        name: which the rows know it by.
+        ways: to do it; where there are several, the quickest is found out first.
+        grows: whether the server holds more paths afterwards.
+        times: as long as others it takes.
+    """
+
+    name: str
+    ways: Mapping[str, _Measure]
+    grows: bool = True
+    times: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of everything.
+
+    Attributes:
+        rounds: in which each variant is measured once.
+        seconds: that one measurement takes, about.
+        most: operations of one measurement, whatever it takes.
+        most_growing: the same where they leave paths behind, by the kind of store. ZooKeeper
+            keeps all of them in Java's heap.
+    """
+
+    rounds: int = 5
+    seconds: float = 0.8
+    most: int = 500_000
+    most_growing: Mapping[str, int] = field(
+        default_factory=lambda: {"etcd": 150_000, "zookeeper": 60_000, "rocksdb": 500_000}
+    )
+
+
+def quick(rounds: int) -> Extent:
+    """Return an extent that shows that everything works, and measures nothing."""
+    few = 1_500
+    return Extent(rounds, 0.02, few, dict.fromkeys(("etcd", "zookeeper", "rocksdb"), few))
+
+
+def variants(store: str) -> list[Variant]:
+    """Return what can be measured on a kind of store; what is compared stands together."""
+    raw = {name: f"raw {name}" for name in ceilings(store)}
+    return [
+        Variant(raw["puts"], ceilings(store)["puts"]),
+        _one("puts", ours.puts),
+        _one("applied puts", ours.applied_puts),
+        _one("puts of tasks", ours.puts_of_tasks),
+        _one("plain puts", plain_puts),
+        _one("lone puts", ours.lone_puts),
+        _one("plain puts of threads", plain_puts_of_threads),
+        _one("puts of threads", ours.puts_of_threads),
+        Variant(raw["conditional puts"], ceilings(store)["conditional puts"]),
+        _one("conditional puts", ours.conditional_puts),
+        _one("conflicting puts", ours.conflicting_puts),
+        Variant(raw["gets"], ceilings(store)["gets"], grows=False),
+        Variant("gets", {"": ours.gets}, grows=False),
+        Variant("neighbour's puts", {"": neighbours_puts}, times=3.0),
+    ]
+
+
+def _one(name: str, measure: _Measure) -> Variant:
+    return Variant(name, {"": measure})
+
+
+@dataclass(slots=True)
+class Results:
+    """All that was measured.
+
+    Attributes:
+        store: its kind.
+        rows: those that were measured.
+        figures: by variant and the figure's name, a value for each round.
+        ways: the best way of the variants that have several.
+        counts: operations of one measurement of each variant.
+    """
+
+    store: str
+    rows: Sequence[Row]
+    figures: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    ways: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def figure(self, name: tuple[str, str]) -> Figure:
+        """Return a figure of a variant: the values of all rounds."""
+        return Figure(tuple(self.figures[name]))
+
+    def ratio(self, row: Row) -> Ratio | None:
+        """Return a row's ratio; ``None`` where the figure itself is what counts."""
+        if row.base is None:
+            return None
+        return ratio(self.figure(row.figure), self.figure(row.base))
+
+    def verdict(self, row: Row) -> Verdict:
+        """Say what a row reaches."""
+        found = self.ratio(row)
+        value = self.figure(row.figure).median if found is None else found.median
+        return verdict(value, row.goals[self.store], less=row.less)
+
+
+def rows_of(store: str, names: Sequence[str] | None = None) -> list[Row]:
+    """Return the rows that a kind of store has, or those of them that are named."""
+    return [row for row in ROWS if store in row.goals and (names is None or row.name in names)]
+
+
+def needed(store: str, rows: Sequence[Row]) -> list[Variant]:
+    """Return the variants that the rows are made of."""
+    names = {name for row in rows for name, _ in (row.figure, *([row.base] if row.base else []))}
+    return [variant for variant in variants(store) if variant.name in names]
+
+
+def measure(
+    target: Target, rows: Sequence[Row], extent: Extent, step: Callable[[str], None]
+) -> Results:
+    """Measure all rows; say with ``step`` what comes next.
+
+    Raises:
+        WrongAnswerError: an answer was not what it had to be.
+        MetadataStoreError: the store failed.
+    """
+    results = Results(target.name, rows)
+    turns = needed(target.name, rows)
+    chosen = {}
+    for index, variant in enumerate(turns):
+        step(f"trying: {variant.name}")
+        chosen[variant.name] = _try(target, variant, extent, f"try{index:02d}", results)
+    for number in range(extent.rounds):
+        for index, variant in reversed([*enumerate(turns)]) if number % 2 else enumerate(turns):
+            step(f"round {number + 1} of {extent.rounds}: {variant.name}")
+            with fresh_place(target, f"r{number:02d}{index:02d}") as there:
+                found = chosen[variant.name](there, results.counts[variant.name])
+            for name, value in found.items():
+                results.figures.setdefault((variant.name, name), []).append(value)
+    return results
+
+
+def _try(
+    target: Target, variant: Variant, extent: Extent, label: str, results: Results
+) -> _Measure:
+    """Find out about a variant's best way, and how many operations take as long as they should."""
+    most = extent.most_growing[target.name] if variant.grows else extent.most
+    rates: dict[str, float] = {}
+    for number, (way, measured) in enumerate(variant.ways.items()):
+        count, enough, attempt = min(_FIRST_TRY, most), False, 0
+        while not enough:
+            with fresh_place(target, f"{label}{number}{attempt}") as there:
+                rate = rates[way] = measured(there, count)["rate"]
+            enough = count == most or count / rate >= extent.seconds * _ENOUGH
+            count, attempt = min(count * _GROWTH, most), attempt + 1
+    best = max(rates, key=lambda way: rates[way])
+    if len(rates) > 1:
+        results.ways[variant.name] = best
+    wanted = rates[best] * extent.seconds * variant.times
+    results.counts[variant.name] = max(1, min(most, int(wanted)))
+    return variant.ways[best]

@@ -1,0 +1,137 @@
+"""The rows of the table: what is measured against what, and what is to be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["ROWS", "Goal", "Row", "Verdict", "verdict"]
+
+#: ``goal``: as good as it is meant to become. ``target``: good enough. ``missed``: neither.
+Verdict: TypeAlias = Literal["goal", "target", "missed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is to be reached: the target, and where there is one the goal beyond it."""
+
+    target: float
+    goal: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        name: for ``--only``, and in the JSON.
+        what: the same for people.
+        figure: what is measured: a variant and one of its figures.
+        base: what it is divided by; ``None`` where the figure itself has a target, in seconds.
+        goals: by the kind of store; a store that is not named has no such row.
+        less: whether less is better.
+        beside: more figures to be shown, by what they are called.
+    """
+
+    name: str
+    what: str
+    figure: tuple[str, str]
+    base: tuple[str, str] | None
+    goals: Mapping[str, Goal]
+    less: bool = False
+    beside: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def _each(etcd: Goal, zookeeper: Goal, rocksdb: Goal) -> Mapping[str, Goal]:
+    return {"etcd": etcd, "zookeeper": zookeeper, "rocksdb": rocksdb}
+
+
+ROWS: Final[Sequence[Row]] = (
+    Row(
+        "puts",
+        "unconditional puts, against the raw ceiling",
+        ("puts", "rate"),
+        ("raw puts", "rate"),
+        _each(Goal(0.8, 1.0), Goal(0.8, 1.0), Goal(0.5)),
+    ),
+    Row(
+        "conditional",
+        "conditional puts with a verdict each, against the raw ceiling",
+        ("conditional puts", "rate"),
+        ("raw conditional puts", "rate"),
+        _each(Goal(0.8, 1.0), Goal(0.7, 0.9), Goal(0.4)),
+    ),
+    Row(
+        "gets",
+        "gets, against the raw ceiling",
+        ("gets", "rate"),
+        ("raw gets", "rate"),
+        _each(Goal(0.6, 0.7), Goal(8, 15), Goal(0.15, 0.25)),
+    ),
+    Row(
+        "plain",
+        "puts, against the plain client's in a loop",
+        ("puts", "rate"),
+        ("plain puts", "rate"),
+        _each(Goal(30, 40), Goal(30, 40), Goal(15)),
+    ),
+    Row(
+        "apply",
+        "apply of puts, against futures",
+        ("applied puts", "rate"),
+        ("puts", "rate"),
+        _each(Goal(1.2), Goal(1.1), Goal(1.3)),
+        beside={"apply of puts that were made before": ("applied puts", "ready")},
+    ),
+    Row(
+        "threads",
+        "64 threads, a put each, against 64 threads on the plain client",
+        ("puts of threads", "rate"),
+        ("plain puts of threads", "rate"),
+        _each(Goal(3, 5), Goal(3, 5), Goal(3, 5)),
+        beside={"the same on a store that only takes as long": ("puts of threads", "bound")},
+    ),
+    Row(
+        "tasks",
+        "1,000 asyncio tasks, a put each, against the plain client's in a loop",
+        ("puts of tasks", "rate"),
+        ("plain puts", "rate"),
+        _each(Goal(15, 20), Goal(15, 20), Goal(5)),
+    ),
+    Row(
+        "idle",
+        "one put at a time on an idle store: median latency, against the plain client's",
+        ("lone puts", "latency"),
+        ("plain puts", "latency"),
+        _each(Goal(1.3, 1.15), Goal(1.3, 1.15), Goal(2.0, 1.5)),
+        less=True,
+    ),
+    Row(
+        "conflicts",
+        "one operation in ten conflicts, against none",
+        ("conflicting puts", "rate"),
+        ("conditional puts", "rate"),
+        _each(Goal(0.85), Goal(0.6), Goal(0.9)),
+    ),
+    Row(
+        "neighbour",
+        "another client's single puts while this one saturates the server: p99",
+        ("neighbour's puts", "p99"),
+        None,
+        {"etcd": Goal(0.050), "zookeeper": Goal(0.050)},
+        less=True,
+        beside={"the same before, with the server idle": ("neighbour's puts", "alone")},
+    ),
+)
+
+
+def verdict(value: float, goal: Goal, *, less: bool) -> Verdict:
+    """Say what a value reaches; ``less`` says that less is better."""
+    if goal.goal is not None and _reaches(value, goal.goal, less):
+        return "goal"
+    return "target" if _reaches(value, goal.target, less) else "missed"
+
+
+def _reaches(value: float, bound: float, less: bool) -> bool:
+    return value <= bound if less else value >= bound
