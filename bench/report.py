@@ -17,7 +17,14 @@ from .figures import Batches, Figure, Ratio
 from .runner import PHASES, SINGLE, Phase, Plan, Results
 from .target import Target
 
-__all__ = ["as_json", "conditions_as_json", "figure_as_json", "print_report", "ratio_as_json"]
+__all__ = [
+    "as_json",
+    "conditions",
+    "conditions_as_json",
+    "figure_as_json",
+    "print_report",
+    "ratio_as_json",
+]
 
 _TITLES = {"hub": "The hubs' work", "puts": "Puts of new paths"}
 
@@ -136,12 +143,17 @@ def print_report(console: Console, target: Target, plan: Plan, results: Results)
         say(line)
 
 
-def _conditions(target: Target, plan: Plan) -> Iterator[str]:
-    work = plan.workload
+def conditions(target: Target) -> Iterator[str]:
+    """Iterate over lines that say what was measured, and on what disk."""
     yield f"store    {target.url.text}"
     if target.disk is not None:
         disk = target.disk
         yield f"disk     {disk.file_system}; an fsync takes {disk.fsync * 1000:.3f} ms"
+
+
+def _conditions(target: Target, plan: Plan) -> Iterator[str]:
+    work = plan.workload
+    yield from conditions(target)
     mix = ", ".join(f"{step} {weight:g}" for step, weight in work.mix.items() if weight)
     yield (
         f"work     {work.hubs} hubs with {work.outstanding} operations under way each, "

@@ -5,28 +5,33 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 from rich.console import Console
 
 from ...ops.errors import MetadataStoreError
 from ..progress import show_progress
 from ..servers import ServerMissingError, ServerStartError
-from ..target import open_target
+from ..target import Target, open_target
 from ..workload import WrongAnswerError
-from .report import as_json, print_report
+from .grid import GridExtent, measure_grid, quick_grid
+from .report import as_json, grid_as_json, print_grid, print_report
 from .rounds import Extent, measure, needed, quick, rows_of
 from .rows import ROWS
 
 __all__ = ["main"]
 
-_FINE = 0
-_WRONG = 1
-_FAILED = 2
+#: What was found, as JSON, and what prints it for people.
+_Report: TypeAlias = tuple[dict[str, Any], Callable[[Console], None]]
+
+_FINE: Final = 0
+_WRONG: Final = 1
+_FAILED: Final = 2
 
 # Wide enough for the table: what is piped is not folded to a screen that nobody looks at.
-_PIPE_WIDTH = 300
+_PIPE_WIDTH: Final = 300
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,6 +63,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ROW",
         help="measure this row only; may be given several times (%(choices)s)",
     )
+    parser.add_argument(
+        "--grid",
+        action="store_true",
+        help="measure the default settings against the best of sixty instead",
+    )
     parser.add_argument("--rounds", type=_positive, metavar="N", help="default: 5; quick: 1")
     parser.add_argument(
         "--seconds", type=float, default=0.8, help="of one measurement (default: %(default)s)"
@@ -85,6 +95,17 @@ def _positive(text: str) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    run = _run_grid if arguments.grid else _run_rows
+    with open_target(arguments.store, arguments.dir, _tell) as target:
+        found, show = run(arguments, target)
+    if arguments.output == "json":
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        terminal = sys.stdout.isatty()
+        show(Console(width=None if terminal else _PIPE_WIDTH))
+
+
+def _run_rows(arguments: argparse.Namespace, target: Target) -> _Report:
     rows = rows_of(arguments.store, arguments.only)
     extent = (
         quick(arguments.rounds or 1)
@@ -92,17 +113,22 @@ def _run(arguments: argparse.Namespace) -> None:
         else Extent(arguments.rounds or 5, arguments.seconds)
     )
     steps = (1 + extent.rounds) * len(needed(arguments.store, rows))
-    with (
-        open_target(arguments.store, arguments.dir, _tell) as target,
-        show_progress(Console(stderr=True), steps) as step,
-    ):
+    with show_progress(Console(stderr=True), steps) as step:
         results = measure(target, rows, extent, step)
-    if arguments.output == "json":
-        sys.stdout.write(json.dumps(as_json(target, extent, results), indent=2) + "\n")
-    else:
-        terminal = sys.stdout.isatty()
-        console = Console(width=None if terminal else _PIPE_WIDTH)
-        print_report(console, target, extent, results)
+    return as_json(target, extent, results), lambda console: print_report(
+        console, target, extent, results
+    )
+
+
+def _run_grid(arguments: argparse.Namespace, target: Target) -> _Report:
+    extent = (
+        quick_grid(arguments.rounds or 1) if arguments.quick else GridExtent(arguments.rounds or 5)
+    )
+    with show_progress(Console(stderr=True), extent.steps) as step:
+        results = measure_grid(target, extent, step)
+    return grid_as_json(target, extent, results), lambda console: print_grid(
+        console, target, extent, results
+    )
 
 
 def _fail(code: int, message: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,12 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ..figures import Figure, Ratio
-from ..report import conditions_as_json, figure_as_json, ratio_as_json
+from ..report import conditions, conditions_as_json, figure_as_json, ratio_as_json
 from ..target import Target
+from .grid import DEFAULT, LEAST_RATE, LOADS, MOST_LATENCY, GridExtent, GridResults
 from .rounds import Extent, Results
 from .rows import Row
 
-__all__ = ["as_json", "print_report"]
+__all__ = ["as_json", "grid_as_json", "print_grid", "print_report"]
 
 
 def as_json(target: Target, extent: Extent, results: Results) -> dict[str, Any]:
@@ -59,35 +61,31 @@ def _row(results: Results, row: Row) -> dict[str, Any]:
 
 def print_report(console: Console, target: Target, extent: Extent, results: Results) -> None:
     """Print what was measured, how, and what came of it."""
-
-    def say(text: str = "") -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    for line in _conditions(target, extent):
-        say(line)
-    say()
-    console.print(_table(console, results))
-    for line in _details(results):
-        say(line)
-
-
-def _conditions(target: Target, extent: Extent) -> Iterator[str]:
-    yield f"store    {target.url.text}"
-    if target.disk is not None:
-        yield (
-            f"disk     {target.disk.file_system}; an fsync takes {target.disk.fsync * 1000:.3f} ms"
-        )
-    yield (
+    _say(console, *conditions(target))
+    _say(
+        console,
         f"measured {extent.rounds} interleaved rounds, about {extent.seconds:g} s each time, "
         f"warm-up excluded; medians, and ratios of the medians with the least and the greatest "
-        f"of one round"
+        f"of one round",
+        "",
     )
+    console.print(_table(console, results))
+    _say(console, *_details(results))
+
+
+def _say(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _new_table(console: Console) -> Table:
+    # Lines around cells are for people; what is piped is to be cut by columns.
+    box = SIMPLE_HEAD if console.is_terminal else None
+    return Table(box=box, pad_edge=False, header_style="bold")
 
 
 def _table(console: Console, results: Results) -> Table:
-    # Lines around cells are for people; what is piped is to be cut by columns.
-    box = SIMPLE_HEAD if console.is_terminal else None
-    table = Table(box=box, pad_edge=False, header_style="bold")
+    table = _new_table(console)
     table.add_column("row", no_wrap=True)
     table.add_column("what")
     for head in ("measured", "against", "ratio", "least", "most", "target", "goal"):
@@ -136,3 +134,79 @@ def _details(results: Results) -> Iterator[str]:
             yield f"{row.name}: {said}: {_value(name[1], figure.median)} ({low} to {high})"
     for variant, way in results.ways.items():
         yield f"{variant}: {way}, the best of what was tried"
+
+
+def grid_as_json(target: Target, extent: GridExtent, results: GridResults) -> dict[str, Any]:
+    """Return everything that was measured. Times are in seconds, rates in operations a second."""
+    return {
+        **conditions_as_json(target),
+        "rounds": extent.rounds,
+        "settings": [
+            {
+                "name": setting.name,
+                "batching": dataclasses.asdict(setting.batching),
+                "trial": [
+                    {"load": load, "rate": point.rate, "latency": point.latency}
+                    for load, point in results.trials[setting.name].items()
+                ],
+            }
+            for setting in extent.settings
+        ],
+        "picked": results.picked,
+        "loads": [_load(results, load) for load in LOADS],
+    }
+
+
+def _load(results: GridResults, load: int) -> dict[str, Any]:
+    return {
+        "load": load,
+        "measured": {
+            name: {
+                "rate": figure_as_json(results.rate(name, load)),
+                "latency": figure_as_json(results.latency(name, load)),
+            }
+            for name in (DEFAULT, *results.picked)
+        },
+        "best": results.best(load),
+        "rate_of_best": ratio_as_json(results.rates(load)),
+        "rate_target": LEAST_RATE,
+        "latency_of_best": ratio_as_json(results.latencies(load)),
+        "latency_target": MOST_LATENCY,
+        "reached": results.reached(load),
+    }
+
+
+def print_grid(console: Console, target: Target, extent: GridExtent, results: GridResults) -> None:
+    """Print the picked settings beside the default, and what came of it."""
+    _say(console, *conditions(target))
+    _say(
+        console,
+        f"tried    {len(results.trials)} settings at {len(LOADS)} loads once; the best three and "
+        f"the default measured afresh",
+        f"measured {extent.rounds} interleaved rounds of {extent.fresh.seconds:g} s at the most, "
+        f"warm-up excluded; medians",
+        "",
+    )
+    table = _new_table(console)
+    table.add_column("under way", justify="right", no_wrap=True)
+    table.add_column("setting", no_wrap=True)
+    for head in ("puts/s", "least", "most", "median ms", "least", "most"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for load in LOADS:
+        for name in (DEFAULT, *results.picked):
+            rate, latency = results.rate(name, load), results.latency(name, load)
+            table.add_row(
+                str(load),
+                name,
+                *(f"{value:,.0f}" for value in (rate.median, rate.low, rate.high)),
+                *(f"{v * 1000:.3g}" for v in (latency.median, latency.low, latency.high)),
+            )
+    console.print(table)
+    for load in LOADS:
+        verdict = "reached" if results.reached(load) else "missed"
+        _say(
+            console,
+            f"{load} under way: the default has {results.rates(load).median:.2f} of the rate "
+            f"(target {LEAST_RATE:g}) and {results.latencies(load).median:.2f} of the median "
+            f"latency (target {MOST_LATENCY:g}) of the best, {results.best(load)}: {verdict}",
+        )

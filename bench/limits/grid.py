@@ -1,0 +1,213 @@
+"""Are the defaults good? Sixty settings are tried, and the best of them measured against them.
+
+One short round of every setting at every load picks three: at each load the one with the highest
+rate. Of sixty measured once, the best is partly the luckiest, so these three and the default are
+then measured afresh, and only the fresh figures count.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Final, Literal, TypeAlias
+
+from ...batching import BatchingConfig
+from ..drive import Duration, drive
+from ..figures import Figure, Ratio, ratio
+from ..readback import remove_below
+from ..runner import Setting
+from ..target import Target
+from ..workload import Workload, put_slots
+from .places import fresh_place
+from .work import VALUE_BYTES
+
+__all__ = [
+    "DEFAULT",
+    "LEAST_RATE",
+    "LOADS",
+    "MOST_LATENCY",
+    "GridExtent",
+    "GridResults",
+    "Point",
+    "measure_grid",
+    "pick",
+    "quick_grid",
+    "settings",
+]
+
+#: Operations that one caller keeps under way: one who waits for each, some threads' worth, and as
+#: much as he can.
+LOADS: Final = (1, 64, 4096)
+#: What the default must reach of the best one's rate, and may take of its median latency.
+LEAST_RATE: Final = 0.9
+MOST_LATENCY: Final = 1.25
+
+DEFAULT: Final = "default"
+_PICKED: Final = 3
+
+# The settings: every combination. A batch ends at what comes first, operations or bytes.
+_KIB: Final = 1024
+_SIZES: Final = ((64, 128), (250, 128), (1000, 64), (1000, 512), (4000, 1024))
+_IN_FLIGHT: Final = (1, 2, 4, 8)
+_WAITS: Final[Sequence[tuple[Literal["adaptive", "fixed"], float]]] = (
+    ("adaptive", 0.001),
+    ("adaptive", 0.02),
+    ("fixed", 0.001),
+)
+
+# The most operations are for the sake of ZooKeeper, which keeps all nodes in Java's heap.
+_TRIAL: Final = Duration(0.4, 0.1, 40_000)
+_FRESH: Final = Duration(1.0, 0.2, 40_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a setting gave at a load: operations a second, and seconds in the median."""
+
+    rate: float
+    latency: float
+
+
+#: By setting and load.
+Points: TypeAlias = Mapping[str, Mapping[int, Point]]
+
+
+def settings() -> list[Setting]:
+    """Return the sixty settings."""
+    return [
+        Setting(
+            f"{ops} ops, {kib} KiB, {in_flight} in flight, {linger} {delay * 1000:g} ms",
+            BatchingConfig(
+                max_ops=ops,
+                max_bytes=kib * _KIB,
+                max_in_flight=in_flight,
+                linger=linger,
+                max_delay=delay,
+            ),
+        )
+        for (ops, kib), in_flight, (linger, delay) in product(_SIZES, _IN_FLIGHT, _WAITS)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class GridExtent:
+    """How much of everything.
+
+    Attributes:
+        rounds: in which the picked settings and the default are measured.
+        trial: of each setting and load.
+        fresh: of each in the rounds.
+        settings: that are tried.
+    """
+
+    rounds: int = 5
+    trial: Duration = _TRIAL
+    fresh: Duration = _FRESH
+    settings: Sequence[Setting] = field(default_factory=settings)
+
+    @property
+    def steps(self) -> int:
+        """How many there are, each of all loads."""
+        return len(self.settings) + self.rounds * (1 + _PICKED)
+
+
+def quick_grid(rounds: int) -> GridExtent:
+    """Return an extent that shows that everything works, and measures nothing."""
+    short = Duration(1.0, 0.0, 50)
+    return GridExtent(rounds, short, short, settings()[:: len(settings()) // _PICKED])
+
+
+@dataclass(slots=True)
+class GridResults:
+    """All that was measured.
+
+    Attributes:
+        trials: what each setting gave once.
+        picked: the names of those that were measured again.
+        points: a value for each round, by setting and load.
+    """
+
+    trials: dict[str, dict[int, Point]] = field(default_factory=dict)
+    picked: list[str] = field(default_factory=list)
+    points: dict[tuple[str, int], list[Point]] = field(default_factory=dict)
+
+    def rate(self, name: str, load: int) -> Figure:
+        """Return a setting's operations a second at a load."""
+        return Figure(tuple(point.rate for point in self.points[name, load]))
+
+    def latency(self, name: str, load: int) -> Figure:
+        """Return a setting's median latency in seconds at a load."""
+        return Figure(tuple(point.latency for point in self.points[name, load]))
+
+    def best(self, load: int) -> str:
+        """Return the one of the picked that has the highest rate at a load."""
+        return max(self.picked, key=lambda name: self.rate(name, load).median)
+
+    def rates(self, load: int) -> Ratio:
+        """Return the default's rate, divided by the best one's."""
+        return ratio(self.rate(DEFAULT, load), self.rate(self.best(load), load))
+
+    def latencies(self, load: int) -> Ratio:
+        """Return the default's median latency, divided by that of the one with the best rate."""
+        return ratio(self.latency(DEFAULT, load), self.latency(self.best(load), load))
+
+    def reached(self, load: int) -> bool:
+        """Whether the default is as good as it is meant to be at a load."""
+        return self.rates(load).median >= LEAST_RATE and self.latencies(load).median <= MOST_LATENCY
+
+
+def pick(trials: Points) -> list[str]:
+    """Return the names of three settings: the best at each load, no name twice.
+
+    Where one is the best at several loads, those that are good at all of them take the free places:
+    by the product of their rates.
+    """
+    picked: list[str] = []
+    for load in LOADS:
+        best = max(trials, key=lambda name: trials[name][load].rate)
+        if best not in picked:
+            picked.append(best)
+    by_all = sorted(trials, key=lambda name: -math.prod(trials[name][n].rate for n in LOADS))
+    picked += [name for name in by_all if name not in picked]
+    return picked[:_PICKED]
+
+
+def measure_grid(target: Target, extent: GridExtent, step: Callable[[str], None]) -> GridResults:
+    """Try the settings, pick the best, and measure these and the default.
+
+    Raises:
+        WrongAnswerError: an answer was not what it had to be.
+        MetadataStoreError: the store failed.
+    """
+    results = GridResults()
+    for number, setting in enumerate(extent.settings):
+        step(f"trying: {setting.name}")
+        results.trials[setting.name] = _points(target, f"g{number:04d}", setting, extent.trial)
+    results.picked = pick(results.trials)
+    turns = [Setting(DEFAULT, BatchingConfig())]
+    turns += [setting for setting in extent.settings if setting.name in results.picked]
+    for number in range(extent.rounds):
+        for index, setting in reversed([*enumerate(turns)]) if number % 2 else enumerate(turns):
+            step(f"round {number + 1} of {extent.rounds}: {setting.name}")
+            found = _points(target, f"f{number:02d}{index:02d}", setting, extent.fresh)
+            for load, point in found.items():
+                results.points.setdefault((setting.name, load), []).append(point)
+    return results
+
+
+def _points(target: Target, label: str, setting: Setting, duration: Duration) -> dict[int, Point]:
+    """Measure a setting at all loads."""
+    points = {}
+    with fresh_place(target, label) as there, there.open(setting.batching) as store:
+        for load in LOADS:
+            work = Workload(hubs=1, outstanding=load, topics=load, value_bytes=VALUE_BYTES)
+            samples = drive(store, put_slots(work, f"{there.root}/{load}"), duration)
+            points[load] = Point(samples.rate, statistics.median(samples.writes) / 1e9)
+        if target.url.scheme == "zookeeper":
+            # It keeps all nodes in Java's heap, and sixty settings put a few million there.
+            for load in LOADS:
+                remove_below(store, f"{there.root}/{load}")
+    return points
