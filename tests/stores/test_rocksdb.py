@@ -73,40 +73,68 @@ def backend(directory: Path) -> Iterator[Backend]:
 
 
 class Watched:
-    """Stands before the RocksDB of a back end: notes calls, and can hold or fail the writes."""
+    """Stands before the RocksDB of a back end: notes calls, and can hold or fail the syncs."""
 
-    def __init__(self, backend: Backend, failing: str | None = None) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._db = backend._db  # type: ignore[attr-defined]
-        self._failing = failing
-        self.syncs: list[bool] = []
-        self.asked: list[int] = []
-        self.entered = threading.Event()
-        self.go_on = threading.Event()
+        self.calls: list[str] = []  # "write" and "sync", as they ended
+        self.writes = threading.Semaphore(0)  # one for each write
+        self.asked: list[int] = []  # keys of each call that reads
+        self.write_failure: str | None = None
+        self.sync_failure: str | None = None
+        self.syncing = threading.Event()  # a sync has begun
+        self.go_on = threading.Event()  # syncs wait for it
         self.go_on.set()
+        self.waiting = threading.Event()  # somebody waits for somebody else's sync
         self.closed_during_a_call = False
         self._busy = False
         backend._db = self  # type: ignore[attr-defined]
+        backend._sync_lock = NotedLock(self.waiting)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)
 
-    def get(self, keys: list[bytes]) -> Any:
-        self.asked.append(len(keys))
+    def get(self, keys: bytes | list[bytes]) -> Any:
+        self.asked.append(len(keys) if isinstance(keys, list) else 1)
         return self._db.get(keys)
 
     def write(self, batch: Any, options: Any) -> None:
-        self.syncs.append(options.sync)
+        if self.write_failure:
+            raise Exception(self.write_failure)  # noqa: TRY002 - as rocksdict does
+        self._db.write(batch, options)
+        self.calls.append("write")
+        self.writes.release()
+
+    def flush_wal(self, sync: bool) -> None:
+        assert sync
         self._busy = True
-        self.entered.set()
+        self.syncing.set()
         assert self.go_on.wait(60)
         self._busy = False
-        if self._failing:
-            raise Exception(self._failing)  # noqa: TRY002 - as rocksdict does
-        self._db.write(batch, options)
+        if self.sync_failure:
+            raise Exception(self.sync_failure)  # noqa: TRY002 - as rocksdict does
+        self._db.flush_wal(True)
+        self.calls.append("sync")
 
     def close(self) -> None:
         self.closed_during_a_call = self._busy
         self._db.close()
+
+
+class NotedLock:
+    """A lock that tells when somebody has to wait for it."""
+
+    def __init__(self, waiting: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._waiting = waiting
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waiting.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 # --- what lies in the directory
@@ -154,37 +182,45 @@ def test_a_revision_is_not_given_twice_even_if_its_path_is_gone(directory: Path)
 
 
 WRITER = """
-import sys, time
+import os, sys, threading, time
 from batchkeeper.ops import Put
 from batchkeeper.stores import ConnectOptions, connect
 store = connect("rocksdb://" + sys.argv[1], ConnectOptions())
-number = 0
-while True:
-    batch = [Put(f"/{number}/{index}", str(number).encode() * 20) for index in range(20)]
-    store.write(batch, time.monotonic() + 60)
-    print(number, flush=True)
-    number += 1
+
+def write(writer):
+    number = 0
+    while True:
+        value = f"{writer}/{number}".encode() * 20
+        batch = [Put(f"/{writer}/{number}/{index}", value) for index in range(20)]
+        store.write(batch, time.monotonic() + 60)
+        os.write(1, f"{writer} {number}\\n".encode())
+        number += 1
+
+for writer in range(3):
+    threading.Thread(target=write, args=(writer,)).start()
 """
 
 
 def test_a_killed_process_loses_nothing_it_acknowledged(directory: Path) -> None:
     """After kill -9 every acknowledged batch is there, and no batch is there in part."""
-    acknowledged = 0
+    acknowledged = dict.fromkeys(range(3), -1)
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(directory)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            acknowledged = int(line)
-            if acknowledged == 50:
+        for count, line in enumerate(process.stdout):
+            writer, number = map(int, line.split())
+            acknowledged[writer] = number
+            if count == 100:
                 process.send_signal(signal.SIGKILL)
     backend = opened(directory)
-    assert acknowledged >= 50
-    for number in range(acknowledged + 2):
-        found = read(backend, *(Get(f"/{number}/{index}") for index in range(20)))
-        if number <= acknowledged or any(found):
-            assert {result.value for result in found} == {str(number).encode() * 20}
-            assert len({result.stat.revision for result in found}) == 1
+    assert sum(acknowledged.values()) >= 95
+    for writer, last in acknowledged.items():
+        for number in range(last + 2):
+            found = read(backend, *(Get(f"/{writer}/{number}/{index}") for index in range(20)))
+            if number <= last or any(found):
+                assert {result.value for result in found} == {f"{writer}/{number}".encode() * 20}
+                assert len({result.stat.revision for result in found}) == 1
     backend.close()
 
 
@@ -195,17 +231,18 @@ def test_a_call_writes_once_and_syncs(backend: Backend) -> None:
     """However many operations a call has, RocksDB gets one write, synced; none if none holds."""
     watched = Watched(backend)
     write(backend, *(Put(f"/{index}", b"") for index in range(100)), Delete("/nothing"))
-    assert watched.syncs == [True]
+    assert watched.calls == ["write", "sync"]
     write(backend, Delete("/nothing"), Put("/1", b"", 7))
-    assert watched.syncs == [True]
+    assert watched.calls == ["write", "sync"]
 
 
 def test_sync_can_be_turned_off(directory: Path) -> None:
-    """With sync=false in the URL the write is not synced."""
+    """With sync=false in the URL nothing is synced, and no read waits for it."""
     backend = opened(directory, "?sync=false")
     watched = Watched(backend)
     write(backend, Put("/a", b""))
-    assert watched.syncs == [False]
+    assert read(backend, Exists("/a"), GetChildren("/")) == [True, ["a"]]
+    assert watched.calls == ["write"]
     backend.close()
 
 
@@ -245,12 +282,12 @@ def test_children_are_found_around_subtrees(backend: Backend) -> None:
     ]
 
 
-def test_old_values_are_not_all_held_at_once(
+def test_large_records_are_not_all_held_at_once(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where old values are large, their headers are read in parts, with the same answers."""
+    """Where records may be large, they are read one by one, with the same answers."""
     write(backend, Put("/large", bytes(1000)), Put("/b", b"1"), Put("/c", b"2"))
-    monkeypatch.setattr(rocksdb, "_HEADERS_BYTES", 2500)
+    monkeypatch.setattr(rocksdb, "_RECORDS_BYTES", 4 * 1000)
     watched = Watched(backend)
     refused, missing, *stats = write(
         backend,
@@ -264,30 +301,171 @@ def test_old_values_are_not_all_held_at_once(
     assert refused.actual == 0
     assert isinstance(missing, NotFoundError)
     assert [stat.version for stat in stats] == [0, 1, 1]
-    assert watched.asked == [2, 2, 1]
+    assert watched.asked == [1] * 5
+    watched.asked.clear()
+    names = ("/large", "/new", "/b", "/missing")
+    found = read(backend, *map(Get, names), GetChildren("/"), Exists("/c"))
+    assert [result and len(result.value) for result in found[:4]] == [1000, 0, 0, None]
+    assert found[4:] == [["b", "c", "large", "new"], True]
+    assert watched.asked == [1] * 5
+    watched.asked.clear()
+    assert read(backend, Exists("/b"), Exists("/missing"), Exists("/c")) == [True, False, True]
+    assert watched.asked == [3]
 
 
 def test_a_call_that_cannot_start_by_its_deadline_changes_nothing(backend: Backend) -> None:
-    """While another write is under way, one ends at its deadline and is never applied."""
-    watched = Watched(backend)
-    watched.go_on.clear()
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(write, backend, Put("/a", b""))
-        assert watched.entered.wait(60)
-        with pytest.raises(OperationTimeoutError, match="busy"):
-            backend.write([Put("/b", b"")], time.monotonic())
-        watched.go_on.set()
-        first.result(60)
-    assert read(backend, Exists("/a"), Exists("/b")) == [True, False]
+    """While another call decides, a write ends at its deadline and is never applied."""
+    with (
+        backend._write_lock,  # type: ignore[attr-defined]
+        pytest.raises(OperationTimeoutError, match="busy") as caught,
+    ):
+        backend.write([Put("/b", b"")], time.monotonic())
+    assert caught.value.outcome == "not_applied"
+    assert read(backend, Exists("/b")) == [False]
 
 
 def test_a_failed_write_is_indeterminate(backend: Backend, directory: Path) -> None:
     """When RocksDB fails to write, the outcome is unknown, and the message has its reason."""
-    Watched(backend, failing="IO error: No space left on device")
+    watched = Watched(backend)
+    watched.write_failure = "IO error: No space left on device"
     with pytest.raises(IndeterminateError, match="No space left") as caught:
         write(backend, Put("/a", b""))
     assert caught.value.outcome == "unknown"
     assert str(directory) in str(caught.value)
+
+
+# --- several calls: one sync for those that wait together
+
+
+def test_calls_that_wait_together_share_a_sync(backend: Backend) -> None:
+    """While one call waits for the disk others are written; then one sync serves all of them."""
+    watched = Watched(backend)
+    watched.go_on.clear()
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(write, backend, Put("/0", b""))
+        assert watched.syncing.wait(60)
+        others = [pool.submit(write, backend, Put(f"/{index}", b"")) for index in (1, 2, 3)]
+        for _ in range(4):
+            assert watched.writes.acquire(timeout=60)
+        assert not first.done()
+        watched.go_on.set()
+        assert [call.result(60)[0].revision for call in (first, *others)]
+    assert watched.calls == ["write"] * 4 + ["sync"] * 2
+
+
+class Disk(Watched):
+    """Knows which batches a power cut would leave: those written before the last sync began."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.written = 0
+        self.safe = 0
+
+    def write(self, batch: Any, options: Any) -> None:
+        super().write(batch, options)
+        self.written += 1
+
+    def flush_wal(self, sync: bool) -> None:
+        safe = self.written
+        super().flush_wal(sync)
+        self.safe = max(self.safe, safe)
+
+
+def test_nothing_is_acknowledged_before_it_is_on_the_disk(backend: Backend) -> None:
+    """Under load from many threads, each answer comes after a sync that covers what it says."""
+    disk = Disk(backend)
+    first = 0  # the revision of a new store
+
+    def work(worker: int) -> None:
+        for number in range(100):
+            path = f"/{(worker + number) % 5}" if worker < 3 else f"/{worker}"
+            for answer in write(backend, Put(path, b"")):
+                assert answer.revision - first <= disk.safe
+            for found in read(backend, Get(path)):
+                assert found.stat.revision - first <= disk.safe
+
+    with ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(work, worker) for worker in range(6)]:
+            done.result(60)
+    assert disk.safe == disk.written == 600
+
+
+@pytest.mark.parametrize(
+    ("operation", "answer"),
+    [
+        (Put("/a", b"", ABSENT), BadVersionError),
+        (Delete("/a", 5), BadVersionError),
+        (Delete("/p"), NotEmptyError),
+        (Get("/a"), None),
+        (Exists("/a"), None),
+        (GetChildren("/p"), None),
+    ],
+)
+def test_an_answer_waits_until_what_it_rests_on_is_on_the_disk(
+    backend: Backend, operation: Operation, answer: type[Exception] | None
+) -> None:
+    """What a refusal or a read has seen of another call's write is synced before it is told."""
+    write(backend, Put("/p", b""))
+    watched = Watched(backend)
+    watched.go_on.clear()
+    ends: list[str] = []
+    call = backend.read if answer is None else backend.write
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(write, backend, Put("/a", b"1"), Put("/p/child", b""))
+        first.add_done_callback(lambda _: ends.append("first"))
+        assert watched.syncing.wait(60)
+        second = pool.submit(call, [operation], far())
+        second.add_done_callback(lambda _: ends.append("second"))
+        assert watched.waiting.wait(60)
+        assert ends == []
+        watched.go_on.set()
+        (found,) = second.result(60)
+    assert first.result(60)[0].version == 0
+    if answer is not None:
+        assert isinstance(found, answer)
+    else:
+        assert found in (True, ["child"]) or found.value == b"1"
+    assert watched.calls == ["write", "sync"]
+
+
+def test_a_read_of_other_paths_waits_for_no_sync(backend: Backend) -> None:
+    """Reads are answered while a write of other paths waits for the disk."""
+    write(backend, Put("/a", b"1"))
+    watched = Watched(backend)
+    watched.go_on.clear()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(write, backend, Put("/b", b""), Put("/c", b""))
+        assert watched.syncing.wait(60)
+        (found, missing) = read(backend, Get("/a"), Get("/d"))
+        assert (found.value, missing) == (b"1", None)
+        assert not running.done()
+        watched.go_on.set()
+        running.result(60)
+
+
+def test_after_a_failed_sync_nothing_more_is_written(backend: Backend, directory: Path) -> None:
+    """What was not synced is indeterminate, and later writes are refused until a reopening."""
+    write(backend, Put("/old", b"1"))
+    watched = Watched(backend)
+    watched.sync_failure = "IO error: fdatasync"
+    with pytest.raises(IndeterminateError, match=r"failed to sync.*fdatasync"):
+        write(backend, Put("/a", b""))
+    # The next sync would succeed: the system has forgotten what it could not write.
+    watched.sync_failure = None
+    for refused in (Put("/b", b""), Put("/a", b"", 7), Delete("/old")):
+        with pytest.raises(StoreUnavailableError, match=r"opened anew.*fdatasync") as caught:
+            write(backend, refused)
+        assert caught.value.outcome == "not_applied"
+        assert str(directory) in str(caught.value)
+    for read_too_early in (Get("/a"), GetChildren("/")):
+        with pytest.raises(StoreUnavailableError, match="opened anew"):
+            read(backend, read_too_early)
+    assert read(backend, Exists("/old"), Exists("/b")) == [True, False]
+    assert watched.calls == ["write"]
+    backend.close()
+    again = opened(directory)
+    assert write(again, Put("/b", b""))
+    again.close()
 
 
 # --- closing
@@ -299,7 +477,7 @@ def test_close_waits_for_the_call_under_way(backend: Backend) -> None:
     watched.go_on.clear()
     with ThreadPoolExecutor(3) as pool:
         running = pool.submit(write, backend, Put("/a", b""))
-        assert watched.entered.wait(60)
+        assert watched.syncing.wait(60)
         closes = [pool.submit(backend.close) for _ in range(2)]
         while not backend._closed:  # type: ignore[attr-defined]
             pass
