@@ -14,6 +14,8 @@ import pytest
 
 from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
 
+from .proxy import Proxy
+
 
 @pytest.fixture(scope="session")
 def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
@@ -54,6 +56,19 @@ def own_zookeeper(
             return stack.enter_context(server)
 
         yield start
+
+
+@pytest.fixture
+def proxy() -> Iterator[Callable[[str], Proxy]]:
+    """Put a proxy before a server's ``host:port``."""
+    with ExitStack() as stack:
+
+        def put_before(address: str) -> Proxy:
+            made = Proxy(address)
+            stack.callback(made.close)
+            return made
+
+        yield put_before
 
 
 @pytest.fixture

@@ -1,20 +1,21 @@
-"""Faults between client and server as a fixture."""
+"""Faults on the line between client and server."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 
-import pytest
+__all__ = ["Proxy"]
 
 
 class Proxy:
     """Passes bytes between clients and a server on loopback, until told otherwise.
 
     While ``swallows`` is set, what the server says is thrown away: requests arrive and are carried
-    out, and their answers are lost. ``swallowed`` is set when that has happened to something.
+    out, and their answers are lost. ``swallowed`` is set when that has happened to something. While
+    ``drops`` is set, the requests are thrown away. Connections to which either has happened are of
+    no use any more, and to be ``cut``.
     """
 
     def __init__(self, address: str) -> None:
@@ -25,6 +26,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.swallows = False
+        self.drops = False
         self.swallowed = threading.Event()
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
@@ -73,21 +75,8 @@ class Proxy:
             while data := source.recv(65536):
                 if answers and self.swallows:
                     self.swallowed.set()
-                else:
+                elif answers or not self.drops:
                     target.sendall(data)
         for side in (source, target):
             with suppress(OSError):
                 side.shutdown(socket.SHUT_RDWR)
-
-
-@pytest.fixture
-def proxy() -> Iterator[Callable[[str], Proxy]]:
-    """Put a proxy before a server's ``host:port``."""
-    with ExitStack() as stack:
-
-        def put_before(address: str) -> Proxy:
-            made = Proxy(address)
-            stack.callback(made.close)
-            return made
-
-        yield put_before

@@ -1,0 +1,248 @@
+"""Clients that ask a store for this and that on shared paths, and note what it says and when."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import batchkeeper as bk
+
+from .history import Op
+
+__all__ = ["Client", "Workers", "work", "work_async"]
+
+# Longer than every deadline, with much to spare: what has not ended by then never will.
+PATIENCE = 90.0
+
+
+class Client:
+    """One store, and what was asked through it.
+
+    Operations on one path are submitted one at a time, so that their order is known.
+
+    Args:
+        store: is asked; not closed.
+        chain: the store's name in the history.
+        history: takes what was asked, in the order of submission on each path.
+    """
+
+    def __init__(self, store: Any, chain: str, history: list[Op]) -> None:
+        self.store = store
+        self.chain = chain
+        self._history = history
+        self._lock = threading.Lock()  # guards _locks
+        self._locks: dict[str, threading.Lock] = {}
+
+    def submit(self, op: bk.Operation, timeout: float | None = None) -> tuple[Op, Any]:
+        """Ask for an operation; return its record and its future, ``None`` if it was refused."""
+        with self._lock:
+            lock = self._locks.setdefault(op.path, threading.Lock())
+        made = _record(self.chain, op)
+        with lock:
+            made.invoked = time.monotonic()
+            self._history.append(made)
+            try:
+                return made, self.store.submit(op, timeout=timeout)
+            except bk.MetadataStoreError as error:
+                _note(made, error)
+                return made, None
+
+    def wait(self, made: Op, future: Future[Any] | None) -> None:
+        """Wait for the end of an operation, and note it."""
+        if future is not None:
+            try:
+                _note(made, future.result(PATIENCE))
+            except BaseException as error:
+                _note(made, error)
+
+    def ask(self, op: bk.Operation) -> Op:
+        """Ask for an operation, and wait for its end."""
+        made, future = self.submit(op)
+        self.wait(made, future)
+        return made
+
+    async def wait_async(self, made: Op, future: asyncio.Future[Any] | None) -> None:
+        """Wait for the end of an operation of an asynchronous store, and note it."""
+        if future is not None:
+            try:
+                _note(made, await asyncio.wait_for(future, PATIENCE))
+            except BaseException as error:
+                _note(made, error)
+
+
+def _record(chain: str, op: bk.Operation) -> Op:
+    made = Op(chain, op.kind, op.path)  # type: ignore[arg-type]
+    if isinstance(op, bk.Put):
+        made.value, made.expected = op.value, op.expected_version
+    elif isinstance(op, bk.Delete):
+        made.expected = op.expected_version
+    return made
+
+
+def _note(made: Op, ended: object) -> None:
+    """Put how an operation ended into its record."""
+    now = time.monotonic()
+    if not isinstance(ended, BaseException):
+        made.completed, made.outcome = now, "done"
+        if isinstance(ended, bk.GetResult):
+            made.found = ended.value
+            made.version, made.revision = ended.stat.version, ended.stat.revision
+        elif isinstance(ended, bk.Stat):
+            made.version, made.revision = ended.version, ended.revision
+        elif made.kind == "exists":
+            made.there = bool(ended)
+        return
+    made.error = type(ended).__name__
+    if isinstance(ended, CancelledError | asyncio.CancelledError):
+        made.completed, made.outcome = now, "not_applied"
+    elif isinstance(ended, bk.BadVersionError | bk.NotFoundError | bk.NotEmptyError):
+        made.completed, made.outcome = now, "refused"
+        made.actual = getattr(ended, "actual", None)
+    elif isinstance(ended, bk.MetadataStoreError) and made.writes and ended.outcome == "unknown":
+        # It may still happen.
+        made.outcome, made.applied = "unknown", getattr(ended, "applied", False)
+    elif isinstance(ended, bk.MetadataStoreError):
+        made.completed, made.outcome = now, "not_applied"
+    else:
+        made.error = f"{made.error}: {ended}"  # Left as pending: it should have ended otherwise.
+
+
+class _Chooser:
+    """Chooses what to ask next; knows what versions it has seen, as a careful user does."""
+
+    def __init__(self, name: str, paths: Sequence[str], seed: object) -> None:
+        self._name = name
+        self._paths = paths
+        self._dice = random.Random(str(seed))
+        self._seen: dict[str, int] = {}
+        self._puts = 0
+
+    def choose(self) -> bk.Operation:
+        dice = self._dice
+        path = dice.choice(self._paths)
+        seen = self._seen.get(path)
+        what = dice.random()
+        if what < 0.30:
+            return bk.Get(path) if what < 0.22 else bk.Exists(path)
+        if what < 0.40:
+            known = seen is not None and seen >= 0 and dice.random() < 0.5
+            return bk.Delete(path, seen if known else None)
+        self._puts += 1
+        value = f"{self._name}-{self._puts}".encode()
+        if what < 0.70 and seen is not None:
+            return bk.Put(path, value, seen)
+        return bk.Put(path, value, bk.ABSENT if what < 0.78 else None)
+
+    def learn(self, made: Op) -> None:
+        if made.version is not None:
+            self._seen[made.path] = made.version
+        elif made.actual is not None:
+            self._seen[made.path] = made.actual
+        elif made.outcome == "done" and made.kind in {"delete", "get"}:
+            self._seen[made.path] = bk.ABSENT
+
+
+def work(
+    client: Client, name: str, paths: Sequence[str], depth: int, stop: Callable[[], bool]
+) -> None:
+    """Ask a store until told to stop, with up to ``depth`` operations under way at a time."""
+    chooser = _Chooser(name, paths, name)
+    under_way: deque[tuple[Op, Any]] = deque()
+    while not stop():
+        under_way.append(client.submit(chooser.choose()))
+        if len(under_way) >= depth:
+            made, future = under_way.popleft()
+            client.wait(made, future)
+            chooser.learn(made)
+    for made, future in under_way:
+        client.wait(made, future)
+
+
+async def work_async(
+    client: Client, name: str, paths: Sequence[str], depth: int, stop: Callable[[], bool]
+) -> None:
+    """Do the same as :func:`work` in a task."""
+    chooser = _Chooser(name, paths, name)
+    under_way: deque[tuple[Op, Any]] = deque()
+    while not stop():
+        under_way.append(client.submit(chooser.choose()))
+        if len(under_way) >= depth:
+            made, future = under_way.popleft()
+            await client.wait_async(made, future)
+            chooser.learn(made)
+    for made, future in under_way:
+        await client.wait_async(made, future)
+
+
+class Workers:
+    """Threads, or tasks on loops of their own, that ask stores until they are stopped."""
+
+    def __init__(self, history: list[Op]) -> None:
+        self.history = history
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._failures: list[BaseException] = []
+
+    def start(
+        self, client: Client, paths: Sequence[str], *, threads: int = 1, depth: int = 1
+    ) -> None:
+        """Let threads ask a store."""
+        for _ in range(threads):
+            name = f"{client.chain}.{len(self._threads)}"
+            self._run(work, client, name, paths, depth, self._stop.is_set)
+
+    def start_tasks(
+        self, open_store: Callable[[], Any], chain: str, paths: Sequence[str], tasks: int
+    ) -> None:
+        """Let the tasks of one event loop, in a thread of its own, ask an asynchronous store."""
+
+        async def run() -> None:
+            async with open_store() as store:
+                client = Client(store, chain, self.history)
+                async with asyncio.TaskGroup() as group:
+                    for number in range(tasks):
+                        name = f"{chain}.{number}"
+                        group.create_task(work_async(client, name, paths, 2, self._stop.is_set))
+
+        self._run(asyncio.run, run())
+
+    def _run(self, target: Callable[..., object], *args: Any) -> None:
+        def guarded() -> None:
+            try:
+                target(*args)
+            except BaseException as error:  # told when they are stopped
+                self._failures.append(error)
+
+        self._threads.append(threading.Thread(target=guarded, daemon=True))
+        self._threads[-1].start()
+
+    def progress(self, operations: int, since: float | None = None) -> None:
+        """Wait until so many writes that were called after ``since`` (now) have succeeded."""
+        since = time.monotonic() if since is None else since
+        give_up = time.monotonic() + PATIENCE
+        seen = len(self.history)
+        count = 0
+        pending: list[Op] = []
+        while count < operations:
+            assert not self._failures, self._failures
+            assert time.monotonic() < give_up, f"{count} of {operations} writes in {PATIENCE} s"
+            time.sleep(0.002)
+            pending += self.history[seen:]
+            seen += len(self.history[seen:])
+            ended = [op for op in pending if op.outcome != "pending"]
+            count += sum(op.writes and op.outcome == "done" and op.invoked >= since for op in ended)
+            pending = [op for op in pending if op.outcome == "pending"]
+
+    def stop(self) -> None:
+        """Let all end what they have under way, and wait for it."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(2 * PATIENCE)
+            assert not thread.is_alive(), "a worker hangs"
+        assert not self._failures, self._failures

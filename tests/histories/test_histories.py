@@ -1,0 +1,178 @@
+"""Histories of clients on real stores, with faults, checked for what must not be."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
+
+from .checker import check, explain
+from .history import Op
+from .nemesis import Nemesis
+from .recorder import Client, Workers
+from .victim import Victim
+
+PATHS = [f"/h/{number}" for number in range(8)]
+
+
+@pytest.fixture(scope="module", params=["etcd", "zookeeper"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalServer]:
+    """A server of each kind that these tests may hurt, one after the other."""
+    directory = tmp_path_factory.mktemp(request.param)
+    # Sessions may end after one second.
+    made = (
+        EtcdServer(directory)
+        if request.param == "etcd"
+        else ZooKeeperServer(directory, tick_time=500)
+    )
+    with made as running:
+        yield running
+
+
+@pytest.fixture
+def nemesis(server: LocalServer, proxy: Callable[[str], Any]) -> Nemesis:
+    """Faults of the server, and of the line to it."""
+    return Nemesis(server, proxy(server.address))
+
+
+class Run:
+    """Clients at work on a part of a store that is theirs alone, and in the end the verdict.
+
+    Args:
+        nemesis: what may happen to the store, or the URL of one to which nothing does.
+        options: go to ``open_store``.
+    """
+
+    def __init__(self, nemesis: Nemesis | str, **options: Any) -> None:
+        if isinstance(nemesis, str):
+            self._url = self._direct = nemesis
+        else:
+            place = f"/{uuid.uuid4().hex}"
+            self._url = nemesis.url + place
+            self._direct = nemesis.server.url + place
+        self._options = options
+        self._stack = ExitStack()
+        self.history: list[Op] = []
+        self.workers = Workers(self.history)
+
+    def __enter__(self) -> Self:
+        for name in "ab":
+            store = self._stack.enter_context(bk.open_store(self._url, **self._options))
+            client = Client(store, name, self.history)
+            self.workers.start(client, PATHS, threads=4)
+            self.workers.start(client, PATHS, threads=1, depth=20)
+        self.workers.start_tasks(
+            lambda: bk.open_async_store(self._url, **self._options), "c", PATHS, tasks=4
+        )
+        self.workers.progress(200)
+        return self
+
+    def __exit__(self, *caught: object) -> None:
+        with self._stack:
+            self.workers.stop()
+            # What is there in the end is a part of the history.
+            with bk.open_store(self._direct) as last:
+                client = Client(last, "last", self.history)
+                read = [client.ask(bk.Get(path)) for path in PATHS]
+                assert all(op.outcome == "done" for op in read)
+        if caught[0] is None:
+            violations = check(self.history)
+            assert not violations, explain(violations)
+
+
+def left_open(history: Sequence[Op]) -> list[Op]:
+    """Return what ended without a result and without a refusal.
+
+    But for one kind: ZooKeeper cannot tell a value at version 0 from a parent made anew, so a put
+    that expects 0 and meets a delete and a creation by somebody else ends as unknown, faults or no.
+    """
+    return [
+        op
+        for op in history
+        if op.outcome == "not_applied" or (op.outcome == "unknown" and op.expected not in {0, -1})
+    ]
+
+
+def under_way(history: Sequence[Op], moment: float) -> int:
+    """Count the writes that had been called at a moment, and had not ended."""
+    return sum(op.writes and op.invoked < moment < op.completed for op in history)
+
+
+def test_in_memory(fresh_url: Callable[[str], str]) -> None:
+    """The clients of a store in memory agree on what happened."""
+    with Run(fresh_url("memory")) as run:
+        run.workers.progress(2000)
+    assert not left_open(run.history)
+
+
+def test_a_killed_process_leaves_what_it_acknowledged(tmp_path: Path) -> None:
+    """RocksDB's process killed again and again: what it said was there is there, and in order."""
+    database = tmp_path / "db"
+    history: list[Op] = []
+    caught = 0
+    for number in range(4):
+        with Victim(f"rocksdb://{database}", f"v{number}", PATHS) as victim:
+            victim.progress(500)
+            victim.kill()
+        caught += sum(op.outcome == "unknown" for op in victim.history)
+        history += victim.history
+    assert caught
+    with bk.open_store(f"rocksdb://{database}") as last:
+        client = Client(last, "last", history)
+        for path in PATHS:
+            client.ask(bk.Get(path))
+    violations = check(history)
+    assert not violations, explain(violations)
+
+
+def test_with_nothing_wrong(nemesis: Nemesis) -> None:
+    """Without faults nothing is unknown, and everything can be explained."""
+    with Run(nemesis) as run:
+        run.workers.progress(400)
+    assert not left_open(run.history)
+
+
+def test_killed(nemesis: Nemesis) -> None:
+    """Killed twice and started again: acknowledged writes are there, and nothing is made up."""
+    with Run(nemesis) as run:
+        for _ in range(2):
+            nemesis.kill()
+            nemesis.restart()
+            assert under_way(run.history, nemesis.killed)
+            run.workers.progress(200)
+
+
+def test_paused_for_less_than_the_deadline(nemesis: Nemesis) -> None:
+    """A server that stands still for a while makes operations late, and nothing else."""
+    with Run(nemesis) as run:
+        for _ in range(2):
+            nemesis.pause(0.7)
+            run.workers.progress(200)
+    assert not left_open(run.history)
+
+
+def test_paused_for_longer_than_the_deadline(nemesis: Nemesis) -> None:
+    """Operations that end at their deadline, the session's end too, say what is known of them."""
+    with Run(nemesis, operation_timeout=1.0, session_timeout=1.0) as run:
+        for _ in range(2):
+            nemesis.pause(2.0)
+            run.workers.progress(200)
+    assert [op for op in run.history if op.outcome == "unknown"]
+    assert [op for op in run.history if op.outcome == "not_applied"]
+
+
+def test_cut_off(nemesis: Nemesis) -> None:
+    """Lines that break, with requests or answers on them that are lost."""
+    with Run(nemesis) as run:
+        for lose in (nemesis.lose_answers, nemesis.lose_requests, nemesis.line.cut) * 3:
+            lose()
+            run.workers.progress(100)

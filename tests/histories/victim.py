@@ -1,0 +1,129 @@
+"""A process that works on a store until it is killed; what it asked and was told outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import batchkeeper as bk
+
+from .history import Op
+from .recorder import Client, work
+
+__all__ = ["Victim"]
+
+PATIENCE = 60.0
+_TESTS = Path(__file__).parents[1]
+_MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from histories.victim import main; main()"
+
+
+class Victim:
+    """Such a process; it ends with the ``with`` block at the latest, by a kill.
+
+    Attributes:
+        history: what it asked, complete when it has ended. What had not ended by then was a read,
+            or is unknown, and cannot happen after its death.
+    """
+
+    def __init__(self, url: str, chain: str, paths: Sequence[str]) -> None:
+        self.history: list[Op] = []
+        self._ended = 0
+        self._open: dict[int, Op] = {}  # that have not ended
+        command = [sys.executable, "-c", _MAIN, str(_TESTS), url, chain, *paths]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def progress(self, operations: int) -> None:
+        """Wait until so many more operations have ended."""
+        goal, give_up = self._ended + operations, time.monotonic() + PATIENCE
+        while self._ended < goal:
+            assert self._process.poll() is None, "the victim died by itself"
+            assert time.monotonic() < give_up, f"{self._ended} of {goal} operations"
+            time.sleep(0.002)
+
+    def kill(self) -> None:
+        """End the process at once, as ``kill -9`` does."""
+        self._process.kill()
+        self._process.wait()
+        died = time.monotonic()
+        self._reader.join()  # Everything that it had written is in the pipe.
+        for op in self._open.values():
+            op.completed = died
+            op.outcome = "unknown" if op.writes else "not_applied"
+        self._open.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *caught: object) -> None:
+        self.kill()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            number, fields = json.loads(line)
+            for name in ("value", "found"):
+                if fields[name] is not None:
+                    fields[name] = fields[name].encode()
+            if number not in self._open:
+                self._open[number] = Op(**fields)
+                self.history.append(self._open[number])
+                continue
+            op = self._open.pop(number)
+            for name, value in fields.items():
+                setattr(op, name, value)
+            self._ended += 1
+
+
+# In the process
+
+
+def _tell(op: Op) -> None:
+    fields = {
+        name: value.decode() if isinstance(value, bytes) else value
+        for name, value in asdict(op).items()
+    }
+    # One write, and short: it is in the pipe as a whole or not at all.
+    os.write(sys.stdout.fileno(), json.dumps([id(op), fields]).encode() + b"\n")
+
+
+class _Told(list[Op]):
+    """A history of which every operation is told before it is asked for."""
+
+    def append(self, op: Op) -> None:
+        super().append(op)
+        _tell(op)
+
+
+class _Client(Client):
+    def submit(self, op: bk.Operation, timeout: float | None = None) -> tuple[Op, Any]:
+        made, future = super().submit(op, timeout)
+        if future is None:
+            _tell(made)
+        return made, future
+
+    def wait(self, made: Op, future: Any) -> None:
+        super().wait(made, future)
+        if future is not None:
+            _tell(made)
+
+
+def main() -> None:
+    """Work on a store, with threads that have one or several operations under way."""
+    _, _, url, chain, *paths = sys.argv
+    client = _Client(bk.open_store(url), chain, _Told())
+    depths = [1, 1, 1, 1, 10, 10]
+    for number, depth in enumerate(depths):
+        args = (client, f"{chain}.{number}", paths, depth, lambda: False)
+        threading.Thread(target=work, args=args).start()
