@@ -157,7 +157,7 @@ def _of_threads(store: MetadataStore, found: Sequence[Item]) -> None:
     def caller() -> int:
         count = 0
         for path, value in shared:
-            _check_stat(path, 0, store.put(path, value).result())
+            _check_stat(path, 0, _result(path, store.put(path, value)))
             count += 1
         return count
 
@@ -186,7 +186,11 @@ async def _of_tasks(store: AsyncMetadataStore, found: Sequence[Item]) -> None:
     async def task() -> int:
         count = 0
         for path, value in shared:
-            _check_stat(path, 0, await store.put(path, value))
+            try:
+                stat = await store.put(path, value)
+            except MetadataStoreError as error:
+                raise _failed(path, error) from error
+            _check_stat(path, 0, stat)
             count += 1
         return count
 
@@ -203,7 +207,7 @@ def lone_puts(there: Target, count: int) -> Figures:
             latencies: array[int] = array("q")
             for path, value in found:
                 begun = clock()
-                stat = put(path, value).result()
+                stat = _result(path, put(path, value))
                 latencies.append(clock() - begun)
                 _check_stat(path, 0, stat)
             return latencies
@@ -322,7 +326,11 @@ def _result(path: str, future: Future[Any]) -> Any:
     try:
         return future.result()
     except MetadataStoreError as error:
-        raise WrongAnswerError(f"an operation on {path} failed: {error}") from error
+        raise _failed(path, error) from error
+
+
+def _failed(path: str, error: MetadataStoreError) -> WrongAnswerError:
+    return WrongAnswerError(f"an operation on {path} failed: {error}")
 
 
 def _check_stat(path: str, version: int, found: object) -> None:

@@ -1,0 +1,335 @@
+"""The script that holds the client against its limits, on real stores, with few operations."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from batchkeeper import MetadataStore, Stat
+from batchkeeper.bench.baseline import PLAIN_CLIENTS
+from batchkeeper.bench.limits.ceilings import ceilings
+from batchkeeper.bench.limits.command import main
+from batchkeeper.bench.limits.grid import LOADS, GridResults, Point, pick, settings
+from batchkeeper.bench.limits.rounds import Results, needed, rows_of, variants
+from batchkeeper.bench.limits.rows import ROWS, Goal, Row, verdict
+from batchkeeper.bench.limits.work import items, steps
+from batchkeeper.bench.target import Target
+from batchkeeper.bench.workload import WrongAnswerError
+from batchkeeper.ops.errors import BadVersionError, MetadataStoreError
+from batchkeeper.ops.operations import ABSENT
+from batchkeeper.stores import rocksdb
+from batchkeeper.stores.backend import Answer, Backend, Request
+from batchkeeper.stores.registry import ConnectOptions, StoreURL, parse_url
+
+STORES = ("etcd", "zookeeper", "rocksdb")
+
+
+@pytest.fixture
+def limits(tmp_path: Path) -> Callable[..., int]:
+    """Run the script with few operations and a folder of its own."""
+
+    def run(*arguments: str) -> int:
+        return main([*arguments, "--quick", "--dir", str(tmp_path)])
+
+    return run
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_every_row_is_measured(
+    store: str, limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each row gives figures above 0, their ratio, and a verdict, whatever the targets are."""
+    assert limits(store, "-o", "json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["target"] == store
+    assert report["rounds"] == 1
+    expected = [row.name for row in ROWS if not (store == "rocksdb" and row.name == "neighbour")]
+    assert [row["name"] for row in report["rows"]] == expected
+    for row in report["rows"]:
+        for figure in (row["measured"], row["against"], row["ratio"], *row["beside"].values()):
+            if figure is not None:
+                assert 0 < figure["low"] <= figure["median"] <= figure["high"] < math.inf
+        assert (row["against"] is None) == (row["ratio"] is None) == (row["name"] == "neighbour")
+        assert row["verdict"] in {"goal", "target", "missed"}
+        assert row["target"] > 0
+    ways = {name: found["way"] for name, found in report["variants"].items() if found["way"]}
+    assert "raw gets" in ways
+    assert all(found["operations"] > 0 for found in report["variants"].values())
+
+
+def test_the_table_has_a_line_for_each_row(
+    limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is printed for people has the figures, the ratio, the target and the verdict."""
+    assert limits("rocksdb", "--only", "puts", "--only", "threads", "--rounds", "2") == 0
+    out = capsys.readouterr().out
+    puts, threads = (line for line in out.splitlines() if line.startswith(("puts  ", "threads  ")))
+    assert puts.split()[-3] == "0.5"
+    assert threads.split()[-5:-1] == ["3", "x", "5", "x"]
+    assert {puts.split()[-1], threads.split()[-1]} <= {"goal", "target", "missed"}
+    assert "threads: the same on a store that only takes as long: " in out
+    assert "2 interleaved rounds" in out
+
+
+class Tampering:
+    """A back end that answers wrongly: ``tamper`` may exchange what a write ends with."""
+
+    def __init__(self, backend: Backend, tamper: Callable[[Request, Answer], Answer]) -> None:
+        self._backend = backend
+        self._tamper = tamper
+        self.limits = backend.limits
+        self.tally = backend.tally
+        self.read = backend.read
+        self.sync = backend.sync
+        self.close = backend.close
+
+    def write(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
+        answers = self._backend.write(requests, deadline)
+        return [self._tamper(r, a) for r, a in zip(requests, answers, strict=True)]
+
+
+def _other_version(request: Request, answer: Answer) -> Answer:
+    wrong = isinstance(answer, Stat) and request.path.endswith("/7")
+    return answer._replace(version=3) if isinstance(answer, Stat) and wrong else answer
+
+
+def _other_path(request: Request, answer: Answer) -> Answer:
+    return answer._replace(path="/x") if isinstance(answer, Stat) else answer
+
+
+def _refused(request: Request, answer: Answer) -> Answer:
+    return MetadataStoreError("refused") if request.path.endswith("/7") else answer
+
+
+def _never_refused(request: Request, answer: Answer) -> Answer:
+    return Stat(request.path, 1, 1) if isinstance(answer, BadVersionError) else answer
+
+
+@pytest.mark.parametrize(
+    ("row", "tamper", "message"),
+    [
+        ("puts", _other_version, "version=3"),
+        ("puts", _other_path, "path='/x'"),
+        ("puts", _refused, "failed: refused"),
+        ("conditional", _other_version, "version=3"),
+        ("conflicts", _never_refused, "did not conflict"),
+        ("apply", _refused, "failed: refused"),
+        ("threads", _other_version, "version=3"),
+        ("threads", _refused, "failed: refused"),
+        ("tasks", _other_version, "version=3"),
+        ("tasks", _refused, "failed: refused"),
+        ("idle", _other_version, "version=3"),
+        ("idle", _refused, "failed: refused"),
+    ],
+)
+def test_a_wrong_answer_ends_the_run(
+    row: str,
+    tamper: Callable[[Request, Answer], Answer],
+    message: str,
+    limits: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An answer of another version, path or kind than is due ends with 1 and names the path."""
+    connect = rocksdb.connect
+
+    def tampering(url: StoreURL, options: ConnectOptions) -> Backend:
+        return Tampering(connect(url, options), tamper)
+
+    monkeypatch.setattr(rocksdb, "connect", tampering)
+    assert limits("rocksdb", "--only", row) == 1
+    err = capsys.readouterr().err
+    assert "a wrong answer: " in err
+    assert message in err
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_ceiling_checks_its_answers(store: str, fresh_url: Callable[[str], str]) -> None:
+    """Where a path is there already, the bare loops see that their creates were refused."""
+    for measured in ceilings(store)["conditional puts"].values():
+        url = parse_url(fresh_url(store))
+        there = Target(store, url, "/twice", None, PLAIN_CLIENTS[store], 10.0)
+        assert measured(there, 300)["rate"] > 0
+        with pytest.raises(WrongAnswerError):
+            measured(there, 300)
+
+
+def test_a_wrong_value_ends_the_run(
+    limits: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A get is held against the value that was put there."""
+    get = MetadataStore.get
+    monkeypatch.setattr(
+        MetadataStore, "get", lambda store, path: get(store, path.replace("/7", "/8"))
+    )
+    assert limits("rocksdb", "--only", "gets") == 1
+    assert "was put at" in capsys.readouterr().err
+
+
+def test_a_lost_answer_ends_the_run(
+    limits: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The answers are counted: an outcome too few is as wrong as a wrong one."""
+    apply = MetadataStore.apply
+    monkeypatch.setattr(MetadataStore, "apply", lambda store, ops: apply(store, ops)[:-1])
+    assert limits("rocksdb", "--only", "apply") == 1
+    assert "answers to" in capsys.readouterr().err
+
+
+def test_a_store_that_fails_is_one_line(
+    limits: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A server that cannot be started ends with 2 and the reason."""
+    monkeypatch.setenv("BATCHKEEPER_ETCD", "no-such-program")
+    assert limits("etcd") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no-such-program" in line
+
+
+@pytest.mark.parametrize(
+    ("value", "goal", "less", "expected"),
+    [
+        (1.0, Goal(0.8, 1.0), False, "goal"),
+        (0.8, Goal(0.8, 1.0), False, "target"),
+        (0.79, Goal(0.8, 1.0), False, "missed"),
+        (9.0, Goal(0.5), False, "target"),
+        (1.15, Goal(1.3, 1.15), True, "goal"),
+        (1.2, Goal(1.3, 1.15), True, "target"),
+        (1.31, Goal(1.3, 1.15), True, "missed"),
+        (0.01, Goal(0.05), True, "target"),
+    ],
+)
+def test_the_verdict(value: float, goal: Goal, less: bool, expected: str) -> None:
+    """The goal, else the target, else neither; without a goal the target is all there is."""
+    assert verdict(value, goal, less=less) == expected
+
+
+def test_a_row_is_judged_by_its_ratio() -> None:
+    """The ratio of the medians counts, and where there is no base the figure itself."""
+    goals = {"etcd": Goal(0.8, 1.0)}
+    row = Row("a", "", ("ours", "rate"), ("raw", "rate"), goals)
+    results = Results("etcd", [row])
+    results.figures = {("ours", "rate"): [1.0, 90.0, 95.0], ("raw", "rate"): [100.0, 100.0, 200.0]}
+    ratio = results.ratio(row)
+    assert ratio is not None
+    assert (ratio.median, ratio.low, ratio.high) == (0.9, 0.01, 0.9)
+    assert results.verdict(row) == "target"
+    alone = Row("b", "", ("ours", "rate"), None, {"etcd": Goal(50.0)}, less=True)
+    assert results.ratio(alone) is None
+    assert results.verdict(alone) == "missed"
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_every_row_is_made_of_what_can_be_measured(store: str) -> None:
+    """Each row's two sides, and nothing else, are among the variants of its store."""
+    names = {variant.name for variant in variants(store)}
+    rows = rows_of(store)
+    for row in rows:
+        assert row.figure[0] in names
+        assert row.base is None or row.base[0] in names
+    (apply,) = rows_of(store, ["apply"])
+    assert [v.name for v in needed(store, [apply])] == ["puts", "applied puts"]
+
+
+def test_one_conditional_put_in_ten_conflicts() -> None:
+    """Without conflicts each path is claimed and advanced twice; with them a tenth is wrong."""
+    paths = items("/r", 20)
+    found = steps(paths, conflicts=False)
+    assert [(s.expected, s.version) for s in found if s.path == "/r/9"] == [
+        (ABSENT, 0),
+        (0, 1),
+        (1, 2),
+    ]
+    found = steps(paths, conflicts=True)
+    wrong = [step for step in found if step.version is None]
+    assert len(wrong) * 10 == len(found) == 60
+    assert {step.path for step in wrong} == {"/r/9", "/r/19"}
+    # The paths are at version 0: both a create and an expectation of another version are wrong.
+    assert {step.expected for step in wrong} == {ABSENT, 7}
+
+
+def _points(*rates: float) -> dict[int, Point]:
+    return {load: Point(rate, 1 / rate) for load, rate in zip(LOADS, rates, strict=True)}
+
+
+def test_the_grid_picks_the_best_at_each_load() -> None:
+    """One for each load, and none twice: what is good at all of them takes the free places."""
+    trials = {
+        "idle": _points(9, 1, 1),
+        "good": _points(8, 8, 8),
+        "full": _points(1, 1, 9),
+        "many": _points(1, 9, 1),
+    }
+    assert pick(trials) == ["idle", "many", "full"]
+    trials["many"] = _points(1, 2, 9.5)
+    assert pick(trials) == ["idle", "good", "many"]
+    trials = {"idle": _points(9, 9, 9), "full": _points(5, 5, 5), "none": _points(1, 1, 30)}
+    trials["much"] = _points(2, 2, 2)
+    assert pick(trials) == ["idle", "none", "full"]
+
+
+def test_the_grid_holds_the_default_against_the_best() -> None:
+    """At each load the best by the fresh rates counts, with its rate and its latency."""
+    results = GridResults(picked=["a", "b"])
+    for load in LOADS:
+        results.points["a", load] = [Point(100.0, 1.0)] * 3
+        results.points["b", load] = [Point(50.0, 0.1)] * 3
+        results.points["default", load] = [Point(90.0, 1.25)] * 3
+    assert results.best(1) == "a"
+    assert results.reached(1)
+    results.points["default", 1] = [Point(89.0, 1.0)] * 3
+    assert not results.reached(1)
+    results.points["default", 1] = [Point(100.0, 1.26)] * 3
+    assert not results.reached(1)
+    results.points["b", 64] = [Point(1.0, 0.1), Point(101.0, 0.1), Point(101.0, 0.1)]
+    assert results.best(64) == "b"
+    assert not results.reached(64)
+
+
+def test_the_grid_has_sixty_settings() -> None:
+    """All of them differ, in name and in kind."""
+    found = settings()
+    assert len({setting.name for setting in found}) == 60
+    assert len({setting.batching for setting in found}) == 60
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_the_grid_is_measured(
+    store: str, limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings are tried, and the best of them measured with the default at every load."""
+    assert limits(store, "--grid", "-o", "json") == 0
+    report = json.loads(capsys.readouterr().out)
+    names = [setting["name"] for setting in report["settings"]]
+    assert sorted(report["picked"]) == sorted(names)
+    for setting in report["settings"]:
+        assert [point["load"] for point in setting["trial"]] == list(LOADS)
+    assert [load["load"] for load in report["loads"]] == list(LOADS)
+    for load in report["loads"]:
+        assert set(load["measured"]) == {"default", *names}
+        assert load["best"] in names
+        for found in load["measured"].values():
+            assert 0 < found["rate"]["median"] < math.inf
+            assert 0 < found["latency"]["median"] < 60
+        fine = load["rate_of_best"]["median"] >= 0.9 and load["latency_of_best"]["median"] <= 1.25
+        assert load["reached"] == fine
+
+
+def test_the_grid_is_printed(
+    limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For people: each setting at each load, and a line with the verdict of the load."""
+    assert limits("rocksdb", "--grid") == 0
+    out = capsys.readouterr().out
+    assert sum(" default " in line for line in out.splitlines()) >= len(LOADS)
+    assert out.count(" under way: the default has ") == len(LOADS)
