@@ -6,9 +6,11 @@ flight, and is asked with the time; so it can be tested to the point, without sl
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, Protocol, TypeAlias, get_args
 
-from .entry import QUEUED, Entry
+from .entry import QUEUED, SENT, Entry
 
 __all__ = ["CAUSES", "Accumulator", "Cause", "ReadyQueue"]
 
@@ -19,19 +21,19 @@ CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
 
 class ReadyQueue(Protocol):
-    """A first-in, first-out queue; the thread side of a janus queue is one."""
+    """A first-in, first-out queue that gives everything it holds at once (see ``lane``)."""
 
-    def put_nowait(self, item: Entry) -> None: ...
+    def put_nowait(self, items: Sequence[Entry]) -> None: ...
 
-    def get_nowait(self) -> Entry: ...
+    def get_nowait(self) -> Iterable[Entry]: ...
 
 
 class Accumulator:
     """Gathers entries that are ready to be sent into batches; guarded by the engine's lock.
 
     Args:
-        queue: holds the ready entries. It must have room for twice as many as may be queued:
-            a cancelled entry stays in it, as a ghost, until it is passed over or swept out.
+        queue: where callers put what is ready. It must have room for twice as many as may be
+            queued: a cancelled entry stays there, as a ghost, until it is passed over or swept out.
         room: how many ready entries there may be.
         max_ops: the most operations in a batch.
         max_bytes: the most bytes in a batch, unless one operation alone has more.
@@ -51,25 +53,34 @@ class Accumulator:
     ) -> None:
         self._queue = queue
         self._room = room
-        self._max_ops = max_ops
-        self._max_bytes = max_bytes
+        self.max_ops = max_ops
+        self.max_bytes = max_bytes
         self._max_delay = max_delay
         self._adaptive = adaptive
-        self._in_queue = 0  # entries in the queue, ghosts among them
-        self._head: Entry | None = None  # taken out of the queue, but not into a batch yet
-        self.ready = 0  # entries that can be sent: the head and the queue's, without ghosts
+        self._arrived = 0  # entries in the queue, ghosts among them
+        self._gathered: deque[Entry] = deque()  # taken out of the queue; ghosts among them, too
+        self.ready = 0  # entries that can be sent: gathered or in the queue, without ghosts
         self.ready_bytes = 0
         self.in_flight = 0  # batches
         self.hurry: Cause | None = None  # set while somebody waits for everything to be sent
 
     def add(self, entry: Entry) -> None:
         """Take in an entry that waits for nothing any more."""
-        if self._in_queue >= 2 * self._room:
+        if self._arrived + len(self._gathered) >= 2 * self._room:
             self._sweep()
-        self._queue.put_nowait(entry)
-        self._in_queue += 1
+        self._queue.put_nowait((entry,))
+        self._arrived += 1
         self.ready += 1
         self.ready_bytes += entry.weight
+
+    def add_all(self, entries: Sequence[Entry]) -> None:
+        """Take in entries that wait for nothing any more."""
+        if self._arrived + len(self._gathered) + len(entries) > 2 * self._room:
+            self._sweep()
+        self._queue.put_nowait(entries)
+        self._arrived += len(entries)
+        self.ready += len(entries)
+        self.ready_bytes += sum([entry.weight for entry in entries])
 
     def discard(self, entry: Entry) -> None:
         """Forget an entry that was added and has ended without being taken."""
@@ -80,9 +91,9 @@ class Accumulator:
         """Say why a batch should leave now, or ``None`` if it should not."""
         if not self.ready:
             return None
-        if self.ready >= self._max_ops:
+        if self.ready >= self.max_ops:
             return "ops"
-        if self.ready_bytes >= self._max_bytes:
+        if self.ready_bytes >= self.max_bytes:
             return "bytes"
         if self.hurry is not None:
             return self.hurry
@@ -97,46 +108,47 @@ class Accumulator:
         return max(0.0, self._due_at() - now) if self.ready else None
 
     def take(self) -> list[Entry]:
-        """Take the next batch out: the oldest entries up to ``max_ops`` and ``max_bytes``."""
+        """Take the next batch out, SENT: the oldest entries up to ``max_ops`` and ``max_bytes``."""
+        self._gather()
         batch: list[Entry] = []
         size = 0
-        max_ops, max_bytes = self._max_ops, self._max_bytes
-        get = self._queue.get_nowait
-        entry, self._head = self._head, None
-        in_queue = self._in_queue
-        while True:
-            if entry is not None and entry.state == QUEUED:
-                size += entry.weight
-                if size > max_bytes and batch:
-                    size -= entry.weight
-                    self._head = entry
-                    break
-                batch.append(entry)
-                if len(batch) == max_ops:
-                    break
-            if not in_queue:
+        max_ops, max_bytes = self.max_ops, self.max_bytes
+        gathered = self._gathered
+        # This loop runs once for every operation.
+        while gathered:
+            entry = gathered.popleft()
+            if entry.state != QUEUED:
+                continue
+            size += entry.weight
+            if size > max_bytes and batch:
+                size -= entry.weight
+                gathered.appendleft(entry)
                 break
-            entry = get()
-            in_queue -= 1
-        self._in_queue = in_queue
+            entry.state = SENT
+            batch.append(entry)
+            if len(batch) == max_ops:
+                break
         self.ready -= len(batch)
         self.ready_bytes -= size
         return batch
 
     def _due_at(self) -> float:
-        head = self._head
         # Ghosts must not make a batch of younger entries leave early.
-        while head is None or head.state != QUEUED:
-            head = self._queue.get_nowait()
-            self._in_queue -= 1
-        self._head = head
-        return head.submitted + self._max_delay
+        gathered = self._gathered
+        while not gathered or gathered[0].state != QUEUED:
+            if gathered:
+                gathered.popleft()
+            else:
+                self._gather()
+        return gathered[0].submitted + self._max_delay
+
+    def _gather(self) -> None:
+        if self._arrived:
+            self._gathered.extend(self._queue.get_nowait())
+            self._arrived = 0
 
     def _sweep(self) -> None:
         # At most `room` of the entries are alive, so this frees at least `room` places: swept
         # once for that many cancellations, it costs nothing that grows with the queue.
-        alive = [self._queue.get_nowait() for _ in range(self._in_queue)]
-        alive = [entry for entry in alive if entry.state == QUEUED]
-        for entry in alive:
-            self._queue.put_nowait(entry)
-        self._in_queue = len(alive)
+        self._gather()
+        self._gathered = deque(entry for entry in self._gathered if entry.state == QUEUED)

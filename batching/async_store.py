@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
@@ -13,10 +12,10 @@ from ..ops.operations import ABSENT, Kind, Operation, check_expected, check_valu
 from ..ops.paths import check_parent, check_path
 from ..ops.results import GetResult, Outcome, Stat
 from ..stores.backend import Backend
-from .bulk import ReadAhead
+from .bulk import Bulk, at_once
 from .checks import check_operation, check_size, check_supported
 from .engine import Engine
-from .entry import Entry
+from .entry import ENDED, Entry
 from .lane import Lane
 from .metrics import Metrics
 from .settings import BatchingConfig, check_seconds
@@ -27,35 +26,62 @@ __all__ = ["AsyncMetadataStore"]
 _TURN: Final = 100
 
 
-class _AsyncEntry(Entry):
-    """An operation whose caller waits on an event loop."""
-
-    __slots__ = ("future",)
-    future: asyncio.Future[Any]
-
-
 class _LoopSink:
-    """Ends the futures of one event loop on that loop, with one hand-over for a whole batch."""
+    """Ends the futures of one event loop on that loop, with one hand-over for a whole batch.
+
+    An entry's ``caller`` is its ``asyncio.Future``.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def deliver(self, entries: Sequence[_AsyncEntry]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(_end_futures, entries)
-        except RuntimeError:
-            # The loop was closed with operations under way; nobody is left to be told.
-            return
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        _hand_over(self._loop, _end_futures, entries)
 
 
-def _end_futures(entries: Sequence[_AsyncEntry]) -> None:
+def _end_futures(entries: Sequence[Entry]) -> None:
+    # This loop runs once for every operation.
     for entry in entries:
-        if not entry.future.done():
+        future = entry.caller
+        if not future.done():
             answer = entry.answer
             if isinstance(answer, MetadataStoreError):
-                entry.future.set_exception(answer)
+                future.set_exception(answer)
             else:
-                entry.future.set_result(answer)
+                future.set_result(answer)
+
+
+class _BulkSink:
+    """Lets the task of one bulk call wait for its operations."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # Set on the loop, before a look at the entry's state; a sender sets the state first, and
+        # then looks here: so one of the two sees what the other has done.
+        self._waited_for: Entry | None = None
+        self._woken = asyncio.Event()
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        waited_for = self._waited_for
+        if waited_for is not None and waited_for.state >= ENDED:
+            _hand_over(self._loop, self._woken.set)
+
+    async def wait_for(self, entry: Entry) -> None:
+        self._waited_for = entry
+        try:
+            while entry.state < ENDED:
+                self._woken.clear()
+                await self._woken.wait()
+        finally:
+            self._waited_for = None
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:
+        # The loop was closed with operations under way; nobody is left to be told.
+        return
 
 
 class AsyncMetadataStore:
@@ -149,13 +175,14 @@ class AsyncMetadataStore:
         check_operation(op, self._value_bytes, self._engine.name)
         entry = self._entry(*self._engine.fields(op), self._seconds(timeout))
         self._engine.submit(entry, "raise", block=False)
+        future: asyncio.Future[Any] = entry.caller
 
         def ended(future: asyncio.Future[Any]) -> None:
             if future.cancelled():
                 self._withdraw(entry)
 
-        entry.future.add_done_callback(ended)
-        return entry.future
+        future.add_done_callback(ended)
+        return future
 
     async def apply(
         self,
@@ -182,33 +209,27 @@ class AsyncMetadataStore:
         cancels what is queued, and waits for what was sent.
         """
         seconds = self._seconds(timeout)
-        ahead = ReadAhead(self._engine)
-        open_ops: deque[tuple[Operation, _AsyncEntry | MetadataStoreError]] = deque()
+        sink = _BulkSink(self._loop)
+        bulk = Bulk(self._engine, seconds, sink, block=False)
+        source: Iterator[Operation] | AsyncIterator[Operation]
+        source = aiter(ops) if isinstance(ops, AsyncIterable) else iter(ops)
         source_error: Exception | None = None
-        source = aiter(ops) if isinstance(ops, AsyncIterable) else _each(ops)
+        reading = True
         try:
-            while True:
+            while reading or bulk.head():
                 try:
-                    op = await anext(source)
-                except StopAsyncIteration:
-                    break
+                    while reading and not (bulk.full() or bulk.has_ended()):
+                        reading = await _read_some(bulk, source, at_once(ops))
                 except Exception as error:
-                    source_error = error
-                    break
-                entry = self._enter_or_error(op, seconds)
-                open_ops.append((op, entry))
-                ahead.enter(entry)
-                while open_ops and (ahead.full() or _has_ended(open_ops[0][1])):
-                    outcome = await _outcome(*open_ops[0])
-                    ahead.leave(open_ops.popleft()[1])
+                    reading, source_error = False, error
+                if head := bulk.head():
+                    await sink.wait_for(head)
+                for outcome in bulk.outcomes():
                     yield outcome
-            while open_ops:
-                outcome = await _outcome(*open_ops[0])
-                open_ops.popleft()
-                yield outcome
         finally:
             # Reached with operations left only if the caller stops early, or is cancelled.
-            await self._give_up([entry for _, entry in open_ops if isinstance(entry, _AsyncEntry)])
+            for entry in bulk.give_up():
+                await sink.wait_for(entry)
         if source_error is not None:
             raise source_error
 
@@ -267,7 +288,7 @@ class AsyncMetadataStore:
         entry = self._entry(kind, path, value, expected_version, lane, self._seconds(timeout))
         self._engine.submit(entry, block=False)
         try:
-            return await entry.future
+            return await entry.caller
         except asyncio.CancelledError:
             self._withdraw(entry)
             raise
@@ -280,54 +301,34 @@ class AsyncMetadataStore:
         expected_version: int | None,
         lane: Lane,
         seconds: float,
-    ) -> _AsyncEntry:
+    ) -> Entry:
         times = self._engine.times(seconds)
-        entry = _AsyncEntry(kind, path, value, expected_version, lane, self._sink, *times)
-        entry.future = self._loop.create_future()
-        return entry
+        future = self._loop.create_future()
+        return Entry(kind, path, value, expected_version, lane, self._sink, *times, future)
 
-    def _enter_or_error(self, op: Operation, seconds: float) -> _AsyncEntry | MetadataStoreError:
-        try:
-            check_operation(op, self._value_bytes, self._engine.name)
-            entry = self._entry(*self._engine.fields(op), seconds)
-            self._engine.submit(entry, "wait", block=False)
-        except MetadataStoreError as error:
-            return error
-        return entry
-
-    def _withdraw(self, entry: _AsyncEntry) -> None:
+    def _withdraw(self, entry: Entry) -> None:
         if self._engine.withdraw(entry):
-            entry.future.cancel()
+            entry.caller.cancel()
             self._engine.settle([entry])
-
-    async def _give_up(self, entries: Sequence[_AsyncEntry]) -> None:
-        """Cancel what is queued, and wait for what was sent."""
-        for entry in entries:
-            self._withdraw(entry)
-        await asyncio.gather(*(entry.future for entry in entries), return_exceptions=True)
 
     def _seconds(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else check_seconds("timeout", timeout)
 
 
-async def _each(ops: Iterable[Operation]) -> AsyncIterator[Operation]:
-    for number, op in enumerate(ops):
-        if number % _TURN == 0:
-            await asyncio.sleep(0)
-        yield op
-
-
-def _has_ended(entry: _AsyncEntry | MetadataStoreError) -> bool:
-    return isinstance(entry, MetadataStoreError) or entry.future.done()
-
-
-async def _outcome(op: Operation, entry: _AsyncEntry | MetadataStoreError) -> Outcome:
-    if isinstance(entry, MetadataStoreError):
-        return Outcome(op, None, entry)
-    if not entry.future.done():
-        # Unlike an await, this does not cancel the future of a sent operation with the task.
-        await asyncio.wait([entry.future])
-    try:
-        return Outcome(op, entry.future.result())
-    except MetadataStoreError as error:
-        return Outcome(op, None, error)
+async def _read_some(
+    bulk: Bulk, source: Iterator[Operation] | AsyncIterator[Operation], most: int
+) -> bool:
+    """Submit some operations; say whether the source may have more."""
+    if isinstance(source, AsyncIterator):
+        try:
+            op = await anext(source)
+        except StopAsyncIteration:
+            return False
+        return bulk.read(iter((op,)), 1)
+    await asyncio.sleep(0)  # Other tasks have their turn.
+    for _ in range(1 if most > 1 else _TURN):
+        if not bulk.read(source, most):
+            return False
+        if bulk.full() or bulk.has_ended():
+            break
+    return True

@@ -3,18 +3,166 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from threading import Condition
-from typing import Self
+from typing import Final, Self
 
 from ..ops.errors import MetadataStoreError, StoreClosedError
 from ..ops.operations import Operation
 from ..ops.results import Outcome
 from .checks import check_operation
 from .engine import Engine
-from .entry import Entry
+from .entry import ENDED, Entry, Sink
+from .execution import too_heavy
 
-__all__ = ["OutcomeStream", "ReadAhead"]
+__all__ = ["Bulk", "OutcomeStream", "at_once"]
+
+# Operations that are submitted together: more gains little, and makes the first ones wait.
+_CHUNK: Final = 256
+
+# Seconds that operations may lie between their reading and their submission without being counted.
+_WAITED: Final = 0.001
+
+_new = tuple.__new__
+
+
+def at_once(ops: object) -> int:
+    """Return how many operations may be read from ``ops`` before they are submitted.
+
+    More than one only where all are there: from any other source the next one may come late, or
+    never, or depend on what became of those before it.
+    """
+    return _CHUNK if type(ops) in (list, tuple) else 1
+
+
+class Bulk:
+    """The operations of one bulk call whose outcomes have not been given, in their order."""
+
+    def __init__(self, engine: Engine, timeout: float, sink: Sink, *, block: bool) -> None:
+        self._engine = engine
+        self._timeout = timeout
+        self._sink = sink
+        self._block = block  # whether this thread waits where a queue is full
+        self._open: deque[Entry] = deque()  # their `caller` is the operation as it was given
+        # Of the larger queue alone: the batches in flight come on top of what it holds, and more
+        # would only lengthen the wait of those that have ended behind one that has not.
+        self._room = max(engine.reads.room, engine.writes.room)
+        self._bytes_room = engine.max_queued_bytes
+        self._bytes = 0
+
+    def full(self) -> bool:
+        """Say whether as much was read ahead as may be."""
+        return len(self._open) >= self._room or self._bytes >= self._bytes_room
+
+    def head(self) -> Entry | None:
+        """Return the oldest operation."""
+        return self._open[0] if self._open else None
+
+    def has_ended(self) -> bool:
+        """Say whether the oldest operation has ended."""
+        # A look at the head alone is cheap; when it has ended, so have most of its batch.
+        return bool(self._open) and self._open[0].state >= ENDED
+
+    def read(self, source: Iterator[Operation], most: int) -> bool:
+        """Submit operations, at most so many; say whether the source may have more.
+
+        One that is refused has its error as its outcome.
+        """
+        engine, sink = self._engine, self._sink
+        limits = engine.limits
+        value_bytes, request_bytes = limits.value_bytes, limits.request_bytes
+        entries: list[Entry] = []
+        most = min(most, self._room - len(self._open))
+        times = None
+        # This loop runs once for every operation.
+        for op in islice(source, most):
+            # The first one's, for all: the others are there already.
+            times = times or engine.times(self._timeout)
+            try:
+                check_operation(op, value_bytes, engine.name)
+                entry = Entry(*engine.fields(op), sink, *times, op)
+                if entry.weight > request_bytes:
+                    raise too_heavy(entry, request_bytes)
+            except MetadataStoreError as error:
+                self._submit(entries)
+                entries = []
+                self._open.append(_refused(op, error))
+                continue
+            entries.append(entry)
+            self._bytes += entry.weight
+            if self._bytes >= self._bytes_room:
+                break
+        self._submit(entries)
+        return times is not None
+
+    def outcomes(self) -> list[Outcome]:
+        """Take out the outcomes of the oldest operations, as far as they have ended."""
+        open_ops = self._open
+        ended: list[Outcome] = []
+        # This loop runs once for every operation.
+        while open_ops and open_ops[0].state >= ENDED:
+            entry = open_ops.popleft()
+            self._bytes -= entry.weight
+            answer = entry.answer
+            if isinstance(answer, MetadataStoreError):
+                ended.append(Outcome(entry.caller, None, answer))
+            else:
+                ended.append(_new(Outcome, (entry.caller, answer, None)))
+        return ended
+
+    def give_up(self) -> list[Entry]:
+        """Cancel what is queued; return what was sent and has not ended."""
+        engine = self._engine
+        engine.settle([entry for entry in self._open if engine.withdraw(entry)])
+        sent = [entry for entry in self._open if entry.state < ENDED]
+        self._open.clear()
+        return sent
+
+    def forget(self) -> None:
+        """Leave what is open to itself."""
+        self._open.clear()
+
+    def drop(self) -> None:
+        """Cancel what is queued, where nothing may be locked, and nobody waits for anything."""
+        for entry in self._open:
+            if entry.state < ENDED:
+                self._engine.drop(entry)
+
+    def _submit(self, entries: list[Entry]) -> None:
+        while entries:
+            taken = self._engine.submit_all(entries) if len(entries) > 1 else 0
+            self._open.extend(entries[:taken])
+            if taken < len(entries):
+                # There is no room for it: it waits, and the others after it.
+                entry = entries[taken]
+                try:
+                    self._engine.submit(entry, "wait", block=self._block)
+                except MetadataStoreError as error:
+                    entry.answer = error
+                    entry.state = ENDED
+                self._open.append(entry)
+                taken += 1
+            entries = entries[taken:]
+            self._renew_times(entries)
+
+    def _renew_times(self, entries: list[Entry]) -> None:
+        """Let the time of operations begin now if the ones before them had to wait for room."""
+        if entries:
+            now, deadline = self._engine.times(self._timeout)
+            if now - entries[0].submitted > _WAITED:
+                for entry in entries:
+                    entry.submitted, entry.deadline = now, deadline
+
+
+def _refused(op: Operation, error: MetadataStoreError) -> Entry:
+    """Return what stands for an operation that was not submitted."""
+    entry = Entry.__new__(Entry)
+    entry.caller = op
+    entry.answer = error
+    entry.state = ENDED
+    entry.weight = 0
+    return entry
 
 
 class OutcomeStream(Iterator[Outcome]):
@@ -30,12 +178,11 @@ class OutcomeStream(Iterator[Outcome]):
     def __init__(self, engine: Engine, ops: Iterable[Operation], timeout: float) -> None:
         self._engine = engine
         self._ops = ops
+        self._at_once = at_once(ops)
         self._source: Iterator[Operation] | None = None
-        self._timeout = timeout
-        self._sink = _BulkSink()
-        self._ahead = ReadAhead(engine)
-        # Operations whose outcome has not been given, with what holds it or will.
-        self._open: deque[tuple[Operation, _BulkEntry | MetadataStoreError]] = deque()
+        self._sink = _ThreadSink()
+        self._bulk = Bulk(engine, timeout, self._sink, block=True)
+        self._outcomes: deque[Outcome] = deque()  # taken out, and not given yet
         self._read = False  # the source has no more
         self._source_error: Exception | None = None
 
@@ -49,141 +196,89 @@ class OutcomeStream(Iterator[Outcome]):
             StoreClosedError: this is a forked child, and the outcome will only reach its parent.
             Exception: of the operations' source, after the outcomes of all that came before it.
         """
+        if not self._outcomes:
+            bulk = self._bulk
+            try:
+                while not (self._read or bulk.full() or bulk.has_ended()):
+                    self._read_some()
+                self._outcomes.extend(self._wait())
+            except BaseException:  # KeyboardInterrupt, or the end
+                self.close()
+                raise
+        return self._outcomes.popleft()
+
+    def collect(self) -> list[Outcome]:
+        """Return all outcomes."""
+        outcomes: list[Outcome] = []
+        bulk = self._bulk
         try:
-            # A look at the head alone is cheap; when it has ended, so have most of its batch.
-            while not self._open or not (
-                self._read or self._ahead.full() or _has_ended(self._open[0][1])
-            ):
-                if self._read:
-                    error, self._source_error = self._source_error, None
-                    raise error or StopIteration
-                self._read_one()
-            op, entry = self._open[0]
-            if not _has_ended(entry):
-                self._engine.check_not_forked()
-                self._sink.wait_for(entry)
-        except BaseException:  # KeyboardInterrupt, or the end
+            while not self._read:
+                if bulk.full():
+                    outcomes += self._wait()
+                self._read_some()
+                outcomes += bulk.outcomes()
+            while bulk.head():
+                outcomes += self._wait()
+            if self._source_error is not None:
+                raise self._source_error
+        finally:
             self.close()
-            raise
-        self._open.popleft()
-        self._ahead.leave(entry)
-        return _outcome(op, entry)
+        return outcomes
 
     def close(self) -> None:
         """End early: cancel what is queued, and wait for what was sent."""
         self._read = True
         self._source_error = None
+        self._outcomes.clear()
         try:
             self._engine.check_not_forked()
         except StoreClosedError:
-            self._open.clear()
-        entries = [entry for _, entry in self._open if isinstance(entry, _BulkEntry)]
-        withdrawn = [entry for entry in entries if self._engine.withdraw(entry)]
-        self._engine.settle(withdrawn)
-        for entry in withdrawn:
-            entry.told = True
-        for entry in entries:
+            self._bulk.forget()
+        for entry in self._bulk.give_up():
             self._sink.wait_for(entry)
-        self._open.clear()
 
     def __del__(self) -> None:
-        for _, entry in self._open:
-            if isinstance(entry, _BulkEntry):
-                self._engine.drop(entry)
+        self._bulk.drop()
 
-    def _read_one(self) -> None:
+    def _read_some(self) -> None:
         try:
             if self._source is None:
                 self._source = iter(self._ops)
-            op = next(self._source)
-        except StopIteration:
-            self._read = True
+            self._read = not self._bulk.read(self._source, self._at_once)
         except Exception as error:
             self._read = True
             self._source_error = error
-        else:
-            entry = _submit(self._engine, op, self._sink, self._timeout)
-            self._open.append((op, entry))
-            self._ahead.enter(entry)
+
+    def _wait(self) -> list[Outcome]:
+        """Return the next outcomes, at least one; or raise what the stream ends with."""
+        head = self._bulk.head()
+        if head is None:
+            error, self._source_error = self._source_error, None
+            raise error or StopIteration
+        if head.state < ENDED:
+            self._engine.check_not_forked()
+            self._sink.wait_for(head)
+        return self._bulk.outcomes()
 
 
-class ReadAhead:
-    """How far a bulk call has read ahead of the outcomes that it has yielded."""
-
-    def __init__(self, engine: Engine) -> None:
-        # Of the larger queue alone: the batches in flight come on top of what it holds, and more
-        # would only lengthen the wait of those that have ended behind one that has not.
-        self._room = max(engine.reads.room, engine.writes.room)
-        self._bytes_room = engine.max_queued_bytes
-        self._count = 0
-        self._bytes = 0
-
-    def enter(self, entry: Entry | MetadataStoreError) -> None:
-        self._count += 1
-        if isinstance(entry, Entry):
-            self._bytes += entry.weight
-
-    def leave(self, entry: Entry | MetadataStoreError) -> None:
-        self._count -= 1
-        if isinstance(entry, Entry):
-            self._bytes -= entry.weight
-
-    def full(self) -> bool:
-        return self._count >= self._room or self._bytes >= self._bytes_room
-
-
-class _BulkEntry(Entry):
-    """An operation of a bulk call; ``told`` is set when its caller may look at its answer."""
-
-    __slots__ = ("told",)
-    told: bool
-
-
-class _BulkSink:
+class _ThreadSink:
     """Lets the thread of one bulk call wait for its operations."""
 
     def __init__(self) -> None:
-        self._told = Condition()  # guards the entries' `told`
-        self._waited_for: _BulkEntry | None = None
+        self._ended = Condition()  # guards _waited_for
+        self._waited_for: Entry | None = None
 
-    def deliver(self, entries: Sequence[_BulkEntry]) -> None:
-        with self._told:
-            for entry in entries:
-                entry.told = True
-            if self._waited_for is not None and self._waited_for.told:
-                self._told.notify()
+    def deliver(self, entries: object) -> None:
+        """Wake the thread if what it waits for has ended: an entry's state tells it."""
+        with self._ended:
+            if self._waited_for is not None and self._waited_for.state >= ENDED:
+                self._ended.notify()
 
-    def wait_for(self, entry: _BulkEntry | MetadataStoreError) -> None:
-        if isinstance(entry, MetadataStoreError) or entry.told:
-            return
-        with self._told:
+    def wait_for(self, entry: Entry) -> None:
+        with self._ended:
             self._waited_for = entry
             try:
-                while not entry.told:
-                    self._told.wait()
+                while entry.state < ENDED:
+                    self._ended.wait()
             finally:
                 self._waited_for = None
-
-
-def _submit(
-    engine: Engine, op: Operation, sink: _BulkSink, timeout: float
-) -> _BulkEntry | MetadataStoreError:
-    try:
-        check_operation(op, engine.limits.value_bytes, engine.name)
-        entry = _BulkEntry(*engine.fields(op), sink, *engine.times(timeout))
-        entry.told = False
-        engine.submit(entry, when_full="wait")
-    except MetadataStoreError as error:
-        return error
-    return entry
-
-
-def _has_ended(entry: _BulkEntry | MetadataStoreError) -> bool:
-    return isinstance(entry, MetadataStoreError) or entry.told
-
-
-def _outcome(op: Operation, entry: _BulkEntry | MetadataStoreError) -> Outcome:
-    answer = entry if isinstance(entry, MetadataStoreError) else entry.answer
-    if isinstance(answer, MetadataStoreError):
-        return Outcome(op, None, answer)
-    return Outcome(op, answer)

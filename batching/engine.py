@@ -21,6 +21,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread, current_thread
 from typing import Literal, TypeAlias
@@ -31,8 +32,8 @@ from ..ops.operations import Delete, Kind, Operation, Put
 from ..stores.backend import Answer, Backend
 from . import lifetime
 from .accumulator import Cause
-from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, Epoch, Sink
-from .execution import check_weight, execute, overdue, shut_out
+from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, Epoch
+from .execution import execute, overdue, shut_out, too_heavy
 from .lane import Lane
 from .lines import Lines
 from .metrics import LaneMetrics, Metrics
@@ -79,6 +80,7 @@ class Engine:
         self._closed = Event()
         self._forked = False
         self._dropped: SimpleQueue[Entry] = SimpleQueue()  # of bulk calls that were not finished
+        self._unstarted: list[Thread] = []  # senders to be started once the lock is released
         if config.enabled:
             window = config.max_in_flight or limits.in_flight
         else:
@@ -96,6 +98,7 @@ class Engine:
                 max_bytes=min(config.max_bytes, limits.request_bytes),
                 max_delay=config.max_delay,
                 adaptive=config.linger == "adaptive",
+                bytes_room=config.max_queued_bytes,
             )
 
         self.reads = lane(
@@ -152,42 +155,84 @@ class Engine:
             QueueFullError: no room: at once, or until the deadline.
             ValueTooLargeError: larger than the store's largest request.
         """
-        check_weight(entry, self.limits.request_bytes)
-        threads: list[Thread] = []
-        gate: Lock | None = None
+        if entry.weight > self.limits.request_bytes:
+            raise too_heavy(entry, self.limits.request_bytes)
         lane = entry.lane
+        gate: Lock | None = None
         with self._lock:
             if self._closing:
                 raise StoreClosedError(self._why_closed(), path=entry.path)
-            if not lane.waiting and self._has_room(lane, entry):
-                self._hold(lane, entry)
-                if self._lines.enter(entry):
-                    self._ready(entry, threads)
-                else:
-                    entry.waits_for = TURN
-            elif when_full != "wait" and self._may_go_singly(entry):
-                entry.lane = self._singles
-                self._singles.held += 1
-                self._lines.enter(entry)
-                self._ready(entry, threads)
-            elif when_full == "raise" or (when_full != "wait" and self._config.on_full == "raise"):
-                raise self._queue_full(entry)
+            if lane.waiting or not lane.hold(entry):
+                gate = self._submit_to_full(entry, when_full, block)
+            elif self._lines.enter(entry):
+                lane.batches.add(entry)
+                if not lane.signalled:
+                    self._wake(lane, entry.submitted)
             else:
-                entry.waits_for = ROOM if self._lines.enter(entry) else ROOM | TURN
-                lane.waiting[entry] = None
-                self._waits += 1
-                if block:
-                    gate = entry.gate = Lock()
-                    gate.acquire()
-            entry.epoch = self._epoch
-            self._epoch.pending += 1
+                entry.waits_for = TURN
+            epoch = entry.epoch = self._epoch
+            epoch.pending += 1
             if entry.deadline < self._next_deadline:
                 self._next_deadline = entry.deadline
                 self._deadline_moved.notify()
-        if threads:
-            self._start(threads)
+        if self._unstarted:
+            self._start_senders()
         if gate is not None:
             self._wait_at(gate, entry)
+
+    def submit_all(self, entries: Sequence[Entry]) -> int:
+        """Take in as many operations as there is room for, in their order; say how many.
+
+        One lock and one wake-up for all of them, which have one deadline. None is taken in where
+        ``submit`` would make the first one wait, or refuse it.
+        """
+        with self._lock:
+            taken = 0 if self._closing else self._hold_all(entries)
+            if taken < len(entries):
+                entries = entries[:taken]
+            if not taken:
+                return 0
+            epoch = self._epoch
+            for entry in entries:
+                entry.epoch = epoch
+            epoch.pending += taken
+            may_go = self._lines.enter_all(entries)
+            for lane in (self.reads, self.writes):
+                going = [entry for entry in may_go if entry.lane is lane]
+                if going:
+                    lane.batches.add_all(going)
+                    self._wake(lane, entries[0].submitted)
+            if entries[0].deadline < self._next_deadline:
+                self._next_deadline = entries[0].deadline
+                self._deadline_moved.notify()
+        if self._unstarted:
+            self._start_senders()
+        return taken
+
+    def _hold_all(self, entries: Sequence[Entry]) -> int:
+        """Hold the first ones of the operations, as far as there is room; say how many."""
+        for count, entry in enumerate(entries):
+            if entry.lane.waiting or not entry.lane.hold(entry):
+                return count
+        return len(entries)
+
+    def _submit_to_full(self, entry: Entry, when_full: WhenFull, block: bool) -> Lock | None:
+        """Do what ``submit`` says for want of room; return what the caller waits at, if it does."""
+        if when_full != "wait" and self._may_go_singly(entry):
+            entry.lane = self._singles
+            self._singles.held += 1
+            self._lines.enter(entry)
+            self._ready(entry)
+            return None
+        if when_full == "raise" or (when_full != "wait" and self._config.on_full == "raise"):
+            raise self._queue_full(entry)
+        entry.waits_for = ROOM if self._lines.enter(entry) else ROOM | TURN
+        entry.lane.waiting[entry] = None
+        self._waits += 1
+        if block:
+            entry.gate = Lock()
+            entry.gate.acquire()
+        return entry.gate
 
     def _wait_at(self, gate: Lock, entry: Entry) -> None:
         try:
@@ -205,47 +250,27 @@ class Engine:
 
         Who cancels tells the operation's waiters, and then calls :meth:`settle`.
         """
-        threads: list[Thread] = []
         with self._lock:
             # In a forked child nothing works that could be left in the middle of something.
             withdrawn = entry.state == QUEUED and not self._forked
             if withdrawn:
-                self._end_queued(entry, CANCELLED, threads)
-                self._admit(threads)
-        self._start(threads)
+                self._end_queued(entry, CANCELLED)
+                self._admit()
+        if self._unstarted:
+            self._start_senders()
         return withdrawn
 
-    # Decisions under the lock. Threads to be started are collected, and started after it.
-
-    def _has_room(self, lane: Lane, entry: Entry) -> bool:
-        # Bytes are bounded for each lane by itself. With a bound for both, an operation could wait
-        # for bytes that are held by one behind it in its path's line, in the other lane; so every
-        # wait is for an operation that was submitted earlier.
-        held = lane.held_bytes
-        # An operation larger than the bound itself goes alone.
-        fits = held + entry.weight <= self.max_queued_bytes or not held
-        return lane.held < lane.room and fits
+    # Decisions under the lock. A sender that it takes another thread for is started after it.
 
     def _may_go_singly(self, entry: Entry) -> bool:
         singles = self._singles
         return singles.held < singles.room and not self._lines.busy(entry.path)
 
-    def _hold(self, lane: Lane, entry: Entry) -> None:
-        lane.held += 1
-        lane.held_bytes += entry.weight
+    def _ready(self, entry: Entry) -> None:
+        entry.lane.batches.add(entry)
+        self._wake(entry.lane, entry.submitted)
 
-    def _release(self, lane: Lane, entry: Entry) -> None:
-        # A single execution is held by its lane until it has ended, and never counts as queued.
-        if lane is not self._singles:
-            lane.held -= 1
-            lane.held_bytes -= entry.weight
-
-    def _ready(self, entry: Entry, threads: list[Thread]) -> None:
-        lane = entry.lane
-        lane.batches.add(entry)
-        self._wake(lane, entry.submitted, threads)
-
-    def _wake(self, lane: Lane, now: float, threads: list[Thread]) -> None:
+    def _wake(self, lane: Lane, now: float) -> None:
         """See to it that a sender takes what is due, or watches for the time when it is."""
         if lane.signalled:
             return
@@ -255,31 +280,26 @@ class Engine:
                 lane.wakeup.notify()
         elif len(lane.senders) < lane.window:
             lane.signalled = True
-            threads.append(self._add_sender(lane))
+            self._unstarted.append(self._add_sender(lane))
 
-    def _admit(self, threads: list[Thread]) -> None:
+    def _admit(self) -> None:
         """Give room that has become free to the operations that wait for it, oldest first."""
         for lane in (self.reads, self.writes):
             while lane.waiting:
                 entry = next(iter(lane.waiting))
-                if not self._has_room(lane, entry):
+                if not lane.hold(entry):
                     break
                 del lane.waiting[entry]
-                self._hold(lane, entry)
-                self._leave_wait(entry, ROOM, threads)
+                self._leave_wait(entry, ROOM)
                 if entry.gate is not None:
                     entry.gate.release()
 
-    def _leave_wait(self, entry: Entry, reason: int, threads: list[Thread]) -> None:
+    def _leave_wait(self, entry: Entry, reason: int) -> None:
         entry.waits_for &= ~reason
         if not entry.waits_for:
-            self._ready(entry, threads)
+            self._ready(entry)
 
-    def _leave_line(self, entry: Entry, threads: list[Thread]) -> None:
-        for follower in self._lines.leave(entry):
-            self._leave_wait(follower, TURN, threads)
-
-    def _end_queued(self, entry: Entry, state: int, threads: list[Thread]) -> None:
+    def _end_queued(self, entry: Entry, state: int) -> None:
         lane = entry.lane
         entry.state = state
         entry.value = None
@@ -288,12 +308,12 @@ class Engine:
             if entry.gate is not None:
                 entry.gate.release()
         else:
-            self._release(lane, entry)
-            if lane is self._singles:
-                lane.held -= 1
+            # A single execution never counts as queued.
+            lane.release(1, 0 if lane is self._singles else entry.weight)
             if not entry.waits_for:
                 lane.batches.discard(entry)
-        self._leave_line(entry, threads)
+        for follower in self._lines.leave(entry):
+            self._leave_wait(follower, TURN)
 
     def drop(self, entry: Entry) -> None:
         """Cancel an operation of which nobody will hear, if it has not been sent by then.
@@ -304,33 +324,36 @@ class Engine:
         self._dropped.put(entry)
 
     def _withdraw_dropped(self) -> None:
-        threads: list[Thread] = []
         with self._lock:
             # Another sender may do the same: what is here is taken out by one under the lock.
             while not self._dropped.empty():
                 entry = self._dropped.get()
                 if entry.state == QUEUED:
-                    self._end_queued(entry, CANCELLED, threads)
-                    self._admit(threads)
-                    self._settle(entry)
+                    self._end_queued(entry, CANCELLED)
+                    self._admit()
+                    self._settle([entry])
         # At once, and not when the caller has found a batch: nobody else would start them.
-        self._start(threads)
+        if self._unstarted:
+            self._start_senders()
 
     # Sending. Runs in the senders' threads.
 
     def _send(self, lane: Lane) -> None:
         with self._lock:
             lane.signalled = False
-        while (batch := self._take(lane)) is not None:
+        told: Sequence[Entry] = ()
+        while (batch := self._next_batch(lane, told)) is not None:
             answers = execute(self._backend, batch)
-            self._finish(lane, batch, answers)
+            told = self._finish(lane, batch, answers)
+            self._deliver(told)
 
-    def _take(self, lane: Lane) -> list[Entry] | None:
-        threads: list[Thread] = []
+    def _next_batch(self, lane: Lane, told: Sequence[Entry]) -> list[Entry] | None:
+        """Count the last batch's operations as ended, and wait for the next batch."""
         batches = lane.batches
         if not self._dropped.empty():
             self._withdraw_dropped()
         with self._lock:
+            self._settle(told)
             while (cause := batches.due(now := time.monotonic())) is None:
                 if self._stopping:
                     return None
@@ -342,82 +365,96 @@ class Engine:
                 lane.signalled = False
                 if watch is not None:
                     lane.watched = False
+            before = batches.ready_bytes
             batch = batches.take()
+            size = before - batches.ready_bytes
             batches.in_flight += 1
             lane.causes[cause] += 1
             lane.operations += len(batch)
-            for entry in batch:
-                entry.state = SENT
-                lane.bytes += entry.weight
-                self._release(lane, entry)
-            self._admit(threads)
+            lane.bytes += size
+            # A single execution is held by its lane until it has ended.
+            if lane is not self._singles:
+                lane.release(len(batch), size)
+                if lane.waiting:
+                    self._admit()
             if batches.ready:
-                self._wake(lane, now, threads)
-        self._start(threads)
+                self._wake(lane, now)
+        if self._unstarted:
+            self._start_senders()
         if log.isEnabledFor(10):
             log.debug("batch sent", lane=lane.name, cause=cause, operations=len(batch))
         return batch
 
-    def _finish(self, lane: Lane, batch: Sequence[Entry], answers: Sequence[Answer]) -> None:
-        threads: list[Thread] = []
-        ended: list[Entry] = []
+    def _finish(
+        self, lane: Lane, batch: Sequence[Entry], answers: Sequence[Answer]
+    ) -> Sequence[Entry]:
+        """End a batch's operations; return those that had not ended before."""
+        ended_before = None
         with self._lock:
             lane.batches.in_flight -= 1
             if lane is self._singles:
-                lane.held -= 1
+                lane.release(1, 0)
             for entry, answer in zip(batch, answers, strict=True):
                 if entry.state == SENT:
-                    entry.state = ENDED
                     entry.answer = answer
-                    ended.append(entry)
-                self._leave_line(entry, threads)
-        self._start(threads)
-        self._tell(ended)
+                    entry.state = ENDED
+                else:
+                    ended_before = ended_before or set()
+                    ended_before.add(entry)
+            for follower in self._lines.leave_all(batch):
+                self._leave_wait(follower, TURN)
+        if self._unstarted:
+            self._start_senders()
+        if ended_before:
+            return [entry for entry in batch if entry not in ended_before]
+        return batch
 
     def _tell(self, ended: Sequence[Entry]) -> None:
-        """Tell the callers of operations that were ended how they ended."""
-        by_sink: dict[Sink, list[Entry]] = {}
-        for entry in ended:
-            by_sink.setdefault(entry.sink, []).append(entry)
-        for sink, entries in by_sink.items():
-            try:
-                sink.deliver(entries)
-            except Exception:
-                log.exception("results could not be delivered", store=self.name)
+        """Tell the callers of operations that were ended how they ended, and count them."""
+        self._deliver(ended)
         self.settle(ended)
 
-    def settle(self, ended: Iterable[Entry]) -> None:
+    def _deliver(self, ended: Sequence[Entry]) -> None:
+        sinks = set(map(attrgetter("sink"), ended))
+        for sink in sinks:
+            own = ended if len(sinks) == 1 else [e for e in ended if e.sink is sink]
+            try:
+                sink.deliver(own)
+            except Exception:
+                log.exception("results could not be delivered", store=self.name)
+
+    def settle(self, ended: Sequence[Entry]) -> None:
         """Count operations as ended, once their callers have been told."""
         with self._lock:
-            for entry in ended:
-                self._settle(entry)
+            self._settle(ended)
 
-    def _settle(self, entry: Entry) -> None:
-        epoch = entry.epoch
-        epoch.pending -= 1
-        if isinstance(entry.answer, MetadataStoreError):
-            self._errors[type(entry.answer).__name__] += 1
-        if not epoch.pending and epoch in self._open_epochs:
-            self._open_epochs.remove(epoch)
-            self._settled.notify_all()
-            if not self._open_epochs and not self._closing:
-                self.reads.batches.hurry = self.writes.batches.hurry = None
+    def _settle(self, ended: Sequence[Entry]) -> None:
+        for entry in ended:
+            epoch = entry.epoch
+            epoch.pending -= 1
+            if isinstance(entry.answer, MetadataStoreError):
+                self._errors[type(entry.answer).__name__] += 1
+            if not epoch.pending and epoch in self._open_epochs:
+                self._open_epochs.remove(epoch)
+                self._settled.notify_all()
+                if not self._open_epochs and not self._closing:
+                    self.reads.batches.hurry = self.writes.batches.hurry = None
 
     # Deadlines. Runs in the timekeeper's thread.
 
     def _keep_deadlines(self) -> None:
         while True:
-            threads: list[Thread] = []
             with self._lock:
                 while (wait := self._next_deadline - time.monotonic()) > 0 and not self._stopping:
                     self._deadline_moved.wait(None if wait == math.inf else wait)
                 if self._stopping:
                     return
-                expired = self._expire(time.monotonic(), threads)
-            self._start(threads)
+                expired = self._expire(time.monotonic())
+            if self._unstarted:
+                self._start_senders()
             self._tell(expired)
 
-    def _expire(self, now: float, threads: list[Thread]) -> list[Entry]:
+    def _expire(self, now: float) -> list[Entry]:
         expired: list[Entry] = []
         earliest = math.inf
         for entry in self._lines.entries():
@@ -427,23 +464,20 @@ class Engine:
                 else:
                     earliest = min(earliest, entry.deadline)
         self._next_deadline = max(earliest, now + _TICK)
-        self._end_all(expired, self._overdue, threads)
+        self._end_all(expired, self._overdue)
         return expired
 
     def _end_all(
-        self,
-        entries: Iterable[Entry],
-        error: Callable[[Entry], MetadataStoreError],
-        threads: list[Thread],
+        self, entries: Iterable[Entry], error: Callable[[Entry], MetadataStoreError]
     ) -> None:
         for entry in entries:
             entry.answer = error(entry)
             if entry.state == QUEUED:
-                self._end_queued(entry, ENDED, threads)
+                self._end_queued(entry, ENDED)
             else:
                 # It stays in its path's line: what it may still do must not overtake what follows.
                 entry.state = ENDED
-        self._admit(threads)
+        self._admit()
 
     # Flushing and closing. Runs in callers' threads.
 
@@ -462,14 +496,13 @@ class Engine:
         before = list(self._open_epochs)
         if not before:
             return True
-        threads: list[Thread] = []
         for lane in (self.reads, self.writes):
             lane.batches.hurry = cause
-            self._wake(lane, time.monotonic(), threads)
-        if threads:
+            self._wake(lane, time.monotonic())
+        if self._unstarted:
             self._lock.release()
             try:
-                self._start(threads)
+                self._start_senders()
             finally:
                 self._lock.acquire()
         while any(epoch in self._open_epochs for epoch in before):
@@ -539,11 +572,11 @@ class Engine:
     def _end_where(
         self, which: Callable[[Entry], bool], error: Callable[[Entry], MetadataStoreError]
     ) -> None:
-        threads: list[Thread] = []
         with self._lock:
             entries = [entry for entry in self._lines.entries() if which(entry)]
-            self._end_all(entries, error, threads)
-        self._start(threads)
+            self._end_all(entries, error)
+        if self._unstarted:
+            self._start_senders()
         self._tell(entries)
 
     def abandon(self) -> None:
@@ -596,7 +629,9 @@ class Engine:
         lane.senders.append(thread)
         return thread
 
-    def _start(self, senders: Iterable[Thread]) -> None:
+    def _start_senders(self) -> None:
+        with self._lock:
+            senders, self._unstarted = self._unstarted, []
         for sender in senders:
             try:
                 sender.start()

@@ -9,9 +9,9 @@ States and who moves an entry between them, always under the engine's lock::
 
 A QUEUED entry stands in its path's line, and may wait for two things: for its turn on the path,
 and for room in its queue. When it waits for neither it is in the queue from which senders take.
-Whoever ends an entry puts its ``answer`` there; the entry's sink then tells the caller, outside
-the lock. An entry that was SENT keeps its place in its path's line until its batch has ended, even
-if its deadline ended it before.
+Whoever ends an entry puts its ``answer`` there, and then sets its state; the entry's sink tells the
+caller, outside the lock. An entry that was SENT keeps its place in its path's line until its batch
+has ended, even if its deadline ended it before.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CANCELLED", "ENDED", "QUEUED", "ROOM", "SENT", "TURN", "Entry", "Epoch", "Sink"]
 
+# In this order, so that ``state >= ENDED`` says that nothing will happen to it any more.
 QUEUED: Final = 0
 SENT: Final = 1
 ENDED: Final = 2
@@ -60,12 +61,14 @@ class Epoch:
 class Entry:
     """An operation in the engine; a back end sees it as a ``Request``.
 
-    ``kind``, ``path``, ``value`` and ``expected_version`` are set once. Everything else is guarded
-    by the engine's lock until the entry has ENDED.
+    ``kind``, ``path``, ``value`` and ``expected_version`` are set once. ``caller`` and ``told``
+    belong to its sink. Everything else is guarded by the engine's lock until the entry has ENDED.
     """
 
+    # Every operation pays for each of these, so there is one class with one __init__ for all sinks.
     __slots__ = (
         "answer",  # how it ended: its result, or its error
+        "caller",  # the sink's: what leads to the one who waits for it
         "deadline",  # time.monotonic() by which it ends
         "epoch",
         "expected_version",
@@ -76,6 +79,7 @@ class Entry:
         "sink",
         "state",
         "submitted",  # time.monotonic() of the call
+        "told",  # the sink's: what its caller was told
         "value",
         "waits_for",
         "weight",  # bytes that it counts for in its queue and its batch
@@ -83,8 +87,10 @@ class Entry:
     )
 
     answer: Answer
+    caller: Any
     epoch: Epoch
     gate: Lock | None
+    told: Any
 
     def __init__(
         self,
@@ -96,6 +102,7 @@ class Entry:
         sink: Sink,
         submitted: float,
         deadline: float,
+        caller: Any = None,
     ) -> None:
         self.kind = kind
         self.path = path
@@ -106,6 +113,8 @@ class Entry:
         self.sink = sink
         self.submitted = submitted
         self.deadline = deadline
+        self.caller = caller
+        self.told = None
         self.answer = None
         self.state = QUEUED
         self.waits_for = 0

@@ -15,23 +15,21 @@ from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend, RequestRefusedError
 from .entry import QUEUED, Entry
 
-__all__ = ["check_weight", "execute", "overdue", "shut_out"]
+__all__ = ["execute", "overdue", "shut_out", "too_heavy"]
 
 log = get_logger("batchkeeper.engine")
 
 
-def check_weight(entry: Entry, most: int) -> None:
-    """Refuse an operation that no request has room for: with a long path, a small value may be one.
+def too_heavy(entry: Entry, most: int) -> ValueTooLargeError:
+    """Return what refuses an operation that no request of ``most`` bytes has room for.
 
-    Raises:
-        ValueTooLargeError: with the size and the limit.
+    With a long path, one with a small value may be one.
     """
-    if entry.weight > most:
-        raise ValueTooLargeError(
-            f"the operation has {entry.weight} bytes with what its encoding adds, the store takes "
-            f"{most} in one request",
-            path=entry.path,
-        )
+    return ValueTooLargeError(
+        f"the operation has {entry.weight} bytes with what its encoding adds, the store takes "
+        f"{most} in one request",
+        path=entry.path,
+    )
 
 
 def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:

@@ -8,9 +8,9 @@ on, no path is ever changed twice in one batch, nor in two that are under way.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from .entry import Entry
+from .entry import TURN, Entry
 
 __all__ = ["Lines"]
 
@@ -38,38 +38,35 @@ class Lines:
     def enter(self, entry: Entry) -> bool:
         """Give the entry the last place of its path's line; say whether it may go at once."""
         line = self._at.setdefault(entry.path, entry)
-        if line is entry:
-            return True
-        if isinstance(line, Entry):
-            line = self._at[entry.path] = _Line(line)
-        if entry.writes or line.writing or line.waiting:
-            line.waiting[entry] = None
-            return False
-        line.going.add(entry)
-        return True
+        return line is entry or self._join(line, entry)
+
+    def enter_all(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Let entries enter in their order; return those that may go, and note it of the others."""
+        stand = self._at.setdefault
+        may_go = None
+        for index, entry in enumerate(entries):
+            line = stand(entry.path, entry)
+            if line is not entry and not self._join(line, entry):
+                entry.waits_for |= TURN
+                if may_go is None:
+                    may_go = list(entries[:index])
+            elif may_go is not None:
+                may_go.append(entry)
+        return entries if may_go is None else may_go
 
     def leave(self, entry: Entry) -> Sequence[Entry]:
         """Take an entry out, wherever it stands; return those that may go now because of it."""
-        line = self._at[entry.path]
-        if line is entry:
-            del self._at[entry.path]
-            return ()
-        assert isinstance(line, _Line)
-        if entry in line.going:
-            line.going.remove(entry)
-        else:
-            del line.waiting[entry]
-        may_go = []
-        while line.waiting:
-            first = next(iter(line.waiting))
-            if line.going and (first.writes or line.writing):
-                break
-            del line.waiting[first]
-            line.going.add(first)
-            line.writing = first.writes
-            may_go.append(first)
-        if not line.going:
-            del self._at[entry.path]
+        line = self._at.pop(entry.path)
+        return () if line is entry else self._part(line, entry)
+
+    def leave_all(self, entries: Iterable[Entry]) -> Sequence[Entry]:
+        """Take entries out; return those that may go now because of them."""
+        stood = self._at.pop
+        may_go: list[Entry] = []
+        for entry in entries:
+            line = stood(entry.path)
+            if line is not entry:
+                may_go += self._part(line, entry)
         return may_go
 
     def busy(self, path: str) -> bool:
@@ -84,3 +81,33 @@ class Lines:
             else:
                 yield from line.going
                 yield from line.waiting
+
+    def _join(self, line: Entry | _Line, entry: Entry) -> bool:
+        """Let an entry enter a line that is there."""
+        if isinstance(line, Entry):
+            line = self._at[entry.path] = _Line(line)
+        if entry.writes or line.writing or line.waiting:
+            line.waiting[entry] = None
+            return False
+        line.going.add(entry)
+        return True
+
+    def _part(self, line: Entry | _Line, entry: Entry) -> list[Entry]:
+        """Let an entry leave a line that was taken out of the table; put back what is left."""
+        assert isinstance(line, _Line)
+        if entry in line.going:
+            line.going.remove(entry)
+        else:
+            del line.waiting[entry]
+        may_go = []
+        while line.waiting:
+            first = next(iter(line.waiting))
+            if line.going and (first.writes or line.writing):
+                break
+            del line.waiting[first]
+            line.going.add(first)
+            line.writing = first.writes
+            may_go.append(first)
+        if line.going:
+            self._at[entry.path] = line
+        return may_go

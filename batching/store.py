@@ -146,7 +146,7 @@ class MetadataStore:
         It raises for no single operation: an error is that operation's outcome. A full queue makes
         it wait. ``timeout`` holds for each operation by itself.
         """
-        return list(self.apply_stream(ops, timeout=timeout))
+        return OutcomeStream(self._engine, ops, self._seconds(timeout)).collect()
 
     def apply_stream(
         self, ops: Iterable[Operation], *, timeout: float | None = None
