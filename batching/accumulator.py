@@ -7,7 +7,6 @@ flight, and is asked with the time; so it can be tested to the point, without sl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
 from typing import Final, Literal, Protocol, TypeAlias, get_args
 
 from .entry import QUEUED, SENT, Entry
@@ -20,20 +19,25 @@ Cause: TypeAlias = Literal["ops", "bytes", "idle", "delay", "flush", "close"]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
 
+# Entries in a run at the most: what goes through the queue for each of them is then nothing.
+_RUN: Final = 256
+
+
 class ReadyQueue(Protocol):
-    """A first-in, first-out queue that gives everything it holds at once (see ``lane``)."""
+    """A first-in, first-out queue of runs of entries; the thread side of a janus queue is one."""
 
-    def put_nowait(self, items: Sequence[Entry]) -> None: ...
+    def put_nowait(self, item: list[Entry]) -> None: ...
 
-    def get_nowait(self) -> Iterable[Entry]: ...
+    def get_nowait(self) -> list[Entry]: ...
 
 
 class Accumulator:
     """Gathers entries that are ready to be sent into batches; guarded by the engine's lock.
 
     Args:
-        queue: where callers put what is ready. It must have room for twice as many as may be
-            queued: a cancelled entry stays there, as a ghost, until it is passed over or swept out.
+        queue: where callers put what is ready, in runs: an entry is added to the last run as long
+            as that has not been taken out. It must have room for twice as many as may be ready: a
+            cancelled entry stays there, as a ghost, until it is passed over or swept out.
         room: how many ready entries there may be.
         max_ops: the most operations in a batch.
         max_bytes: the most bytes in a batch, unless one operation alone has more.
@@ -57,8 +61,10 @@ class Accumulator:
         self.max_bytes = max_bytes
         self._max_delay = max_delay
         self._adaptive = adaptive
-        self._arrived = 0  # entries in the queue, ghosts among them
-        self._gathered: deque[Entry] = deque()  # taken out of the queue; ghosts among them, too
+        self._runs = 0  # in the queue
+        self._run: list[Entry] | None = None  # the last of them, while it may grow
+        self._gathered: deque[Entry] = deque()  # taken out of the queue
+        self._entries = 0  # in the queue or gathered, ghosts among them
         self.ready = 0  # entries that can be sent: gathered or in the queue, without ghosts
         self.ready_bytes = 0
         self.in_flight = 0  # batches
@@ -66,19 +72,24 @@ class Accumulator:
 
     def add(self, entry: Entry) -> None:
         """Take in an entry that waits for nothing any more."""
-        if self._arrived + len(self._gathered) >= 2 * self._room:
+        if self._entries >= 2 * self._room:
             self._sweep()
-        self._queue.put_nowait((entry,))
-        self._arrived += 1
+        run = self._run
+        if run is None or len(run) >= _RUN:
+            run = self._run = []
+            self._put(run)
+        run.append(entry)
+        self._entries += 1
         self.ready += 1
         self.ready_bytes += entry.weight
 
-    def add_all(self, entries: Sequence[Entry]) -> None:
+    def add_all(self, entries: list[Entry]) -> None:
         """Take in entries that wait for nothing any more."""
-        if self._arrived + len(self._gathered) + len(entries) > 2 * self._room:
+        if self._entries + len(entries) > 2 * self._room:
             self._sweep()
-        self._queue.put_nowait(entries)
-        self._arrived += len(entries)
+        self._put(entries)
+        self._run = None
+        self._entries += len(entries)
         self.ready += len(entries)
         self.ready_bytes += sum([entry.weight for entry in entries])
 
@@ -111,23 +122,26 @@ class Accumulator:
         """Take the next batch out, SENT: the oldest entries up to ``max_ops`` and ``max_bytes``."""
         self._gather()
         batch: list[Entry] = []
-        size = 0
+        size = passed = 0
         max_ops, max_bytes = self.max_ops, self.max_bytes
         gathered = self._gathered
         # This loop runs once for every operation.
         while gathered:
             entry = gathered.popleft()
+            passed += 1
             if entry.state != QUEUED:
                 continue
             size += entry.weight
             if size > max_bytes and batch:
                 size -= entry.weight
                 gathered.appendleft(entry)
+                passed -= 1
                 break
             entry.state = SENT
             batch.append(entry)
             if len(batch) == max_ops:
                 break
+        self._entries -= passed
         self.ready -= len(batch)
         self.ready_bytes -= size
         return batch
@@ -138,17 +152,25 @@ class Accumulator:
         while not gathered or gathered[0].state != QUEUED:
             if gathered:
                 gathered.popleft()
+                self._entries -= 1
             else:
                 self._gather()
         return gathered[0].submitted + self._max_delay
 
+    def _put(self, run: list[Entry]) -> None:
+        self._queue.put_nowait(run)
+        self._runs += 1
+
     def _gather(self) -> None:
-        if self._arrived:
+        """Take out of the queue what is in it."""
+        for _ in range(self._runs):
             self._gathered.extend(self._queue.get_nowait())
-            self._arrived = 0
+        self._runs = 0
+        self._run = None
 
     def _sweep(self) -> None:
         # At most `room` of the entries are alive, so this frees at least `room` places: swept
         # once for that many cancellations, it costs nothing that grows with the queue.
         self._gather()
-        self._gathered = deque(entry for entry in self._gathered if entry.state == QUEUED)
+        self._gathered = deque([entry for entry in self._gathered if entry.state == QUEUED])
+        self._entries = len(self._gathered)

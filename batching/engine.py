@@ -180,7 +180,7 @@ class Engine:
         if gate is not None:
             self._wait_at(gate, entry)
 
-    def submit_all(self, entries: Sequence[Entry]) -> int:
+    def submit_all(self, entries: list[Entry]) -> int:
         """Take in as many operations as there is room for, in their order; say how many.
 
         One lock and one wake-up for all of them, which have one deadline. None is taken in where

@@ -6,38 +6,15 @@ An engine has three: reads, writes, and the single executions beside them.
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict, deque
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
 from threading import Condition, Lock, Thread
-from typing import Any
 
 import janus
 
 from .accumulator import Accumulator, Cause
 from .entry import Entry
 
-__all__ = ["EntryQueue", "Lane"]
-
-
-class EntryQueue(janus.Queue[Any]):
-    """A janus queue of entries: several can be put as one item, and a get takes all there are.
-
-    janus' locks and checks cost more than everything else that happens to an operation in its
-    queue, so they are paid for each group of operations. The three methods are those that janus
-    means to be overridden for another organization of the queue.
-    """
-
-    _queue: deque[Entry]
-
-    def _qsize(self) -> int:
-        return len(self._queue)
-
-    def _put(self, item: Sequence[Entry]) -> None:
-        self._queue.extend(item)
-
-    def _get(self) -> deque[Entry]:
-        everything, self._queue = self._queue, deque()
-        return everything
+__all__ = ["Lane"]
 
 
 class Lane:
@@ -78,7 +55,7 @@ class Lane:
         # in `waiting`, in the order of arrival, whether a thread or a task. An event loop on the
         # other side measured slower (1.6 times an idle put's latency against 1.4). Twice the
         # room, because of the ghosts (see Accumulator).
-        self._queue = EntryQueue(maxsize=2 * room)
+        self._queue: janus.Queue[list[Entry]] = janus.Queue(maxsize=2 * room)
         self.batches = Accumulator(
             self._queue.sync_q,
             room,

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from threading import Lock
 
+import janus
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from batchkeeper.batching.accumulator import CAUSES, Accumulator
 from batchkeeper.batching.entry import CANCELLED, QUEUED, SENT, Entry
-from batchkeeper.batching.lane import EntryQueue, Lane
+from batchkeeper.batching.lane import Lane
 
 MakeLane = Callable[..., Lane]
 MakeEntry = Callable[..., Entry]
@@ -336,7 +337,7 @@ TestNothingIsLostOrDoubled.__doc__ = "Whatever is added, cancelled, asked and ta
 @given(sizes=st.lists(st.integers(0, 100), max_size=60), max_ops=st.integers(1, 10))
 def test_batches_cut_what_was_added_and_lose_nothing(sizes: list[int], max_ops: int) -> None:
     """Put together, the batches are what was added, each within its bounds."""
-    queue = EntryQueue(maxsize=200)
+    queue: janus.Queue[list[Entry]] = janus.Queue(maxsize=200)
     batches = Accumulator(
         queue.sync_q, 100, max_ops=max_ops, max_bytes=90, max_delay=0.0, adaptive=False
     )
