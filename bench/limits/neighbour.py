@@ -31,15 +31,13 @@ from .work import VALUE_BYTES, Figures
 __all__ = ["neighbours_puts"]
 
 _READY: Final = "ready\n"
-# The least that have a 99th percentile to speak of.
-_LEAST: Final = 100
+_ALONE: Final = 100
 _WARM_UP: Final = 20
 _UNTIL_SATURATED: Final = 0.3
 
 
 def neighbours_puts(there: Target, count: int) -> Figures:
     """Return ``p99`` of the neighbour's puts in seconds, and what it was before (``alone``)."""
-    count = max(count, _LEAST)
     command = [sys.executable, "-m", __name__, there.url.text, f"{there.root}/other", str(count)]
     # Leaving the block closes the pipes, on which the process ends, and waits for it.
     with subprocess.Popen(
@@ -89,7 +87,7 @@ def _main(argv: Sequence[str]) -> int:
             return latencies
 
         put_some(_WARM_UP)
-        alone = put_some(_LEAST)
+        alone = put_some(_ALONE)
         sys.stdout.write(_READY)
         sys.stdout.flush()
         if not sys.stdin.readline():

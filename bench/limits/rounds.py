@@ -7,6 +7,7 @@ is taken of medians over the same rounds.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -25,9 +26,8 @@ __all__ = ["Extent", "Results", "Variant", "measure", "needed", "quick", "rows_o
 
 _Measure: TypeAlias = Callable[[Target, int], Figures]
 
-# A variant is tried with so many operations at first, and with more until it has taken this part of
-# the time that a measurement is to take.
-_FIRST_TRY: Final = 500
+# A variant is tried with more and more operations, until it has taken this part of the time that a
+# measurement is to take.
 _GROWTH: Final = 6
 _ENOUGH: Final = 0.3
 
@@ -41,12 +41,14 @@ class Variant:
         ways: to do it; where there are several, the quickest is found out first.
         grows: whether the server holds more paths afterwards.
         times: as long as others it takes.
+        least: operations of one measurement, and of the first try.
     """
 
     name: str
     ways: Mapping[str, _Measure]
     grows: bool = True
     times: float = 1.0
+    least: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def variants(store: str) -> list[Variant]:
         _one("conflicting puts", ours.conflicting_puts),
         Variant(raw["gets"], ceilings(store)["gets"], grows=False),
         Variant("gets", {"": ours.gets}, grows=False),
-        Variant("neighbour's puts", {"": neighbours_puts}, times=3.0),
+        Variant("neighbour's puts", {"": neighbours_puts}, times=4.0, least=100),
     ]
 
 
@@ -178,15 +180,16 @@ def _try(
     most = extent.most_growing[target.name] if variant.grows else extent.most
     rates: dict[str, float] = {}
     for number, (way, measured) in enumerate(variant.ways.items()):
-        count, enough, attempt = min(_FIRST_TRY, most), False, 0
-        while not enough:
+        count = min(variant.least, most)
+        for attempt in itertools.count():
             with fresh_place(target, f"{label}{number}{attempt}") as there:
-                rate = rates[way] = measured(there, count)["rate"]
-            enough = count == most or count / rate >= extent.seconds * _ENOUGH
-            count, attempt = min(count * _GROWTH, most), attempt + 1
+                rates[way] = measured(there, count)["rate"]
+            if count == most or count / rates[way] >= extent.seconds * _ENOUGH:
+                break
+            count = min(count * _GROWTH, most)
     best = max(rates, key=lambda way: rates[way])
     if len(rates) > 1:
         results.ways[variant.name] = best
     wanted = rates[best] * extent.seconds * variant.times
-    results.counts[variant.name] = max(1, min(most, int(wanted)))
+    results.counts[variant.name] = min(most, max(variant.least, int(wanted)))
     return variant.ways[best]
