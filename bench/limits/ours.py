@@ -27,7 +27,7 @@ from ..figures import histogram, percentiles
 from ..target import Target
 from ..workload import WrongAnswerError
 from .delays import Delayed, Timed
-from .work import Figures, Item, Step, conflicting, items, parts, seconds_of, steps, work
+from .work import Figures, Item, Step, Stopwatch, conflicting, items, parts, steps, work
 
 __all__ = [
     "THREADS",
@@ -65,7 +65,9 @@ def puts(there: Target, count: int) -> Figures:
     made = work(there.root, count)
     with there.open() as store:
         _put_in_bursts(store, made.warm_up)
-        return {"rate": count / seconds_of(lambda: _put_in_bursts(store, made.timed))}
+        with Stopwatch() as watch:
+            _put_in_bursts(store, made.timed)
+        return watch.figures(count)
 
 
 def conditional_puts(there: Target, count: int) -> Figures:
@@ -85,7 +87,9 @@ def _conditional(there: Target, count: int, conflicts: bool) -> Figures:
         if conflicts:
             seed(store, [*_to_conflict(made.warm_up), *_to_conflict(made.timed)])
         _step(store, warm_up)
-        return {"rate": len(timed) / seconds_of(lambda: _step(store, timed))}
+        with Stopwatch() as watch:
+            _step(store, timed)
+        return watch.figures(len(timed))
 
 
 def gets(there: Target, count: int) -> Figures:
@@ -104,7 +108,9 @@ def gets(there: Target, count: int) -> Figures:
             _check_count(_in_bursts(parts(found, _BURST), submit, _check_gets), len(found))
 
         get_in_bursts(seeded)
-        return {"rate": count / seconds_of(lambda: get_in_bursts(asked))}
+        with Stopwatch() as watch:
+            get_in_bursts(asked)
+        return watch.figures(count)
 
 
 def applied_puts(there: Target, count: int) -> Figures:
@@ -116,17 +122,12 @@ def applied_puts(there: Target, count: int) -> Figures:
     made = work(there.root, count)
     ready = [Put(path, value) for path, value in items(f"{there.root}/ready", count)]
     with there.open() as store:
-
-        def apply(found: Sequence[Item]) -> None:
-            outcomes = store.apply(Put(path, value) for path, value in found)
-            _check_outcomes(outcomes, len(found))
-
-        def apply_ready() -> None:
-            _check_outcomes(store.apply(ready), len(ready))
-
-        apply(made.warm_up)
-        rate = count / seconds_of(lambda: apply(made.timed))
-        return {"rate": rate, "ready": count / seconds_of(apply_ready)}
+        seed(store, made.warm_up)
+        with Stopwatch() as watch:
+            seed(store, made.timed)
+        with Stopwatch() as watch_ready:
+            _check_outcomes(store.apply(ready), count)
+    return {**watch.figures(count), "ready": watch_ready.figures(count)["rate"]}
 
 
 def puts_of_threads(there: Target, count: int) -> Figures:
@@ -142,12 +143,14 @@ def puts_of_threads(there: Target, count: int) -> Figures:
     with _store_on(timed) as store:
         _of_threads(store, made.warm_up)
         timed.times.clear()
-        rate = count / seconds_of(lambda: _of_threads(store, made.timed))
+        with Stopwatch() as watch:
+            _of_threads(store, made.timed)
         request, limits = timed.median(), timed.limits
     with _store_on(Delayed(request, limits)) as store:
         _of_threads(store, made.warm_up)
-        bound = count / seconds_of(lambda: _of_threads(store, made.timed))
-    return {"rate": rate, "bound": bound, "request": request}
+        with Stopwatch() as bound:
+            _of_threads(store, made.timed)
+    return {**watch.figures(count), "bound": bound.figures(count)["rate"], "request": request}
 
 
 def _of_threads(store: MetadataStore, found: Sequence[Item]) -> None:
@@ -175,9 +178,9 @@ async def _measure_tasks(there: Target, count: int) -> Figures:
     made = work(there.root, count)
     async with open_async_store(there.url.text, connect_timeout=there.connect_timeout) as store:
         await _of_tasks(store, made.warm_up)
-        begun = time.perf_counter()
-        await _of_tasks(store, made.timed)
-        return {"rate": count / (time.perf_counter() - begun)}
+        with Stopwatch() as watch:
+            await _of_tasks(store, made.timed)
+        return watch.figures(count)
 
 
 async def _of_tasks(store: AsyncMetadataStore, found: Sequence[Item]) -> None:
@@ -213,13 +216,13 @@ def lone_puts(there: Target, count: int) -> Figures:
             return latencies
 
         one_by_one(made.warm_up)
-        latencies: array[int] = array("q")
-        seconds = seconds_of(lambda: latencies.extend(one_by_one(made.timed)))
-        return {"rate": count / seconds, "latency": percentiles(histogram(latencies))["p50"]}
+        with Stopwatch() as watch:
+            latencies = one_by_one(made.timed)
+        return {**watch.figures(count), "latency": percentiles(histogram(latencies))["p50"]}
 
 
 def seed(store: MetadataStore, found: Sequence[Item]) -> None:
-    """Put what a measurement finds there."""
+    """Put items in bulk, with a check of each outcome."""
     _check_outcomes(store.apply(Put(path, value) for path, value in found), len(found))
 
 

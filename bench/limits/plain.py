@@ -11,7 +11,7 @@ from ..drive import Duration
 from ..figures import histogram, percentiles
 from ..target import Target
 from .ours import THREADS
-from .work import VALUE_BYTES, Figures, Item, seconds_of, work
+from .work import VALUE_BYTES, Figures, Item, Stopwatch, work
 
 __all__ = ["plain_puts", "plain_puts_of_threads"]
 
@@ -37,7 +37,9 @@ def plain_puts_of_threads(there: Target, count: int) -> Figures:
     made = work(there.root, count)
     with plain_client(there).connect(there.url, there.root) as put:
         _of_threads(put, made.warm_up)
-        return {"rate": count / seconds_of(lambda: _of_threads(put, made.timed))}
+        with Stopwatch() as watch:
+            _of_threads(put, made.timed)
+        return watch.figures(count)
 
 
 def _of_threads(put: Put, found: Sequence[Item]) -> None:

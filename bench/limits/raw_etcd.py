@@ -21,7 +21,7 @@ from ..target import Target
 from ..workload import WrongAnswerError
 from .ceilings import Ceiling
 from .ours import seed
-from .work import EXPECTATIONS, Figures, Item, items, parts, seconds_of, work
+from .work import EXPECTATIONS, Figures, Item, Stopwatch, items, parts, work
 
 __all__ = ["CEILINGS"]
 
@@ -46,7 +46,9 @@ def _puts(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
     )
     with _calls(there, channels) as calls:
         replay(calls, warm_up)
-        return {"rate": len(made.timed) / seconds_of(lambda: replay(calls, timed))}
+        with Stopwatch() as watch:
+            replay(calls, timed)
+        return watch.figures(len(made.timed))
 
 
 def _conditional_puts(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
@@ -66,8 +68,9 @@ def _conditional_puts(replay: _Replay, channels: int, there: Target, count: int)
                 replay(calls, stage)
 
         replay_all(warm_up)
-        seconds = seconds_of(lambda: replay_all(timed))
-        return {"rate": len(made.timed) * len(timed) / seconds}
+        with Stopwatch() as watch:
+            replay_all(timed)
+        return watch.figures(len(made.timed) * len(timed))
 
 
 def _gets(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
@@ -79,7 +82,9 @@ def _gets(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
     requests = [*islice(cycle(pages), max(1, count // _RANGES))]
     with _calls(there, channels) as calls:
         replay(calls, pages)
-        return {"rate": len(requests) * _RANGES / seconds_of(lambda: replay(calls, requests))}
+        with Stopwatch() as watch:
+            replay(calls, requests)
+        return watch.figures(len(requests) * _RANGES)
 
 
 def _whole(count: int, size: int) -> int:

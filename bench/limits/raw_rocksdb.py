@@ -19,7 +19,7 @@ from ...ops.operations import ABSENT
 from ..target import Target
 from ..workload import WrongAnswerError
 from .ceilings import Ceiling
-from .work import EXPECTATIONS, Figures, Item, items, parts, seconds_of, work
+from .work import EXPECTATIONS, Figures, Item, Stopwatch, items, parts, work
 
 __all__ = ["CEILINGS"]
 
@@ -39,7 +39,9 @@ def _puts(there: Target, count: int) -> Figures:
     warm_up, timed = _batches(made.warm_up, ABSENT), _batches(made.timed, ABSENT)
     with _database(there) as database:
         _write(database, warm_up)
-        return {"rate": count / seconds_of(lambda: _write(database, timed))}
+        with Stopwatch() as watch:
+            _write(database, timed)
+        return watch.figures(count)
 
 
 def _conditional_puts(there: Target, count: int) -> Figures:
@@ -51,8 +53,9 @@ def _conditional_puts(there: Target, count: int) -> Figures:
     )
     with _database(there) as database:
         _write(database, warm_up)
-        seconds = seconds_of(lambda: _write(database, timed))
-        return {"rate": len(made.timed) * len(EXPECTATIONS) / seconds}
+        with Stopwatch() as watch:
+            _write(database, timed)
+        return watch.figures(len(made.timed) * len(EXPECTATIONS))
 
 
 def _gets_one_by_one(there: Target, count: int) -> Figures:
@@ -86,7 +89,9 @@ def _gets(there: Target, count: int, get: Any) -> Figures:
     asked = [*islice(cycle(known), count)]
     with _database(there) as database:
         get(database, known)
-        return {"rate": count / seconds_of(lambda: get(database, asked))}
+        with Stopwatch() as watch:
+            get(database, asked)
+        return watch.figures(count)
 
 
 def _batches(found: Sequence[Item], expected: int) -> list[_Batch]:

@@ -19,7 +19,7 @@ from ...ops.operations import ABSENT
 from ..target import Target
 from ..workload import WrongAnswerError
 from .ceilings import Ceiling
-from .work import EXPECTATIONS, Figures, Item, items, parts, seconds_of, work
+from .work import EXPECTATIONS, Figures, Item, Stopwatch, items, parts, work
 
 __all__ = ["CEILINGS"]
 
@@ -36,7 +36,9 @@ def _puts(in_flight: int, there: Target, count: int) -> Figures:
             _Multis(client, there, found, ABSENT) for found in (made.warm_up, made.timed)
         )
         warm_up.commit(in_flight)
-        return {"rate": count / seconds_of(lambda: timed.commit(in_flight))}
+        with Stopwatch() as watch:
+            timed.commit(in_flight)
+        return watch.figures(count)
 
 
 def _conditional_puts(in_flight: int, there: Target, count: int) -> Figures:
@@ -53,8 +55,9 @@ def _conditional_puts(in_flight: int, there: Target, count: int) -> Figures:
                 multis.commit(in_flight)
 
         commit(warm_up)
-        seconds = seconds_of(lambda: commit(timed))
-        return {"rate": len(made.timed) * len(timed) / seconds}
+        with Stopwatch() as watch:
+            commit(timed)
+        return watch.figures(len(made.timed) * len(timed))
 
 
 def _gets(in_flight: int, there: Target, count: int) -> Figures:
@@ -74,7 +77,9 @@ def _gets(in_flight: int, there: Target, count: int) -> Figures:
                 _check_get(value, result)
 
         get(asked[: max(1, count // 8)])
-        return {"rate": count / seconds_of(lambda: get(asked))}
+        with Stopwatch() as watch:
+            get(asked)
+        return watch.figures(count)
 
 
 class _Multis:

@@ -132,6 +132,12 @@ def _details(results: Results) -> Iterator[str]:
             figure = results.figure(name)
             low, high = (_value(name[1], value) for value in (figure.low, figure.high))
             yield f"{row.name}: {said}: {_value(name[1], figure.median)} ({low} to {high})"
+    costs = (
+        f"{variant} {results.figure((variant, name)).median * 1e6:,.3g}"
+        for variant, name in results.figures
+        if name == "cpu"
+    )
+    yield f"microseconds of the client's CPU for each operation: {', '.join(costs)}"
     for variant, way in results.ways.items():
         yield f"{variant}: {way}, the best of what was tried"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from ...ops.operations import ABSENT
 from ..workload import put_path, put_value
@@ -17,10 +18,10 @@ __all__ = [
     "Figures",
     "Item",
     "Step",
+    "Stopwatch",
     "Work",
     "items",
     "parts",
-    "seconds_of",
     "steps",
     "work",
 ]
@@ -38,7 +39,8 @@ _WRONG_VERSION: Final = 7
 # Of the operations that are measured, this part comes before them and is not counted.
 _WARM_UP: Final = 0.15
 
-#: What a measurement gave, by name: ``rate`` in operations a second, others in seconds.
+#: What a measurement gave, by name: ``rate`` in operations a second; ``cpu``, the seconds of CPU
+#: that the client spent on each; others in seconds.
 Figures: TypeAlias = dict[str, float]
 
 #: A path and its value.
@@ -101,17 +103,32 @@ def parts(sequence: Sequence[_T], size: int) -> list[Sequence[_T]]:
     return [sequence[start : start + size] for start in range(0, len(sequence), size)]
 
 
-def seconds_of(measured: Callable[[], object]) -> float:
-    """Return how long a call takes.
+class Stopwatch:
+    """Takes the time of a block, and the CPU time that this process spent on it.
 
     What was prepared before is kept out of the collector's sight, as it is no part of what a
     caller would hold; the collector itself runs, as it does in everybody's process.
     """
-    gc.collect()
-    gc.freeze()
-    try:
-        begun = time.perf_counter()
-        measured()
-        return time.perf_counter() - begun
-    finally:
+
+    def __init__(self) -> None:
+        self._seconds = self._cpu = 0.0
+
+    def __enter__(self) -> Self:
+        gc.collect()
+        gc.freeze()
+        self._seconds, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._seconds = time.perf_counter() - self._seconds
+        self._cpu = time.process_time() - self._cpu
         gc.unfreeze()
+
+    def figures(self, count: int) -> Figures:
+        """Return ``rate`` and ``cpu`` of this many operations."""
+        return {"rate": count / self._seconds, "cpu": self._cpu / count}
