@@ -22,7 +22,7 @@ from .servers import ServerMissingError, ServerStartError
 from .target import BARE_TARGETS, open_target
 from .workload import DEFAULT_MIX, STEPS, Workload, WrongAnswerError
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "at_least", "run"]
 
 _FINE: Final = 0
 _CHECK_FAILED: Final = 1
@@ -118,7 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     work.add_argument(
         "--threads",
-        type=_at_least(1, int),
+        type=at_least(1, int),
         default=1,
         metavar="N",
         help="that the hubs run on (default: %(default)s)",
@@ -148,28 +148,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     length = parser.add_argument_group("length")
     length.add_argument(
         "--rounds",
-        type=_at_least(1, int),
+        type=at_least(1, int),
         default=3,
         metavar="N",
         help="in which each setting is measured once (default: %(default)s)",
     )
     length.add_argument(
         "--seconds",
-        type=_at_least(0, float),
+        type=at_least(0, float),
         default=0.3,
         metavar="SECONDS",
         help="of each measurement (default: %(default)s)",
     )
     length.add_argument(
         "--warm-up",
-        type=_at_least(0, float),
+        type=at_least(0, float),
         default=0.1,
         metavar="SECONDS",
         help="before each measurement, not counted (default: %(default)s)",
     )
     length.add_argument(
         "--operations",
-        type=_at_least(1, int),
+        type=at_least(1, int),
         metavar="N",
         help="end a measurement after so many for each thread",
     )
@@ -282,7 +282,9 @@ def _number(text: str, kind: Callable[[str], _Number]) -> _Number:
     raise argparse.ArgumentTypeError(f"not {'an int' if kind is int else 'a number'}: {text!r}")
 
 
-def _at_least(lowest: int, kind: Callable[[str], _Number]) -> Callable[[str], _Number]:
+def at_least(lowest: float, kind: Callable[[str], _Number]) -> Callable[[str], _Number]:
+    """Return a type of argument: a number of a kind that is no lower than this."""
+
     def parse(text: str) -> _Number:
         number = _number(text, kind)
         if number < lowest:

@@ -12,11 +12,12 @@ from typing import Any, Final, TypeAlias
 from rich.console import Console
 
 from ...ops.errors import MetadataStoreError
+from ..command import at_least
 from ..progress import show_progress
 from ..servers import ServerMissingError, ServerStartError
 from ..target import Target, open_target
 from ..workload import WrongAnswerError
-from .grid import GridExtent, measure_grid, quick_grid
+from .grid import grid_extent, measure_grid, quick_grid
 from .report import as_json, grid_as_json, print_grid, print_report
 from .rounds import Extent, measure, needed, quick, rows_of
 from .rows import ROWS
@@ -40,7 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0, whether targets are reached or not; 1 if an answer was wrong; 2 if the store failed.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    names = [row.name for row in rows_of(arguments.store)]
+    for name in arguments.only or ():
+        if name not in names:
+            parser.error(f"{arguments.store} has no row {name!r}, but {', '.join(names)}")
     try:
         _run(arguments)
     except WrongAnswerError as error:
@@ -59,18 +65,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only",
         action="append",
-        choices=[row.name for row in ROWS],
         metavar="ROW",
-        help="measure this row only; may be given several times (%(choices)s)",
+        help=f"measure this row only; several times for several "
+        f"({', '.join(row.name for row in ROWS)})",
     )
     parser.add_argument(
         "--grid",
         action="store_true",
         help="measure the default settings against the best of sixty instead",
     )
-    parser.add_argument("--rounds", type=_positive, metavar="N", help="default: 5; quick: 1")
+    parser.add_argument("--rounds", type=at_least(1, int), metavar="N", help="default: 5; quick: 1")
     parser.add_argument(
-        "--seconds", type=float, default=0.8, help="of one measurement (default: %(default)s)"
+        "--seconds",
+        type=at_least(0.01, float),
+        default=0.8,
+        metavar="SECONDS",
+        help="of one measurement (default: %(default)s)",
     )
     parser.add_argument(
         "--quick", action="store_true", help="few operations: shows that it works, and no more"
@@ -85,13 +95,6 @@ def _parser() -> argparse.ArgumentParser:
         help="where the store or the server keeps its data (default: %(default)s)",
     )
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"at least 1, not {text}")
-    return number
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -122,7 +125,9 @@ def _run_rows(arguments: argparse.Namespace, target: Target) -> _Report:
 
 def _run_grid(arguments: argparse.Namespace, target: Target) -> _Report:
     extent = (
-        quick_grid(arguments.rounds or 1) if arguments.quick else GridExtent(arguments.rounds or 5)
+        quick_grid(arguments.rounds or 1)
+        if arguments.quick
+        else grid_extent(arguments.store, arguments.rounds or 5)
     )
     with show_progress(Console(stderr=True), extent.steps) as step:
         results = measure_grid(target, extent, step)

@@ -32,6 +32,7 @@ __all__ = [
     "GridExtent",
     "GridResults",
     "Point",
+    "grid_extent",
     "measure_grid",
     "pick",
     "quick_grid",
@@ -57,10 +58,6 @@ _WAITS: Final[Sequence[tuple[Literal["adaptive", "fixed"], float]]] = (
     ("adaptive", 0.02),
     ("fixed", 0.001),
 )
-
-# The most operations are for the sake of ZooKeeper, which keeps all nodes in Java's heap.
-_TRIAL: Final = Duration(0.4, 0.1, 40_000)
-_FRESH: Final = Duration(1.0, 0.2, 40_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +100,22 @@ class GridExtent:
         settings: that are tried.
     """
 
-    rounds: int = 5
-    trial: Duration = _TRIAL
-    fresh: Duration = _FRESH
+    rounds: int
+    trial: Duration
+    fresh: Duration
     settings: Sequence[Setting] = field(default_factory=settings)
 
     @property
     def steps(self) -> int:
         """How many there are, each of all loads."""
         return len(self.settings) + self.rounds * (1 + _PICKED)
+
+
+def grid_extent(store: str, rounds: int) -> GridExtent:
+    """Return the extent that counts, for a kind of store."""
+    # ZooKeeper keeps all nodes in Java's heap.
+    most = 40_000 if store == "zookeeper" else None
+    return GridExtent(rounds, Duration(0.4, 0.1, most), Duration(1.0, 0.2, most))
 
 
 def quick_grid(rounds: int) -> GridExtent:

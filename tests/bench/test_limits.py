@@ -196,6 +196,15 @@ def test_a_store_that_fails_is_one_line(
     assert "no-such-program" in line
 
 
+def test_a_row_that_a_store_has_not_is_refused(
+    limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An embedded store has no neighbours, and whoever asks for that is told the rows it has."""
+    with pytest.raises(SystemExit):
+        limits("rocksdb", "--only", "neighbour")
+    assert "rocksdb has no row 'neighbour', but puts, " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("value", "goal", "less", "expected"),
     [
