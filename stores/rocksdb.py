@@ -28,8 +28,7 @@ import re
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 from rocksdict import (
@@ -47,6 +46,7 @@ from rocksdict import (
 from ..ops.errors import (
     IndeterminateError,
     InvalidSettingError,
+    MetadataStoreError,
     OperationTimeoutError,
     StoreClosedError,
     StoreUnavailableError,
@@ -74,6 +74,8 @@ _META: Final = struct.Struct(">BQI")
 _RECORDS_BYTES: Final = 64 * _MIB
 _CALL_OPS: Final = 10_000
 _CALL_BYTES: Final = 64 * _MIB
+# What the answers to one call of reads have at most, as far as the number of them can see to it.
+_ANSWER_BYTES: Final = 256 * _MIB
 
 # What RocksDB and rocksdict leave behind when they die before the directory has become a RocksDB.
 _UNFINISHED = re.compile(
@@ -107,18 +109,24 @@ class _RocksBackend:
         self._synced = 0  # batches that are on the disk
         self._sync_failure: Exception | None = None
         # Guards _running and _closed. RocksDB must not be closed under a call.
-        self._state = threading.Condition()
+        self._state = threading.Lock()
         self._running = 0
         self._closed = False
-        self._ended = threading.Event()
+        self._left = threading.Event()  # closed, and the last call has ended
+        self._ended = threading.Event()  # RocksDB is closed
         self.tally = Tally()
-        self.limits = Limits(
+        self._max_value_bytes = max_value_bytes
+        self.limits = self._limits()
+
+    def _limits(self) -> Limits:
+        """Return the limits, which become smaller with the largest record that was ever put."""
+        return Limits(
             write_ops=_CALL_OPS,
-            read_ops=_CALL_OPS,
-            request_bytes=_CALL_BYTES + max_value_bytes,
+            read_ops=max(1, min(_CALL_OPS, _ANSWER_BYTES // max(1, self._largest))),
+            request_bytes=_CALL_BYTES + self._max_value_bytes,
             # The header, and the lengths and checks that a write batch adds.
             op_bytes=_HEADER.size + 16,
-            value_bytes=max_value_bytes,
+            value_bytes=self._max_value_bytes,
             # The second call reads and decides while the first waits for its sync. More would only
             # wait for the lock, and a single write costs the same sync as a batch.
             in_flight=2,
@@ -127,7 +135,8 @@ class _RocksBackend:
 
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         keys = [request.path.encode() for request in requests]
-        with self._call():
+        self._enter()
+        try:
             if not self._write_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 raise OperationTimeoutError(
                     f"the RocksDB store in {self._directory} was busy until the deadline"
@@ -144,6 +153,8 @@ class _RocksBackend:
                     f"RocksDB failed to sync in {self._directory}: {failure}"
                 ) from failure
             raise self._unsyncable(failure) from failure
+        finally:
+            self._leave()
 
     def _write(
         self, requests: Sequence[Request], keys: list[bytes]
@@ -152,13 +163,17 @@ class _RocksBackend:
         if self._sync_failure is not None:
             raise self._unsyncable(self._sync_failure) from self._sync_failure
         batch = WriteBatch(raw_mode=True)
-        with self._reading(requests):
+        try:
             answers, largest = self._decide(batch, requests, keys)
+        except Exception as error:
+            raise self._unreadable(error, requests) from error
         if batch.is_empty():
             return answers, self._written, False
         # Given away even if the write fails: nobody knows what is on the disk then.
         self._revision += 1
-        self._largest = max(self._largest, largest)
+        if largest > self._largest:
+            self._largest = largest
+            self.limits = self._limits()
         batch[_META_KEY] = _META.pack(_FORMAT, self._revision, self._largest)
         number = self._written + 1
         # Before it can be read. If the write fails, the next one takes its number and its place.
@@ -196,7 +211,7 @@ class _RocksBackend:
                     self._sync_failure = error
                 else:
                     for done in range(self._synced + 1, written + 1):
-                        del self._unsynced[done]
+                        self._unsynced.pop(done, None)
                     self._synced = written
             return self._sync_failure
 
@@ -310,13 +325,18 @@ class _RocksBackend:
         return below, options
 
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
-        with self._call():
-            with self._reading(requests):
-                keys = [r.path.encode() for r in requests if r.kind != "get_children"]
+        keys = [r.path.encode() for r in requests if r.kind != "get_children"]
+        self._enter()
+        try:
+            try:
                 answers = self._answers(requests, keys)
+            except Exception as error:
+                raise self._unreadable(error, requests) from error
             if self._unsynced and (failure := self._sync_what_was_read(requests, keys)):
                 raise self._unsyncable(failure) from failure
             return answers
+        finally:
+            self._leave()
 
     def _answers(self, requests: Sequence[Request], keys: list[bytes]) -> list[Answer]:
         found = iter(self._records(keys))
@@ -373,44 +393,43 @@ class _RocksBackend:
         with self._state:
             first = not self._closed
             self._closed = True
-            while self._running:
-                self._state.wait()
+            if not self._running:
+                self._left.set()
+        self._left.wait()
         if first:
             try:
                 self._db.close()
+            except Exception as error:
+                raise StoreUnavailableError(
+                    f"RocksDB failed to close the store in {self._directory}: {error}"
+                ) from error
             finally:
                 self._ended.set()
         self._ended.wait()
 
-    @contextmanager
-    def _call(self) -> Iterator[None]:
-        """Keep RocksDB open for as long as a call runs."""
+    def _enter(self) -> None:
+        """Keep RocksDB open until ``_leave``."""
         with self._state:
             if self._closed:
                 raise StoreClosedError(f"the RocksDB store in {self._directory} is closed")
             self._running += 1
-        try:
-            yield
-        finally:
-            with self._state:
-                self._running -= 1
-                if self._closed:
-                    self._state.notify_all()
 
-    @contextmanager
-    def _reading(self, requests: Sequence[Request]) -> Iterator[None]:
-        """Turn what goes wrong with RocksDB before anything is written into an error of ours."""
-        try:
-            yield
-        except Exception as error:
-            if type(error) is not Exception and not isinstance(error, struct.error):
-                raise  # rocksdict raises bare Exceptions; anything else is a fault of ours
-            failure = StoreUnavailableError(
-                f"RocksDB failed to read in {self._directory}: {error}",
-                path=requests[0].path if len(requests) == 1 else None,
-            )
-            # One damaged block fails the reading of all: let the engine find whom it concerns.
-            raise (failure if len(requests) == 1 else RequestRefusedError(failure)) from error
+    def _leave(self) -> None:
+        with self._state:
+            self._running -= 1
+            if self._closed and not self._running:
+                self._left.set()
+
+    def _unreadable(self, error: Exception, requests: Sequence[Request]) -> MetadataStoreError:
+        """Return what a failure of RocksDB is for its caller, before anything was written."""
+        if type(error) is not Exception and not isinstance(error, struct.error):
+            raise error  # rocksdict raises bare Exceptions; anything else is a fault of ours
+        failure = StoreUnavailableError(
+            f"RocksDB failed to read in {self._directory}: {error}",
+            path=requests[0].path if len(requests) == 1 else None,
+        )
+        # One damaged block fails the reading of all: let the engine find whom it concerns.
+        return failure if len(requests) == 1 else RequestRefusedError(failure)
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:
@@ -502,13 +521,18 @@ def _open(directory: str, new: bool) -> Rdict:
 
 
 def _options(new: bool) -> Options:
-    """Small and frequent writes of small values; about 40 MiB of memory in all."""
+    """Small and frequent writes of small values; 50 MiB of memory at most, half of it as a rule."""
     options = Options(raw_mode=True)
     options.create_if_missing(new)
     options.set_write_buffer_size(8 * _MIB)
-    options.set_max_write_buffer_number(2)
+    # A disk that does not keep up stops a write, and the interpreter with it, once all are full.
+    options.set_max_write_buffer_number(4)
+    # Most puts of a hub are of new paths. Filters spare the search for them, in memory (one percent
+    # is about 10 bits for each record of 100 bytes; the search costs a third of what it did) and on
+    # the disk.
+    options.set_memtable_whole_key_filtering(True)
+    options.set_memtable_prefix_bloom_ratio(0.01)
     options.set_compression_type(DBCompressionType.lz4())
-    # Most puts of a hub are of new paths: the filters spare the search for them on the disk.
     tables = BlockBasedOptions()
     tables.set_bloom_filter(10, False)
     tables.set_block_cache(Cache(16 * _MIB))

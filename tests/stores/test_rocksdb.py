@@ -82,6 +82,7 @@ class Watched:
         self.asked: list[int] = []  # keys of each call that reads
         self.write_failure: str | None = None
         self.sync_failure: str | None = None
+        self.close_failure: str | None = None
         self.syncing = threading.Event()  # a sync has begun
         self.go_on = threading.Event()  # syncs wait for it
         self.go_on.set()
@@ -119,6 +120,8 @@ class Watched:
     def close(self) -> None:
         self.closed_during_a_call = self._busy
         self._db.close()
+        if self.close_failure:
+            raise Exception(self.close_failure)  # noqa: TRY002 - as rocksdict does
 
 
 class NotedLock:
@@ -313,6 +316,22 @@ def test_large_records_are_not_all_held_at_once(
     assert watched.asked == [3]
 
 
+def test_a_call_reads_fewer_paths_where_values_are_large(directory: Path) -> None:
+    """The answers to one call have 256 MiB at most, reckoned by the largest value so far."""
+    backend = opened(directory)
+    write(backend, Put("/a", b""))
+    assert backend.limits.read_ops == 10_000
+    before = backend.limits
+    write(backend, Put("/a", bytes(4 * 1024 * 1024)))
+    assert backend.limits.read_ops == 63
+    assert before.read_ops == 10_000
+    write(backend, Put("/a", b""))
+    backend.close()
+    backend = opened(directory)
+    assert backend.limits.read_ops == 63
+    backend.close()
+
+
 def test_a_call_that_cannot_start_by_its_deadline_changes_nothing(backend: Backend) -> None:
     """While another call decides, a write ends at its deadline and is never applied."""
     with (
@@ -489,6 +508,18 @@ def test_close_waits_for_the_call_under_way(backend: Backend) -> None:
         for close in closes:
             close.result(60)
     assert not watched.closed_during_a_call
+
+
+def test_a_failed_close_is_said_to_be_one(backend: Backend, directory: Path) -> None:
+    """What goes wrong at the closing is an error of ours; the store is closed all the same."""
+    watched = Watched(backend)
+    watched.close_failure = "IO error: No space left on device"
+    with pytest.raises(StoreUnavailableError, match=r"failed to close.*No space left") as caught:
+        backend.close()
+    assert str(directory) in str(caught.value)
+    backend.close()
+    with pytest.raises(StoreClosedError):
+        read(backend, Get("/a"))
 
 
 def test_after_close_calls_are_refused_and_the_directory_is_free(directory: Path) -> None:
