@@ -325,7 +325,7 @@ class _RocksBackend:
         return below, options
 
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
-        keys = [r.path.encode() for r in requests if r.kind != "get_children"]
+        keys = [request.path.encode() for request in requests]
         self._enter()
         try:
             try:
@@ -339,21 +339,21 @@ class _RocksBackend:
             self._leave()
 
     def _answers(self, requests: Sequence[Request], keys: list[bytes]) -> list[Answer]:
-        found = iter(self._records(keys))
         answers: list[Answer] = []
-        for request in requests:
-            if request.kind == "get_children":
-                answers.append(self._children(request.path))
-                continue
-            record = next(found)
-            if request.kind == "exists":
-                answers.append(record is not None)
-            elif record is None:
-                answers.append(None)
-            else:
+        answer = answers.append
+        for request, record in zip(requests, self._records(keys), strict=True):
+            kind = request.kind
+            if kind == "get":
+                if record is None:
+                    answer(None)
+                    continue
                 _, version, revision, created, modified = _HEADER.unpack_from(record)
                 stat = (request.path, version, revision, created, modified, False, False)
-                answers.append(_new(GetResult, (record[_HEADER.size :], _new(Stat, stat))))
+                answer(_new(GetResult, (record[_HEADER.size :], _new(Stat, stat))))
+            elif kind == "exists":
+                answer(record is not None)
+            else:
+                answer(self._children(request.path))
         return answers
 
     def _sync_what_was_read(
@@ -366,7 +366,9 @@ class _RocksBackend:
         """
         unsynced = dict(self._unsynced)
         asked = set(keys)
-        if len(keys) == len(requests) and all(map(asked.isdisjoint, unsynced.values())):
+        if not any(request.kind == "get_children" for request in requests) and all(
+            map(asked.isdisjoint, unsynced.values())
+        ):
             return None
         return self._sync_to(max(unsynced, default=0))
 

@@ -310,7 +310,7 @@ def test_large_records_are_not_all_held_at_once(
     found = read(backend, *map(Get, names), GetChildren("/"), Exists("/c"))
     assert [result and len(result.value) for result in found[:4]] == [1000, 0, 0, None]
     assert found[4:] == [["b", "c", "large", "new"], True]
-    assert watched.asked == [1] * 5
+    assert watched.asked == [1] * 6
     watched.asked.clear()
     assert read(backend, Exists("/b"), Exists("/missing"), Exists("/c")) == [True, False, True]
     assert watched.asked == [3]
