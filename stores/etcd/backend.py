@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
 
 from ...ops.errors import (
     MetadataStoreError,
     OperationTimeoutError,
     StoreUnavailableError,
+    UnsupportedError,
     ValueTooLargeError,
 )
 from ...ops.paths import RESERVED
 from ..backend import Answer, Limits, Request, RequestRefusedError
 from ..registry import ConnectOptions, StoreURL
+from .capacity import Capacity
 from .connection import Connection, Credentials, FlatOnlyError
-from .errors import COMPACTED, NO_SPACE, TOO_MANY_OPS
+from .errors import COMPACTED, NO_SPACE, TOO_MANY_OPS, AnswerTooLargeError
+from .limits import AnswerBytes, Pace
 from .listing import Listing
 from .protos import messages
 from .settling import Settler
@@ -38,36 +40,13 @@ from .txn import (
 
 __all__ = ["EtcdBackend", "connect"]
 
+_Call: TypeAlias = Callable[[Sequence[Request], float], Sequence[Answer]]
+
 _DEFAULT_PORT: Final = 2379
 _TLS_OPTIONS: Final = ("ca", "cert", "key")
 
-# etcd's --max-request-bytes bounds the entry proposed to raft, which is the request with an id
-# and the user's name in front.
-_MAX_REQUEST: Final = 1536 * 1024 - 1024
-# What a put with a path of ordinary length needs beside its value.
-_SPARE: Final = 15 * 1024
-
-# etcd's --max-txn-ops. It counts along a path into nested transactions: the largest of compares,
-# operations on success and operations on failure of a level, added up over the levels.
-_MAX_TXN_OPS: Final = 128
-# The most operations of a level in a batch's transaction. 64 would still be accepted, but such a
-# transaction takes 30 to 60 ms, in which etcd serves nobody else.
-_GROUP: Final = 32
-# The levels below the groups: an operation's own transaction has two compares at most.
-_INNERMOST: Final = 2
-# The token's condition, change or look, before those of the batch.
-_TOKEN: Final = 1
-# Its bytes, beside the prefix that is in its key, which it names three times.
-_TOKEN_SIZE: Final = 512
-
 # Seconds for giving up the lease when the store is closed.
 _LAST_WORDS: Final = 0.5
-
-# Two requests in flight keep an etcd on the same machine busy; the third covers the time that a
-# client needs to make the next one. Beyond that transactions wait for each other in etcd.
-_IN_FLIGHT: Final = 3
-# Single puts share etcd's fsyncs with each other: their number a second still grows up to here.
-_SINGLES: Final = 64
 
 
 class EtcdBackend:
@@ -90,66 +69,142 @@ class EtcdBackend:
         self.tally = connection.tally
         self._connection = connection
         self._prefix = prefix
-        link = connection.open(deadline)
-        self._tokens = Tokens(connection, prefix)
-        self._max_txn_ops = self._probe_max_txn_ops(deadline)
-        self._settler = Settler(connection, self._tokens, prefix, self._max_txn_ops)
-        # How many operations there are in a group of a nested transaction; 0 says not to nest.
-        # Written by any thread, to 0 only, and read once a call.
-        self._group = 0
-        group = min(_GROUP, (self._max_txn_ops - _TOKEN - _INNERMOST) // 2)
-        if group > 0 and link.nesting and not flat_only:
-            empty = b"\x12\x0a\x22\x08" + b"\x1a\x02\x22\x00" * _INNERMOST
-            if self._accepts(grouped([empty] * group**2, group), deadline):
-                self._group = group
-
-    @property
-    def _direct(self) -> int:  # operations in a transaction without groups, beside its token
-        return self._max_txn_ops - _TOKEN - (_INNERMOST if self._group else 0)
+        self._capacity = Capacity(connection, prefix, deadline, flat_only=flat_only)
+        self._tokens = Tokens(connection, prefix, permitted=self._capacity.tokens)
+        self._settler = Settler(connection, self._tokens, prefix, self._capacity)
+        self._pace = Pace(self.limits.write_ops)
+        self._read_values = AnswerBytes()
+        self._overwritten = AnswerBytes()
 
     @property
     def limits(self) -> Limits:
-        """What one call takes; one transaction each, whatever is in it."""
-        return Limits(
-            write_ops=max(self._group**2, self._direct),
-            read_ops=self._max_txn_ops,
-            request_bytes=_MAX_REQUEST - _TOKEN_SIZE - 3 * len(self._prefix.encode()),
-            # A conditional put names its key three times, with some 45 bytes between them.
-            op_bytes=128 + 3 * len(self._prefix.encode()),
-            value_bytes=_MAX_REQUEST - _SPARE,
-            in_flight=_IN_FLIGHT,
-            singles=_SINGLES,
-        )
+        """What one call takes. See :class:`Backend`."""
+        return self._capacity.limits
 
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
-        """Execute writes in one transaction. See :class:`Backend`."""
-        try:
-            if self._group:
-                try:
-                    return self._write_nested(requests, deadline)
-                except FlatOnlyError:
-                    self._group = 0
-            return self._write_flat(requests, deadline)
-        except RequestRefusedError as refusal:
-            if len(requests) > 1:
-                raise
-            return [refusal.error.for_path(requests[0].path)]
+        """Execute writes in one transaction, or in as many as they need. See :class:`Backend`."""
+        if len(requests) > self._most_writes(requests):
+            parts = _pieces(requests, self._most_writes)
+            return self._in_parts(self.write, parts, deadline)
+        return self._execute(self._write, self.write, requests, deadline)
 
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
-        """Execute reads in one transaction, long get_childrens in further calls.
+        """Execute reads in one transaction, or in as many as their answers need.
 
-        See :class:`Backend`.
+        The further names of a long get_children come by further calls. See :class:`Backend`.
         """
+        if len(requests) > self._most_reads(requests):
+            parts = _pieces(requests, self._most_reads)
+            return self._in_parts(self.read, parts, deadline)
+        return self._execute(self._read, self.read, requests, deadline)
+
+    def sync(self, deadline: float) -> None:
+        """Do nothing: reads are linearizable."""
+
+    def close(self) -> None:
+        """Close the connections. See :class:`Backend`."""
+        self._tokens.close(time.monotonic() + _LAST_WORDS)
+        self._connection.close()
+
+    # Requests that are taken apart
+
+    def _most_writes(self, requests: Sequence[Request]) -> int:
+        """Return how many of the requests to put into the next transaction."""
+        most = min(self._pace.writes, self.limits.write_ops)
+        values = self._overwritten.values
+        if len(requests) > values:
+            # What plain puts overwrite comes back with the answer.
+            plain = sum(1 for r in requests if r.kind == "put" and r.expected_version is None)
+            if plain > values:
+                most = min(most, values)
+        return most
+
+    def _most_reads(self, requests: Sequence[Request]) -> int:
+        """Return how many of the requests to put into the next transaction."""
+        most = self.limits.read_ops
+        values = self._read_values.values
+        return min(most, values) if len(requests) > values and _gets(requests) > values else most
+
+    def _execute(
+        self, once: _Call, again: _Call, requests: Sequence[Request], deadline: float
+    ) -> Sequence[Answer]:
+        """Execute requests ``once``; in parts, by ``again``, if they are too large in one."""
+        limits = self.limits
+        try:
+            return once(requests, deadline)
+        except RequestRefusedError as refusal:
+            error = refusal.error
+            too_many = TOO_MANY_OPS in str(error)
+            if len(requests) > 1 and not (too_many or isinstance(error, ValueTooLargeError)):
+                raise
+        if too_many:
+            self._capacity.learn_max_txn_ops(limits, deadline)
+            self._tokens.permitted &= self._capacity.tokens
+            if self.limits is not limits:
+                return self._in_parts(again, [requests], deadline)
+            error = UnsupportedError(
+                f"more operations than etcd takes in one transaction "
+                f"(--max-txn-ops {self._capacity.max_txn_ops})"
+            )
+        if len(requests) == 1:
+            return [error.for_path(requests[0].path)]
+        self.tally.add("split")
+        return self._in_parts(again, self._smaller_parts(requests), deadline)
+
+    def _in_parts(
+        self, call: _Call, parts: Iterable[Sequence[Request]], deadline: float
+    ) -> list[Answer]:
+        """Execute one part after the other. What goes wrong with one is its own answer."""
+        return [answer for part in parts for answer in self._beside(call, part, deadline)]
+
+    def _beside(
+        self, call: _Call, requests: Sequence[Request], deadline: float
+    ) -> Sequence[Answer]:
+        """Execute requests beside others that have their answers: errors are answers, too."""
+        try:
+            return call(requests, deadline)
+        except RequestRefusedError as refusal:
+            error = refusal.error
+            if len(requests) > 1:
+                return self._in_parts(call, _halves(requests), deadline)
+        except MetadataStoreError as failure:
+            error = failure
+        return [error.for_path(request.path) for request in requests]
+
+    def _smaller_parts(self, requests: Sequence[Request]) -> Sequence[Sequence[Request]]:
+        """Return parts that fit into a request, as far as that is known; two at least."""
+        room = min(self.limits.request_bytes, self._encoded_size(requests) * 2 // 3)
+        parts: list[list[Request]] = []
+        left = 0
+        for request in requests:
+            left -= (size := self._encoded_size([request]))
+            if left < 0 or not parts:
+                parts.append([])
+                left = room - size
+            parts[-1].append(request)
+        return parts if len(parts) > 1 else _halves(requests)
+
+    def _encoded_size(self, requests: Sequence[Request]) -> int:
+        if requests[0].kind in ("put", "delete"):
+            if self._capacity.group:
+                return sum(map(len, nested_write(requests, self._prefix)))
+            return len(flat_write(requests, self._prefix))
+        return len(read_request(requests, self._prefix))
+
+    # Reads
+
+    def _read(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
         body = read_request(requests, self._prefix)
         try:
-            response = self._txn(body, len(requests), deadline, write=False)
+            response = self._txn(body, deadline, write=False)
         except RequestRefusedError as refusal:
-            if NO_SPACE in str(refusal):
-                response = self._read_one_by_one(body, deadline)
-            elif len(requests) > 1:
+            if isinstance(refusal.error, AnswerTooLargeError):
+                self._read_values.refused(len(requests))
+            if NO_SPACE not in str(refusal):
                 raise
-            else:
-                return [refusal.error.for_path(requests[0].path)]
+            response = self._read_one_by_one(body, deadline)
+        if gets := _gets(requests):
+            self._read_values.saw(gets, response.ByteSize())
         answers, listings = parse_read(requests, response)
         for index, page in listings:
             request = requests[index]
@@ -161,32 +216,34 @@ class EtcdBackend:
                 answers[index] = error.for_path(request.path)
         return answers
 
-    def sync(self, deadline: float) -> None:
-        """Do nothing: reads are linearizable."""
+    # Writes
 
-    def close(self) -> None:
-        """Close the connections. See :class:`Backend`."""
-        self._tokens.close(time.monotonic() + _LAST_WORDS)
-        self._connection.close()
+    def _write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        if self._capacity.group:
+            try:
+                return self._write_nested(requests, deadline)
+            except FlatOnlyError:
+                self._capacity.stop_nesting()
+        return self._write_flat(requests, deadline)
 
     def _write_nested(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
         fields = nested_write(requests, self._prefix)
-        in_groups = len(fields) > self._direct
-        # The group may have been set to 0 meanwhile; then the call refuses to send this.
-        body = grouped(fields, self._group or _GROUP) if in_groups else b"".join(fields)
+        in_groups = len(fields) > self._capacity.direct
+        # The group may have become 0 meanwhile; then the call refuses to send this.
+        body = grouped(fields, self._capacity.group or 1) if in_groups else b"".join(fields)
         response = self._write_txn(requests, body, deadline, nested=True)
         if isinstance(response, list):
             return response
         return parse_nested(requests, response, in_groups)
 
-    def _write_flat(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
+    def _write_flat(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         """Execute writes in flat transactions, one unless there are many deletes."""
         chunks = self._chunks(requests)
         if len(chunks) == 1:
             return self._flat_chunk(requests, deadline)
-        return [answer for chunk in chunks for answer in self._flat_rest(chunk, deadline)]
+        return self._in_parts(self._flat_chunk, chunks, deadline)
 
-    def _flat_chunk(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
+    def _flat_chunk(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         """Execute writes in one flat transaction, which is applied as a whole or not at all.
 
         One that is not applied tells, from one and the same moment, which of its writes cannot
@@ -197,38 +254,25 @@ class EtcdBackend:
             return response
         if response.succeeded:
             return parse_flat_success(requests, response)
-        self.tally.add("conflict")
         reasons = parse_flat_failure(requests, response)
         rest = [
             request for request, reason in zip(requests, reasons, strict=True) if reason is None
         ]
-        settled = iter(self._flat_rest(rest, deadline))
-        return [next(settled) if reason is None else reason for reason in reasons]
-
-    def _flat_rest(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
-        """Execute writes beside others that have their answers: errors are answers, too."""
-        if not requests:
-            return []
-        try:
-            return self._flat_chunk(requests, deadline)
-        except RequestRefusedError as refusal:
-            error = refusal.error
-            if half := len(requests) // 2:
-                first, second = requests[:half], requests[half:]
-                return [*self._flat_rest(first, deadline), *self._flat_rest(second, deadline)]
-        except MetadataStoreError as failure:
-            error = failure
-        return [error.for_path(request.path) for request in requests]
+        if not rest:
+            return reasons
+        self.tally.add("conflict")
+        answers = iter(self._beside(self._flat_chunk, rest, deadline))
+        return [next(answers) if reason is None else reason for reason in reasons]
 
     def _chunks(self, requests: Sequence[Request]) -> list[list[Request]]:
         """Return the requests in as many lists as flat transactions are needed."""
         chunks: list[list[Request]] = [[]]
-        room = self._direct
+        room = self._capacity.direct
         for request in requests:
             room -= weight(request)
-            if room < 0:
+            if room < 0 and chunks[-1]:
                 chunks.append([])
-                room = self._direct - weight(request)
+                room = self._capacity.direct - weight(request)
             chunks[-1].append(request)
         return chunks
 
@@ -241,27 +285,34 @@ class EtcdBackend:
         """
 
         def send(fields: bytes, until: float) -> Any:
-            return self._txn(fields + body, len(requests), until, nested=nested)
+            return self._txn(fields + body, until, nested=nested)
 
-        return self._settler.run(requests, send, deadline, whole=not nested)
+        sent = time.monotonic()
+        response = self._settler.run(requests, send, deadline, whole=not nested)
+        if not isinstance(response, list):
+            self._pace.took(len(requests), time.monotonic() - sent)
+            # The values that were written are as good a guess at the next ones as the old ones.
+            self._overwritten.saw(len(requests), max(len(body), response.ByteSize()))
+        return response
+
+    # Calls
 
     def _txn(
-        self,
-        body: bytes,
-        operations: int,
-        deadline: float,
-        *,
-        write: bool = True,
-        nested: bool = False,
+        self, body: bytes, deadline: float, *, write: bool = True, nested: bool = False
     ) -> Any:
-        if len(body) > _MAX_REQUEST and operations > 1:
-            raise RequestRefusedError(
-                ValueTooLargeError(
-                    f"{len(body):,} bytes are more than the {_MAX_REQUEST:,} that etcd takes in "
-                    f"one request"
-                )
-            )
-        return self._connection.call("txn", body, deadline, write=write, nested=nested)
+        if len(body) > self._capacity.request_bytes.most:
+            raise RequestRefusedError(self._capacity.too_large(len(body)))
+        try:
+            response = self._connection.call("txn", body, deadline, write=write, nested=nested)
+        except RequestRefusedError as refusal:
+            error = refusal.error
+            if not isinstance(error, ValueTooLargeError) or isinstance(error, AnswerTooLargeError):
+                raise
+            self._capacity.learn_request_bytes(len(body), str(error), deadline)
+            raise RequestRefusedError(self._capacity.too_large(len(body))) from refusal
+        if write:
+            self._capacity.request_bytes.accepted(len(body))
+        return response
 
     def _read_one_by_one(self, body: bytes, deadline: float) -> Any:
         """Execute the ranges of a transaction as single calls.
@@ -283,7 +334,7 @@ class EtcdBackend:
             try:
                 listing.take([kv.key for kv in page.kvs], page.count)
                 while not listing.done:
-                    page = self._range(_page_request(listing, revision), deadline)
+                    page = self._page(listing, revision, deadline)
                     listing.take([kv.key for kv in page.kvs], page.count)
                 break
             except RequestRefusedError as refusal:
@@ -293,36 +344,17 @@ class EtcdBackend:
         names = listing.names()
         return [name for name in names if name not in RESERVED] if path == "/" else names
 
+    def _page(self, listing: Listing, revision: int, deadline: float) -> Any:
+        while True:
+            try:
+                return self._range(_page_request(listing, revision), deadline)
+            except RequestRefusedError as refusal:
+                if not isinstance(refusal.error, AnswerTooLargeError) or listing.limit == 1:
+                    raise
+                listing.limit = max(1, listing.limit // 4)
+
     def _range(self, request: Any, deadline: float) -> Any:
         return self._connection.call("range", request, deadline, write=False)
-
-    def _probe_max_txn_ops(self, deadline: float) -> int:
-        """Return how many operations the server takes in a flat transaction, up to 128.
-
-        Reads, and no permission is needed: etcd counts before it looks at anything else.
-        """
-        key = (self._prefix + "/").encode()
-        field = messages.TxnRequest(
-            success=[
-                messages.RequestOp(
-                    request_range=messages.RangeRequest(key=key, count_only=True),
-                )
-            ]
-        ).SerializeToString()
-        if self._accepts(field * _MAX_TXN_OPS, deadline):
-            return _MAX_TXN_OPS
-        # The numbers from 1 on that are accepted come first; their count is the limit.
-        return bisect_right(
-            range(1, _MAX_TXN_OPS), False, key=lambda n: not self._accepts(field * n, deadline)
-        )
-
-    def _accepts(self, body: bytes, deadline: float) -> bool:
-        """Whether a transaction that changes nothing has no more operations than are taken."""
-        try:
-            self._connection.call("txn", body, deadline, write=False)
-        except RequestRefusedError as refusal:
-            return TOO_MANY_OPS not in str(refusal)
-        return True
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
@@ -368,3 +400,22 @@ def _page_request(listing: Listing, revision: int) -> Any:
         revision=revision,
         keys_only=True,
     )
+
+
+def _pieces(
+    requests: Sequence[Request], most: Callable[[Sequence[Request]], int]
+) -> Iterator[Sequence[Request]]:
+    """Give the requests in pieces, each as large as it may be by the time that it is asked for."""
+    while requests:
+        size = most(requests)
+        yield requests[:size]
+        requests = requests[size:]
+
+
+def _halves(requests: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request]]:
+    half = len(requests) // 2
+    return requests[:half], requests[half:]
+
+
+def _gets(requests: Sequence[Request]) -> int:
+    return [request.kind for request in requests].count("get")

@@ -30,6 +30,7 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ..backend import RequestRefusedError, Tally
 from .errors import Verdict, judge, refused, short
+from .limits import ANSWER_BYTES
 from .protos import grpc_stubs, messages
 
 __all__ = ["Connection", "Credentials", "FlatOnlyError", "Link"]
@@ -39,8 +40,9 @@ _log = get_logger(__name__)
 Method: TypeAlias = Literal["txn", "range", "grant", "revoke"]
 
 _CHANNEL_OPTIONS: Final = (
-    # An answer that is too large to be taken in would hide that a write was applied.
-    ("grpc.max_receive_message_length", -1),
+    # Beyond this a read is repeated in parts. A write is known to have been applied then, and what
+    # came of it is read back.
+    ("grpc.max_receive_message_length", ANSWER_BYTES),
     ("grpc.max_send_message_length", -1),
     # A dead peer is noticed after 15 s. etcd drops clients that ping more often than every 5 s,
     # or while they have no call open.

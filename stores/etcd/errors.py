@@ -26,6 +26,7 @@ __all__ = [
     "LEASE_GONE",
     "NO_SPACE",
     "TOO_MANY_OPS",
+    "AnswerTooLargeError",
     "Verdict",
     "judge",
     "refused",
@@ -37,7 +38,12 @@ FUTURE: Final = "required revision is a future revision"
 LEASE_GONE: Final = "requested lease not found"
 NO_SPACE: Final = "database space exceeded"
 TOO_MANY_OPS: Final = "too many operations in txn request"
+_ANSWER_TOO_LARGE: Final = "CLIENT: Received message larger than max"
 _TOO_LARGE: Final = ("request is too large", "received message larger than max")
+
+
+class AnswerTooLargeError(ValueTooLargeError):
+    """The answer to a read has more bytes than are taken in; fewer reads at once may do."""
 
 
 class Verdict(Enum):
@@ -79,7 +85,7 @@ _TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict], ...]]] = {
         # threads that filled a store up, 15 belonged to writes that are there.
         (NO_SPACE, Verdict.UNKNOWN),
         # Our own gRPC could not take the answer in. Ours says CLIENT, the server's does not.
-        ("CLIENT: Received message larger than max", Verdict.APPLIED),
+        (_ANSWER_TOO_LARGE, Verdict.APPLIED),
         ("CLIENT: Sent message larger than max", Verdict.REFUSED),
         ("received message larger than max", Verdict.REFUSED),
         ("", Verdict.UNKNOWN),
@@ -100,7 +106,8 @@ def judge(code: StatusCode, message: str, *, write: bool) -> Verdict:
     """Return what is known about a request whose call ended with ``code`` and ``message``."""
     rows = _TABLE.get(code, ())
     verdict = next((verdict for text, verdict in rows if text in message), Verdict.UNKNOWN)
-    if code is StatusCode.RESOURCE_EXHAUSTED and verdict is Verdict.UNKNOWN and not write:
+    open_for_a_write = verdict in (Verdict.UNKNOWN, Verdict.APPLIED)
+    if code is StatusCode.RESOURCE_EXHAUSTED and open_for_a_write and not write:
         # What leaves a write's outcome open is a plain refusal of a read.
         return Verdict.REFUSED
     return verdict
@@ -114,6 +121,8 @@ def refused(code: StatusCode, message: str, size: int) -> MetadataStoreError:
         message: its text.
         size: the bytes of the request, named where they are the reason.
     """
+    if _ANSWER_TOO_LARGE in message:
+        return AnswerTooLargeError(f"the answer is larger than what is taken in: {short(message)}")
     if any(text in message for text in _TOO_LARGE):
         return ValueTooLargeError(
             f"{size:,} bytes are more than etcd takes in one request "

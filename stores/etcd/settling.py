@@ -28,8 +28,9 @@ from ...ops.log import get_logger
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer, Request, RequestRefusedError, refusal
+from .capacity import Capacity
 from .connection import Connection, FlatOnlyError
-from .errors import FUTURE, LEASE_GONE, NO_SPACE
+from .errors import FUTURE, LEASE_GONE, NO_SPACE, TOO_MANY_OPS
 from .protos import messages
 from .tokens import Token, Tokens
 from .txn import below_of
@@ -52,16 +53,16 @@ class Settler:
         connection: the calls to the cluster.
         tokens: go with the writes.
         prefix: stands before every path in the keys.
-        max_txn_ops: how many ranges there may be in a transaction that reads back.
+        capacity: how many ranges there may be in a transaction that reads back.
     """
 
     def __init__(
-        self, connection: Connection, tokens: Tokens, prefix: str, max_txn_ops: int
+        self, connection: Connection, tokens: Tokens, prefix: str, capacity: Capacity
     ) -> None:
         self._connection = connection
         self._tokens = tokens
         self._prefix = prefix
-        self._max_txn_ops = max_txn_ops
+        self._capacity = capacity
 
     def run(
         self, requests: Sequence[Request], send: Send, deadline: float, *, whole: bool
@@ -325,7 +326,7 @@ class Settler:
     ) -> list[Any | None]:
         """Return the first key of each range at a revision, ``None`` where there is none."""
         found: list[Any | None] = []
-        step = self._max_txn_ops
+        step = self._capacity.max_txn_ops
         for start in range(0, len(ranges), step):
             some = [
                 messages.RangeRequest(revision=revision, **fields)
@@ -336,13 +337,13 @@ class Settler:
         return found
 
     def _results(self, ranges: Sequence[Any], deadline: float) -> list[Any]:
-        """Execute ranges in one transaction, or as single calls if etcd has no space for one."""
+        """Execute ranges in one transaction, or as single calls if etcd will not have it."""
         operations = [messages.RequestOp(request_range=fields) for fields in ranges]
         body = messages.TxnRequest(success=operations).SerializeToString()
         try:
             response = self._connection.call("txn", body, deadline, write=False)
         except RequestRefusedError as error:
-            if NO_SPACE not in str(error):
+            if NO_SPACE not in str(error) and TOO_MANY_OPS not in str(error):
                 raise
             return [self._connection.call("range", one, deadline, write=False) for one in ranges]
         return [result.response_range for result in response.responses]

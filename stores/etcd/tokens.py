@@ -128,9 +128,14 @@ class Tokens:
     Args:
         connection: the calls to the cluster.
         prefix: of all keys. The tokens lie below it, where the client's permissions reach.
+        permitted: whether there is room for a token in a transaction.
+
+    Attributes:
+        permitted: whether tokens are written. Becomes ``False`` where etcd refuses them, or has no
+            room for them.
     """
 
-    def __init__(self, connection: Connection, prefix: str) -> None:
+    def __init__(self, connection: Connection, prefix: str, *, permitted: bool = True) -> None:
         self._connection = connection
         self._name = os.urandom(8).hex()
         self._place = f"{prefix}/.batchkeeper/tokens/{self._name}/"
@@ -143,8 +148,8 @@ class Tokens:
         self._under_way = 0
         self._closed = False
         self._granting = threading.Lock()  # held by the thread that asks for a lease
-        # Set once, by that thread. Read by any without a lock: it then asks again, or does not.
-        self._refused = False
+        # Read without a lock: who sees the old value writes one more token, or none.
+        self.permitted = permitted
 
     def take(self, deadline: float) -> Token | None:
         """Return a token for one transaction; ``None`` where the client may not write tokens.
@@ -216,7 +221,7 @@ class Tokens:
     def _current_lease(self, deadline: float) -> int | None:
         with self._lock:
             lease, age = self._lease, time.monotonic() - self._granted
-        if self._refused:
+        if not self.permitted:
             return None
         if lease and age < _RENEW:
             return lease
@@ -227,7 +232,7 @@ class Tokens:
                 return lease
             raise OperationTimeoutError("no lease from etcd by the deadline; nothing was sent")
         try:
-            if self._refused:
+            if not self.permitted:
                 return None
             # Only who holds _granting grants one.
             if self._lease and time.monotonic() - self._granted < _RENEW:
@@ -238,7 +243,7 @@ class Tokens:
                 return lease
             if NO_SPACE in str(refusal):
                 raise  # for now
-            self._refused = True
+            self.permitted = False
             log.warning(
                 "etcd tokens refused: writes without an answer stay indeterminate",
                 reason=str(refusal),

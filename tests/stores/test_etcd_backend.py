@@ -212,12 +212,16 @@ def test_a_value_that_is_too_large_is_refused_alone(backend: EtcdBackend) -> Non
     assert kinds(backend.write([Put("/small", b"")], soon())) == [Stat]
 
 
-def test_a_request_that_is_too_large_says_that_one_may_be_to_blame(backend: EtcdBackend) -> None:
-    """The engine can halve it: nothing was applied."""
-    with pytest.raises(RequestRefusedError) as caught:
-        backend.write([Put("/small", b""), Put("/large", bytes(2 * 2**20))], soon())
-    assert type(caught.value.error) is ValueTooLargeError
-    assert backend.read([Exists("/small")], soon()) == [False]
+def test_a_request_that_is_too_large_is_carried_out_in_parts(backend: EtcdBackend) -> None:
+    """What is too large by itself is refused alone; the rest fits, however it has to be divided."""
+    operations = [Put(f"/{number}", bytes(2**19), ABSENT) for number in range(8)]
+    operations[3] = Put("/3", bytes(2**21), ABSENT)
+    answers = backend.write(operations, soon())
+    assert kinds(answers) == [Stat] * 3 + [ValueTooLargeError] + [Stat] * 4
+    assert backend.read([Exists(op.path) for op in operations], soon()) == [
+        number != 3 for number in range(8)
+    ]
+    assert backend.tally.counts()["split"] > 0
 
 
 def test_versions_and_revisions_are_etcd_s(backend: EtcdBackend) -> None:

@@ -54,7 +54,7 @@ def under_way(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
 
 def without_tokens(backend: Any) -> None:
     """Make a client as if it were not permitted to write tokens: it cannot settle anything."""
-    backend._tokens._refused = True
+    backend._tokens.permitted = False
 
 
 def sent(monkeypatch: pytest.MonkeyPatch, backend: Any) -> threading.Semaphore:
@@ -440,7 +440,7 @@ def test_a_nested_request_never_goes_to_a_member_that_would_not_check_it(
         with pytest.raises(FlatOnlyError):
             backend._connection.call("txn", b"", soon(), write=True, nested=True)
         # As if the first member had been a newer one.
-        backend._group = 32
+        backend._capacity.group = 32
         refused = backend.write([Put("/no/x", b"", -1)], soon())
         assert type(refused[0]) is AuthenticationError
         assert backend.limits.write_ops == 127

@@ -1,0 +1,186 @@
+"""What one etcd takes in a request: probed when it is connected to, learned from its refusals."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from threading import Lock
+from typing import Final
+
+from ...ops.errors import MetadataStoreError, ValueTooLargeError
+from ...ops.log import get_logger
+from ..backend import Limits, RequestRefusedError
+from .connection import Connection
+from .errors import TOO_MANY_OPS
+from .limits import RequestBytes, oversize
+from .protos import messages
+from .txn import grouped
+from .wire import field
+
+__all__ = ["Capacity"]
+
+log = get_logger(__name__)
+
+# etcd's --max-txn-ops. It counts along a path into nested transactions: the largest of compares,
+# operations on success and operations on failure of a level, added up over the levels.
+_MAX_TXN_OPS: Final = 128
+# The most operations of a level in a batch's transaction. 64 would still be accepted, but such a
+# transaction takes 30 to 60 ms, in which etcd serves nobody else.
+_GROUP: Final = 32
+# The levels below the groups: an operation's own transaction has two compares at most.
+_INNERMOST: Final = 2
+# Below this nesting carries fewer operations than a flat transaction.
+_FEWEST_FOR_NESTING: Final = 8
+# The token's condition, change or look, before those of the batch. A delete needs two beside it.
+_TOKEN: Final = 1
+_FEWEST_FOR_TOKENS: Final = 3
+# Its bytes, beside the prefix that is in its key, which it names three times.
+_TOKEN_SIZE: Final = 256
+# What a conditional put needs beside the value, with a short path.
+_SPARE: Final = 256
+
+# Two requests in flight keep an etcd on the same machine busy; the third covers the time that a
+# client needs to make the next one. Beyond that transactions wait for each other in etcd.
+_IN_FLIGHT: Final = 3
+# Single puts share etcd's fsyncs with each other: their number a second still grows up to here.
+_SINGLES: Final = 64
+
+
+class Capacity:
+    """What the server takes. Used by several threads; what it learns only makes it smaller.
+
+    Args:
+        connection: the calls to the cluster.
+        prefix: stands before every path in the keys.
+        deadline: for probing, by ``time.monotonic()``.
+        flat_only: never nest transactions.
+
+    Attributes:
+        limits: all of it, as the engine sees it.
+        max_txn_ops: the most operations in a flat transaction.
+        group: how many operations there are in a group of a nested transaction; 0 says not to nest.
+        request_bytes: the most bytes of a request.
+    """
+
+    def __init__(
+        self, connection: Connection, prefix: str, deadline: float, *, flat_only: bool
+    ) -> None:
+        self._connection = connection
+        self._prefix = prefix
+        self._flat_only = flat_only
+        # Held by the thread that finds out about a limit. Others read without it: at worst they
+        # send one more request that is refused.
+        self._learning = Lock()
+        self.request_bytes = RequestBytes()
+        self.max_txn_ops = self._probe_max_txn_ops(deadline, _MAX_TXN_OPS)
+        self.group = self._probe_nesting(deadline)
+        self.limits = self._make_limits()
+
+    @property
+    def tokens(self) -> bool:
+        """Whether there is room for a token beside any operation."""
+        return self.max_txn_ops >= _FEWEST_FOR_TOKENS
+
+    @property
+    def direct(self) -> int:
+        """How many operations there may be in a transaction without groups, beside its token."""
+        token = _TOKEN if self.tokens else 0
+        return self.max_txn_ops - token - (_INNERMOST if self.group else 0)
+
+    def stop_nesting(self) -> None:
+        """Take in that the member now in use cannot be trusted with nested transactions."""
+        with self._learning:
+            self.group = 0
+            self.limits = self._make_limits()
+
+    def too_large(self, size: int) -> ValueTooLargeError:
+        """Return the error of a request that is known to be too large."""
+        return ValueTooLargeError(
+            f"{size:,} bytes are more than the {self.request_bytes.most:,} that etcd takes in one "
+            f"request (--max-request-bytes, 1.5 MiB unless set)"
+        )
+
+    def learn_request_bytes(self, size: int, message: str, deadline: float) -> None:
+        """Take in that a request was refused as too large, and find out what is not."""
+        with self._learning:
+            if size > self.request_bytes.most:
+                return  # another thread did
+            probe = field(b"\x12", field(b"\x0a", field(b"\x0a", bytes(oversize(size)))))
+            probed = ""
+            try:
+                self._connection.call("txn", probe, deadline, write=False)
+            except MetadataStoreError as error:
+                probed = str(error)
+            self.request_bytes.refused(size, message, probed)
+            self.limits = self._make_limits()
+        log.info("etcd takes smaller requests than assumed", request_bytes=self.request_bytes.most)
+
+    def learn_max_txn_ops(self, assumed: Limits, deadline: float) -> None:
+        """Take in that a transaction had too many operations, and find out how many it may have."""
+        with self._learning:
+            if self.limits is not assumed:
+                return  # another thread did
+            found = self._probe_max_txn_ops(deadline, self.max_txn_ops)
+            if found == self.max_txn_ops:
+                return
+            self.max_txn_ops = found
+            if self.group:
+                self.group = self._probe_nesting(deadline)
+            self.limits = self._make_limits()
+        log.info("etcd takes fewer operations than it did", max_txn_ops=found)
+
+    def _probe_max_txn_ops(self, deadline: float, most: int) -> int:
+        """Return how many operations the server takes in a flat transaction.
+
+        Reads, and no permission is needed: etcd counts before it looks at anything else.
+        """
+        key = (self._prefix + "/").encode()
+        operation = messages.TxnRequest(
+            success=[
+                messages.RequestOp(
+                    request_range=messages.RangeRequest(key=key, count_only=True),
+                )
+            ]
+        ).SerializeToString()
+        if self._accepts(operation * most, deadline):
+            return most
+        # The numbers from 1 on that are accepted come first; their count is the limit.
+        found = bisect_right(
+            range(1, most), False, key=lambda n: not self._accepts(operation * n, deadline)
+        )
+        return max(found, 1)
+
+    def _probe_nesting(self, deadline: float) -> int:
+        """Return how many operations there may be in a group of a nested transaction, 0 for none.
+
+        How the server counts is not documented.
+        """
+        most = self.max_txn_ops
+        link = self._connection.open(deadline)
+        if self._flat_only or not link.nesting or most < _FEWEST_FOR_NESTING:
+            return 0
+        group = min(_GROUP, (most - _TOKEN - _INNERMOST) // 2)
+        empty = b"\x12\x0a\x22\x08" + b"\x1a\x02\x22\x00" * _INNERMOST
+        return group if self._accepts(grouped([empty] * group**2, group), deadline) else 0
+
+    def _accepts(self, body: bytes, deadline: float) -> bool:
+        """Whether a transaction that changes nothing has no more operations than are taken."""
+        try:
+            self._connection.call("txn", body, deadline, write=False)
+        except RequestRefusedError as refusal:
+            return TOO_MANY_OPS not in str(refusal)
+        return True
+
+    def _make_limits(self) -> Limits:
+        prefix = len(self._prefix.encode())
+        request_bytes = self.request_bytes.most - _TOKEN_SIZE - 3 * prefix
+        return Limits(
+            write_ops=max(self.group**2, self.direct),
+            read_ops=self.max_txn_ops,
+            request_bytes=request_bytes,
+            # A conditional put names its key three times, with some 45 bytes between them.
+            op_bytes=128 + 3 * prefix,
+            # With a longer path it may be less: that is seen when it is encoded.
+            value_bytes=max(0, request_bytes - _SPARE - 3 * prefix),
+            in_flight=_IN_FLIGHT,
+            singles=_SINGLES,
+        )
