@@ -15,11 +15,14 @@ from ...ops.errors import (
 )
 from ..backend import Answer, Backend, Limits, Request, Tally
 from ..registry import ConnectOptions, StoreURL
-from .connection import Connection, Reply, Security
+from .connection import Connection, Reply
 from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, refused
 from .nodes import Nodes
-from .plan import PUT_OVERHEAD
+from .plan import OP_OVERHEAD, REQUEST_OVERHEAD
 from .reads import Reader
+from .session import Security
+from .sizes import Sizes
+from .slots import Slots
 from .wire import (
     ANYONE,
     CREATE,
@@ -52,34 +55,55 @@ class ZooKeeperBackend:
     """Executes whole calls of reads or writes on ZooKeeper; see ``stores.backend.Backend``."""
 
     def __init__(
-        self, connection: Connection, chroot: str, packet: int, acl: bytes, multi_reads: bool
+        self,
+        connection: Connection,
+        chroot: str,
+        packet: int,
+        acl: bytes,
+        multi_reads: bool,
+        tally: Tally,
     ) -> None:
-        self.tally = Tally()
         nodes = Nodes()
+        slots = Slots(connection, chroot, acl)
+        self.tally = tally
         self._connection = connection
-        self._reader = Reader(connection, nodes, chroot, packet, multi_reads)
-        self._writer = Writer(connection, self._reader, nodes, chroot, packet, acl)
-        self._limits = Limits(
+        self._sizes = Sizes(connection, packet)
+        self._reader = Reader(connection, self._sizes, nodes, chroot, multi_reads)
+        self._writer = Writer(
+            connection, self._reader, nodes, self._sizes, slots, chroot, acl, tally
+        )
+        self._op_bytes = OP_OVERHEAD + len(chroot.encode())
+        self._request_overhead = REQUEST_OVERHEAD + slots.room
+        self._limits = self._limits_for(packet)
+
+    @property
+    def limits(self) -> Limits:
+        limits = self._limits
+        if self._sizes.most < limits.request_bytes + self._request_overhead:
+            limits = self._limits = self._limits_for(self._sizes.most)
+        return limits
+
+    def _limits_for(self, packet: int) -> Limits:
+        return Limits(
             write_ops=1000,
             read_ops=1000,
-            request_bytes=packet - PUT_OVERHEAD,
-            op_bytes=PUT_OVERHEAD + len(chroot.encode()),
+            request_bytes=packet - self._request_overhead,
+            op_bytes=self._op_bytes,
             value_bytes=max(packet - _PATH_ROOM, packet // 2),
             in_flight=2,
             singles=64,
         )
 
-    @property
-    def limits(self) -> Limits:
-        return self._limits
-
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        self._connection.check_process()
         return self._writer.write(requests, deadline)
 
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        self._connection.check_process()
         return self._reader.read(requests, deadline)
 
     def sync(self, deadline: float) -> None:
+        self._connection.check_process()
         self._reader.sync(deadline)
 
     def close(self) -> None:
@@ -118,8 +142,9 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     if acl == "creator" and options.username is None:
         raise InvalidSettingError(f"acl=creator needs a username and a password: {url.text}")
     security = _security(url, options)
+    tally = Tally()
     connection = Connection(
-        url.addresses(_PORT), options.connect_timeout, options.session_timeout, security
+        url.addresses(_PORT), options.connect_timeout, options.session_timeout, security, tally
     )
     try:
         _make_chroot(connection, chroot, _ACLS[acl], deadline)
@@ -130,7 +155,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     except BaseException:
         connection.close()
         raise
-    return ZooKeeperBackend(connection, chroot, packet, _ACLS[acl], multi_reads)
+    return ZooKeeperBackend(connection, chroot, packet, _ACLS[acl], multi_reads, tally)
 
 
 def _security(url: StoreURL, options: ConnectOptions) -> Security:

@@ -12,24 +12,15 @@ block. One lock guards it all and is never held while kazoo is called.
 
 from __future__ import annotations
 
-import logging
-import math
 import os
 import random
-import select
-import socket
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KeeperState
-from kazoo.retry import KazooRetry
 
 from ...ops.errors import (
     AuthenticationError,
@@ -39,10 +30,15 @@ from ...ops.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
+from ...ops.log import get_logger
+from ..backend import Tally
 from .errors import CONNECTION_LOSS, NO_NODE, Verdict, code, verdict
+from .session import Handler, Security, new_client
 from .wire import EMPTY_MULTI, MULTI
 
-__all__ = ["Connection", "Reply", "Security"]
+__all__ = ["Connection", "Reply"]
+
+log = get_logger(__name__)
 
 #: An answer: the packet and where the answer begins in it, the server's error code, or the error
 #: that the request ends with.
@@ -51,11 +47,6 @@ Reply: TypeAlias = tuple[bytes, int] | int | MetadataStoreError
 # kazoo wakes its thread with one byte a request through a socket pair, which blocks the caller
 # when it is full (kazoo #577). Linux takes 278 bytes sent one by one.
 _MAX_UNSENT: Final = 128
-
-# Seconds between attempts to connect: kazoo's own limit is an hour.
-_RECONNECT_DELAY: Final = 0.05
-_RECONNECT_MAX_DELAY: Final = 1.0
-_RECONNECT_JITTER: Final = 0.5
 
 # Seconds before a request is sent again: the first bound, and the last one that it doubles to.
 _RESEND_DELAY: Final = 0.01
@@ -67,94 +58,6 @@ _MAX_LOSSES: Final = 2
 # Seconds that `close` gives the server to answer what was sent, and then kazoo to end its threads.
 _CLOSE_GRACE: Final = 2.0
 _STOP_GRACE: Final = 5.0
-
-
-class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
-    """Keeps kazoo's debug output away: it holds every request, and the session's password."""
-
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802  (logging's name)
-        return level >= logging.INFO and self.logger.isEnabledFor(level)
-
-
-_logger: Final = logging.getLogger(__name__)
-# Without it Python prints kazoo's warnings on stderr in programs that configure no logging.
-_logger.addHandler(logging.NullHandler())
-_log: Final = _QuietLogger(_logger, {})
-
-
-@dataclass(frozen=True, slots=True)
-class Security:
-    """How to connect: TLS, and the credentials of the ``digest`` scheme (``user:password``)."""
-
-    digest: str | None = None
-    use_ssl: bool = False
-    check_hostname: bool = True
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Security(digest={'...' if self.digest else None}, use_ssl={self.use_ssl})"
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler, with a bound on connecting, the last reason for failure, and a way out.
-
-    ``create_connection`` and ``select`` run on kazoo's connection thread, ``abort`` on any.
-    """
-
-    def __init__(self, patience: float) -> None:
-        super().__init__()
-        self.last_error: Exception | None = None
-        self._patience = patience
-        self._socket: socket.socket | None = None
-        self._aborted = False
-
-    def create_connection(
-        self, *args: Any, timeout: float = math.inf, **options: Any
-    ) -> socket.socket:
-        # kazoo waits for a whole session timeout, on a host that does not answer at all.
-        try:
-            if self._aborted:
-                raise ConnectionAbortedError("closing")
-            connected: socket.socket = super().create_connection(
-                *args, timeout=min(timeout, self._patience), **options
-            )
-        except Exception as error:
-            self.last_error = error
-            raise
-        self.last_error = None
-        self._socket = connected
-        if self._aborted:
-            self.abort()
-        return connected
-
-    if hasattr(select, "poll"):
-
-        def select(
-            self, readers: Any, writers: Any, _: Any, timeout: float | None = None
-        ) -> tuple[list[Any], list[Any], list[Any]]:
-            # kazoo makes and closes an epoll object each time, three times a request: a third
-            # of all that a lone request costs the client.
-            poll = select.poll()
-            for ready in readers:
-                poll.register(ready, select.POLLIN)
-            for ready in writers:
-                poll.register(ready, select.POLLOUT)
-            events = dict(poll.poll(None if timeout is None else math.ceil(timeout * 1000)))
-            # An error or a hang-up makes both ready, as with kazoo's own: the next call tells.
-            return (
-                [ready for ready in readers if ready.fileno() in events],
-                [ready for ready in writers if ready.fileno() in events],
-                [],
-            )
-
-    def abort(self) -> None:
-        """Cut the connection and refuse new ones, so that kazoo's thread notices that it ends."""
-        self._aborted = True
-        if self._socket is not None:
-            with suppress(OSError):  # Already gone, which is what was wanted.
-                self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class _Call:
@@ -252,6 +155,7 @@ class Connection:
         connect_timeout: float,
         session_timeout: float,
         security: Security,
+        tally: Tally,
     ) -> None:
         """Connect.
 
@@ -268,25 +172,18 @@ class Connection:
         self._end: tuple[type[MetadataStoreError], str] | None = None
         self._open: set[_Call] = set()  # guarded by lock: what has not ended
         self._queued: set[_Call] = set()  # guarded by lock: what lies in kazoo's queue
-        self._handler = _Handler(min(connect_timeout, session_timeout) / len(addresses))
-        self._client = KazooClient(
-            ",".join(addresses),
-            timeout=session_timeout,
-            handler=self._handler,
-            auth_data=[("digest", security.digest)] if security.digest else None,
-            connection_retry=KazooRetry(
-                max_tries=-1,
-                delay=_RECONNECT_DELAY,
-                max_delay=_RECONNECT_MAX_DELAY,
-                max_jitter=_RECONNECT_JITTER,
-            ),
-            logger=_log,
-            use_ssl=security.use_ssl,
-            check_hostname=security.check_hostname,
-            ca=security.ca,
-            certfile=security.cert,
-            keyfile=security.key,
-        )
+        self._tally = tally
+        self._handler = Handler(min(connect_timeout, session_timeout) / len(addresses))
+        self._client = new_client(addresses, session_timeout, security, self._handler)
+        # What follows is set by kazoo's thread under the lock, and read by any without it: a
+        # connection may end at any time, whatever it is asked.
+        #: The number of the connection, and of the session: how many there were, with this one.
+        self.number = 0
+        self.sessions = 1
+        #: Whether the server was there at once when the last connection was lost; and how many
+        #: connections took more than one attempt.
+        self.came_at_once = True
+        self.delayed = 0
         self._client.add_listener(self._on_state)
         self._client.start_async()
         with self.lock:
@@ -309,6 +206,15 @@ class Connection:
         """The session's number, ``None`` while there is none."""
         client_id = self._client.client_id
         return client_id[0] if client_id else None
+
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child, where locks may be held for ever.
+
+        Raises:
+            StoreClosedError: this is one.
+        """
+        if self._pid != os.getpid():
+            raise _forked()
 
     def exchange(
         self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
@@ -334,6 +240,7 @@ class Connection:
         while True:
             calls = [(i, self._send(*requests[i], deadline)) for i in waiting]
             again = []
+            resent = 0
             lost = False
             for i, call in calls:
                 if isinstance(call, _Call):
@@ -341,6 +248,7 @@ class Connection:
                     reply = self._judge(call, repeat)
                     if reply is None:
                         again.append(i)
+                        resent += call.sent
                         lost = lost or (call.sent and call.verdict is Verdict.LOST)
                     else:
                         replies[i] = reply
@@ -349,6 +257,7 @@ class Connection:
             losses += lost
             if not again or losses >= _MAX_LOSSES:
                 return replies
+            self._tally.add("retry", resent)
             self.pause(attempt, deadline)
             attempt += 1
             waiting = again
@@ -437,6 +346,10 @@ class Connection:
         state = self._client.client_state
         unsent: list[_Call] = []
         with self.lock:
+            if state == KeeperState.CONNECTED:
+                self._note_connection()
+            elif state == KeeperState.EXPIRED_SESSION:
+                self.sessions += 1
             if state != KeeperState.CONNECTED:
                 # kazoo has failed what was queued; but what a caller puts in at this very moment
                 # it forgets, or keeps for the next connection. Their callers send them again.
@@ -455,6 +368,24 @@ class Connection:
             self._changed.notify_all()
         for call in unsent:
             call.end(None, ConnectionLoss())
+        self._report(state)
+
+    def _note_connection(self) -> None:
+        self.came_at_once = self._handler.welcomed()
+        self.number += 1
+        self.delayed += not self.came_at_once
+        if self.number > 1:
+            self._tally.add("reconnect")
+
+    def _report(self, state: str) -> None:
+        if state == KeeperState.CONNECTED:
+            log.info("zookeeper connected", addresses=self.addresses, connection=self.number)
+        elif state == KeeperState.EXPIRED_SESSION:
+            log.warning("zookeeper session lost", addresses=self.addresses)
+        elif state == KeeperState.AUTH_FAILED:
+            log.error("zookeeper refuses the credentials", addresses=self.addresses)
+        elif state == KeeperState.CONNECTING:
+            log.warning("zookeeper connection lost", addresses=self.addresses)
 
     def close(self) -> None:
         """End the session. What was sent has two seconds left to be answered."""
@@ -485,7 +416,7 @@ class Connection:
             self._client.stop()
             self._client.close()
         except Exception as error:  # kazoo raises bare Exceptions here
-            _log.warning("kazoo did not stop: %r", error)
+            log.warning("kazoo did not stop", reason=repr(error))
 
 
 def _forked() -> StoreClosedError:

@@ -20,6 +20,7 @@ from ...ops.errors import (
 )
 
 __all__ = [
+    "BAD_VERSION",
     "CONNECTION_LOSS",
     "NODE_EXISTS",
     "NO_AUTH",
@@ -27,6 +28,7 @@ __all__ = [
     "Verdict",
     "code",
     "is_conflict",
+    "name_of",
     "refused",
     "verdict",
 ]
@@ -83,6 +85,7 @@ _VERDICTS: Final[dict[type[Exception], Verdict]] = {
     kazoo.SessionClosedRequireSaslError: Verdict.LOCKED_OUT,
 }
 
+BAD_VERSION: Final[int] = kazoo.BadVersionError.code
 NO_NODE: Final[int] = kazoo.NoNodeError.code
 NODE_EXISTS: Final[int] = kazoo.NodeExistsError.code
 CONNECTION_LOSS: Final[int] = kazoo.ConnectionLoss.code
@@ -125,5 +128,11 @@ def refused(number: int, path: str) -> MetadataStoreError:
         )
     if number == kazoo.QuotaExceededError.code:
         return ValueTooLargeError(f"{path!r} would exceed a quota set on the server", path=path)
-    name = kazoo.EXCEPTIONS[number].__name__ if number in kazoo.EXCEPTIONS else str(number)
-    return MetadataStoreError(f"ZooKeeper refuses the operation on {path!r}: {name}", path=path)
+    return MetadataStoreError(
+        f"ZooKeeper refuses the operation on {path!r}: {name_of(number)}", path=path
+    )
+
+
+def name_of(number: int) -> str:
+    """Return what the server's code is called."""
+    return kazoo.EXCEPTIONS[number].__name__ if number in kazoo.EXCEPTIONS else str(number)

@@ -9,11 +9,11 @@ from ...ops.errors import MetadataStoreError, ValueTooLargeError
 from ...ops.operations import ABSENT
 from ..backend import Answer, Request
 from .nodes import Nodes
+from .sizes import Sizes
 from .wire import (
     CREATE,
     CREATE2,
     DELETE,
-    END,
     NO_DATA,
     SET_DATA,
     ZNode,
@@ -22,23 +22,32 @@ from .wire import (
     version_field,
 )
 
-__all__ = ["PUT_OVERHEAD", "UNDECIDED", "Batch", "Group", "Plan", "guess", "parent_of"]
+__all__ = [
+    "OP_OVERHEAD",
+    "REQUEST_OVERHEAD",
+    "UNDECIDED",
+    "Batch",
+    "Group",
+    "Plan",
+    "guess",
+    "parent_of",
+]
 
 #: Stands in the list of answers for what has none yet.
 UNDECIDED: Final = MetadataStoreError("undecided")
 
 _ANY_VERSION: Final = -1
 
-# xid, opcode and the end of the list.
-_REQUEST_OVERHEAD: Final = 17
+#: xid, opcode and the end of the list.
+REQUEST_OVERHEAD: Final = 17
 # Header, length of the path, version.
 _DELETE_OVERHEAD: Final = 17
 # The same and the length of the value.
 _SET_OVERHEAD: Final = 21
 # Header, length of the path, length of the value; the access rights come on top.
 _CREATE_OVERHEAD: Final = 17
-#: What a request with one put has beside path and value, at most.
-PUT_OVERHEAD: Final = _REQUEST_OVERHEAD + _CREATE_OVERHEAD + 32
+#: What a put has beside path and value, at most.
+OP_OVERHEAD: Final = _CREATE_OVERHEAD + 32
 
 
 class Batch:
@@ -72,7 +81,7 @@ class Group:
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
-        self.size = _REQUEST_OVERHEAD
+        self.size = 0
         #: Requests in it, parents not counted.
         self.operations = 0
         #: Opcode, request that it is for, and bytes of the path; CREATE makes a parent.
@@ -80,7 +89,8 @@ class Group:
         self.parents: list[str] = []
 
     def body(self) -> bytes:
-        return b"".join((*self.parts, END))
+        """Return the operations as bytes, without what ends the list."""
+        return b"".join(self.parts)
 
 
 def guess(batch: Batch, nodes: Nodes, i: int) -> tuple[int, int]:
@@ -115,20 +125,31 @@ class Plan:
     whether that has become of it.
     """
 
-    def __init__(self, batch: Batch, nodes: Nodes, packet: int, acl: bytes, limit: int) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        nodes: Nodes,
+        sizes: Sizes,
+        room: int,
+        acl: bytes,
+        limit: int,
+    ) -> None:
         """Plan one round.
 
         Args:
             batch: its answers are filled in for requests that are too large.
             nodes: what is known of the tree.
-            packet: the most bytes of a multi.
+            sizes: how large a multi may be.
+            room: the bytes that it has beside what is planned here.
             acl: of the nodes that are made, encoded.
             limit: the most requests in one multi.
         """
         self.groups: list[Group] = []
         self._batch = batch
         self._nodes = nodes
-        self._packet = packet
+        self._overhead = REQUEST_OVERHEAD + room
+        self._packet = sizes.usual - self._overhead
+        self._most = sizes.most - self._overhead
         self._acl = acl
         self._limit = limit
         self._group = Group()
@@ -209,11 +230,11 @@ class Plan:
         """Return a group with room for an operation; answer a request that has room in none."""
         group = self._group
         if group.size + size > self._packet or group.operations >= self._limit:
-            if _REQUEST_OVERHEAD + size > self._packet:
+            if size > self._most:
                 path = self._batch.requests[i].path
                 self._batch.answers[i] = ValueTooLargeError(
-                    f"the operation on {path!r:.80} takes {_REQUEST_OVERHEAD + size} bytes, and a "
-                    f"request to ZooKeeper holds {self._packet} (jute.maxbuffer)",
+                    f"the operation on {path!r:.80} takes {self._overhead + size} bytes, and a "
+                    f"request to ZooKeeper holds {self._overhead + self._most} (jute.maxbuffer)",
                     path=path,
                 )
                 return None

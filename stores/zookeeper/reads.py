@@ -13,6 +13,7 @@ from ..backend import Answer, Request
 from .connection import Connection
 from .errors import CONNECTION_LOSS, NO_NODE, refused
 from .nodes import NULL, Nodes
+from .sizes import ENVELOPE, Sizes
 from .wire import (
     EXISTS,
     GET_CHILDREN,
@@ -100,12 +101,12 @@ class Reader:
     """Answers reads, and looks at nodes for writes. Used by several threads at once."""
 
     def __init__(
-        self, connection: Connection, nodes: Nodes, chroot: str, packet: int, multi_reads: bool
+        self, connection: Connection, sizes: Sizes, nodes: Nodes, chroot: str, multi_reads: bool
     ) -> None:
         self._connection = connection
+        self._sizes = sizes
         self._nodes = nodes
         self._chroot = chroot
-        self._packet = packet
         self._multi_reads = multi_reads
         # Mean size of the values of late. Without a lock: it is a guess.
         self._mean: float = _FIRST_GUESS
@@ -197,9 +198,13 @@ class Reader:
                 ending.created,
                 ending.modified,
                 owner != 0,
-                owner != 0 and owner == self._connection.session_id,
+                self.owned_here(owner),
             ),
         )
+
+    def owned_here(self, owner: int) -> bool:
+        """Whether a node with this owner is an ephemeral one of this session."""
+        return owner != 0 and owner == self._connection.session_id
 
     def _fetch(
         self, wants: Sequence[tuple[int, str]], deadline: float, unknown: int
@@ -215,10 +220,9 @@ class Reader:
         while waiting:
             packets = self._next_wave(waiting, unknown, alone, endings)
             unknown *= _GROWTH
-            replies = self._connection.exchange(
-                [packet.request() for packet in packets], deadline, repeat=True
-            )
-            for packet, reply in zip(packets, replies, strict=True):
+            requests = [packet.request() for packet in packets]
+            replies = self._sizes.exchange(requests, deadline, repeat=True)
+            for packet, request, reply in zip(packets, requests, replies, strict=True):
                 opcode, reads = packet.opcode, packet.reads
                 if isinstance(reply, MetadataStoreError):
                     for i, _, _ in reads:
@@ -231,8 +235,11 @@ class Reader:
                     )
                     waiting.extend(self._sort(opcode, reads, entries, endings))
                 elif reply == CONNECTION_LOSS or opcode == MULTI_READ:
-                    # Sent twice and lost, or refused as a whole: the answer may be too large for
-                    # something on the way. Reads that are alone go on until the deadline.
+                    # Sent twice and lost, or refused as a whole: the request may be too long, or
+                    # the answer too large for something on the way. Reads that are alone go on
+                    # until the deadline.
+                    if reply == CONNECTION_LOSS:
+                        self._sizes.drops(ENVELOPE + len(request[1]), deadline)
                     alone.update(i for i, _, _ in reads)
                     waiting.extend(reads)
                 else:
@@ -251,10 +258,10 @@ class Reader:
             read = waiting.popleft()
             i, opcode, path = read
             raw = path.encode()
-            if len(raw) + _REQUEST_OVERHEAD + _READ_OVERHEAD > self._packet:
+            if len(raw) + _REQUEST_OVERHEAD + _READ_OVERHEAD > self._sizes.most:
                 endings[i] = ValueTooLargeError(
                     f"a path of {len(raw)} bytes is more than a request to ZooKeeper holds "
-                    f"({self._packet} bytes)",
+                    f"({self._sizes.most} bytes)",
                     path=path,
                 )
                 continue
@@ -270,7 +277,7 @@ class Reader:
             if single:
                 packets.append(_Packet().add(read, opcode, raw, expected))
                 continue
-            if packet.is_full(len(raw), expected, self._packet):
+            if packet.is_full(len(raw), expected, self._sizes.usual):
                 packets.append(packet)
                 packet = _Packet()
             packet.add(read, opcode, raw, expected)

@@ -34,6 +34,7 @@ __all__ = [
     "SYNC",
     "ZNode",
     "acl",
+    "ephemeral",
     "failures",
     "finished",
     "header_and_length",
@@ -101,6 +102,11 @@ def acl(scheme: str, name: str) -> bytes:
     It is what follows the value in a create: the node is persistent.
     """
     return _int.pack(1) + _int.pack(31) + _text(scheme) + _text(name) + _int.pack(0)
+
+
+def ephemeral(persistent: bytes) -> bytes:
+    """Return the same access rights for a node that ends with the session."""
+    return persistent[:-4] + _int.pack(1)
 
 
 #: Everybody may do everything, as with kazoo and ZooKeeper's command line.

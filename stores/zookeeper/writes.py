@@ -28,22 +28,24 @@ from typing import Final
 from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
-from ..backend import Answer, Request, refusal
-from .connection import Connection, Reply
+from ..backend import Answer, Request, Tally, refusal
+from .connection import Connection
 from .errors import NO_AUTH, NO_NODE, is_conflict, refused
 from .nodes import NULL, Nodes
 from .plan import UNDECIDED, Batch, Group, Plan, guess, parent_of
 from .reads import Reader
+from .recovery import recover
+from .settling import Applied, Outcome, Refused, Settler, TooLong
+from .sizes import Sizes
+from .slots import Slots
 from .wire import (
     CREATE,
     CREATE2,
     DELETE,
     HEADER_SIZE,
-    MULTI,
     SET_DATA,
     STAT_SIZE,
     ZNode,
-    failures,
     finished,
     read_created,
     read_updated,
@@ -69,16 +71,21 @@ class Writer:
         connection: Connection,
         reader: Reader,
         nodes: Nodes,
+        sizes: Sizes,
+        slots: Slots,
         chroot: str,
-        packet: int,
         acl: bytes,
+        tally: Tally,
     ) -> None:
         self._connection = connection
         self._reader = reader
         self._nodes = nodes
+        self._sizes = sizes
+        self._room = slots.room
+        self._settler = Settler(connection, sizes, slots, tally)
         self._chroot = chroot
-        self._packet = packet
         self._acl = acl
+        self._tally = tally
         # How often the first guess was wrong lately, 0 to 1. Without a lock: it is a guess.
         self._wrong = 0.0
 
@@ -172,63 +179,80 @@ class Writer:
         elif batch.rounds >= _JOINT_ROUNDS:
             limit = _GROUP
         batch.rounds += 1
-        groups = Plan(batch, self._nodes, self._packet, self._acl, limit).groups
+        groups = Plan(batch, self._nodes, self._sizes, self._room, self._acl, limit).groups
         failed: list[int] = []
-        if groups:
-            replies = self._connection.exchange(
-                [(MULTI, group.body()) for group in groups], deadline, repeat=False
-            )
-            for group, reply in zip(groups, replies, strict=True):
-                failed += self._settle(batch, group, reply)
+        outcomes = self._settler.send(groups, deadline)
+        for group, outcome in zip(groups, outcomes, strict=True):
+            failed += self._take(batch, group, outcome, deadline)
         batch.sweep()
         return [i for i in failed if batch.answers[i] is UNDECIDED]
 
-    def _settle(self, batch: Batch, group: Group, reply: Reply) -> list[int]:
+    def _take(self, batch: Batch, group: Group, outcome: Outcome, deadline: float) -> Sequence[int]:
         """Record what became of a multi; return what failed because of a conflict."""
-        if isinstance(reply, tuple):
-            codes = failures(*reply, len(group.steps))
-            if codes is None:
-                self._applied(batch, group, *reply)
-                return []
-            blamed, code = next(((k, code) for k, code in enumerate(codes) if code != 0), (0, 0))
-            opcode, i, _ = group.steps[blamed]
-            # The server asks for the permission to create before it sees that there is nothing
-            # to create; so a path that may be there after all is looked at.
-            guessed = code == NO_AUTH and opcode in {CREATE, CREATE2} and i not in batch.seen
-            if code == 0 or is_conflict(code) or guessed:
-                return _members(group)
-            batch.answers[i] = refused(code, batch.requests[i].path)
-            return []
-        members = _members(group)
-        if isinstance(reply, int):
-            # Refused before anybody looked at the operations: one of several may be to blame.
-            batch.rounds = max(batch.rounds, _GROUP_ROUNDS)
-            if group.operations <= 1:
-                i = group.steps[-1][1]
-                batch.answers[i] = refused(reply, batch.requests[i].path)
-            return []
-        if len(members) == len(batch.requests):
-            batch.failure = reply
-        for i in members:
-            batch.answers[i] = reply.for_path(batch.requests[i].path)
+        match outcome:
+            case Applied():
+                recover(batch, group, outcome, self._reader, deadline)
+                self._remember(batch, group)
+            case Refused(codes):
+                return self._refuse(batch, group, codes)
+            case TooLong():
+                # The next round knows how much fits.
+                self._tally.add("split", group.operations > 1)
+                batch.rounds -= 1
+            case tuple():
+                self._applied(batch, group, *outcome)
+                self._remember(batch, group)
+            case int():
+                # Refused before anybody looked at the operations: one of several may be to blame.
+                batch.rounds = max(batch.rounds, _GROUP_ROUNDS)
+                self._tally.add("split", group.operations > 1)
+                if group.operations <= 1:
+                    i = group.steps[-1][1]
+                    batch.answers[i] = refused(outcome, batch.requests[i].path)
+            case _:
+                members = _members(group)
+                if len(members) == len(batch.requests):
+                    batch.failure = outcome
+                for i in members:
+                    batch.answers[i] = outcome.for_path(batch.requests[i].path)
         return []
 
-    def _applied(self, batch: Batch, group: Group, buffer: bytes, offset: int) -> None:
-        """Read the answer to a multi that was applied."""
-        requests, paths, answers = batch.requests, batch.paths, batch.answers
-        note = self._nodes.note
-        new = tuple.__new__
-        created: tuple[int, int, int] | None = None
+    def _refuse(self, batch: Batch, group: Group, codes: Sequence[int]) -> Sequence[int]:
+        blamed, code = next(((k, code) for k, code in enumerate(codes) if code != 0), (0, 0))
+        opcode, i, _ = group.steps[blamed]
+        # The server asks for the permission to create before it sees that there is nothing to
+        # create; so a path that may be there after all is looked at.
+        guessed = code == NO_AUTH and opcode in {CREATE, CREATE2} and i not in batch.seen
+        self._tally.add("conflict", group.operations > 1)
+        if code == 0 or is_conflict(code) or guessed:
+            return _members(group)
+        batch.answers[i] = refused(code, batch.requests[i].path)
+        return []
+
+    def _remember(self, batch: Batch, group: Group) -> None:
+        """Note what a multi that was applied has left at its paths."""
+        note, forget = self._nodes.note, self._nodes.forget
+        requests, paths = batch.requests, batch.paths
+        values = value_bytes = 0
         for parent in group.parents:
             note(parent, NULL)
-        values = value_bytes = 0
-        for opcode, i, path_bytes in group.steps:
-            offset += HEADER_SIZE
-            if opcode in {CREATE2, SET_DATA}:
+        for opcode, i, _ in group.steps:
+            if opcode == DELETE:
+                forget(paths[i])
+            elif opcode != CREATE:
                 size = len(requests[i].value or b"")
                 note(paths[i], size)
                 values += 1
                 value_bytes += size
+        self._reader.learn(values, value_bytes)
+
+    def _applied(self, batch: Batch, group: Group, buffer: bytes, offset: int) -> None:
+        """Read the answer to a multi that was applied."""
+        requests, answers = batch.requests, batch.answers
+        new = tuple.__new__
+        created: tuple[int, int, int] | None = None
+        for opcode, i, path_bytes in group.steps:
+            offset += HEADER_SIZE
             if opcode == CREATE2:
                 offset += 4 + path_bytes
                 if created is None:
@@ -242,10 +266,8 @@ class Writer:
                 offset += STAT_SIZE
             elif opcode == DELETE:
                 answers[i] = None
-                self._nodes.forget(paths[i])
             else:
                 offset += 4 + path_bytes
-        self._reader.learn(values, value_bytes)
         assert finished(buffer, offset), "the answer to a multi is not as long as its operations"
 
     def _updated(self, batch: Batch, i: int, buffer: bytes, offset: int) -> Answer:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -200,3 +201,21 @@ def test_limits_follow_the_setting(fresh_url: Callable[[str], str]) -> None:
 
     assert small.limits.request_bytes < 16_384
     assert 0 < small.limits.value_bytes <= 16_384 - 1024
+
+
+def test_a_server_that_does_not_answer_at_first(
+    fresh_url: Callable[[str], str],
+    zookeeper_server: ZooKeeperServer,
+    proxy: Callable[[str], Any],
+) -> None:
+    """A connection that is taken and never answered is given up long before the session ends."""
+    line = proxy(zookeeper_server.address)
+    chroot = parse_url(fresh_url("zookeeper")).prefix()
+    line.swallows = True
+    with ThreadPoolExecutor(1) as threads:
+        opening = threads.submit(
+            connect, f"zookeeper://{line.address}{chroot}", ConnectOptions(session_timeout=600)
+        )
+        assert line.swallowed.wait(60)
+        line.swallows = False
+        opening.result().close()

@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -80,25 +80,28 @@ def suspended(backend: ZooKeeperBackend) -> threading.Event:
 def test_what_was_given_up_before_it_was_sent_never_happens(
     server: ZooKeeperServer, backend: ZooKeeperBackend
 ) -> None:
-    """When the server comes back to life, only what was sent, and said to be, may have happened."""
-    # So that each of the writes would go through, if it went.
-    write(backend, Put("/w", b"1"))
-    server.pause()
+    """When the server comes back to life, every write is known to have happened, or never does."""
+    # So that each of the writes would go through, if it went: slots, parents, a request as long.
     with ThreadPoolExecutor(40) as threads:
+        list(threads.map(lambda i: write(backend, Put(f"/w/old-{i}", b"x" * 1_000_000)), range(40)))
+        server.pause()
         # More than the system's buffers take: the rest waits in kazoo's queue.
         outcomes = [
             threads.submit(write, backend, Put(f"/w/{i}", b"x" * 1_000_000), within=2)
             for i in range(40)
         ]
-        kinds = [type(outcome.result()) for outcome in outcomes]
-    server.resume()
+        wait(outcomes, return_when=FIRST_COMPLETED)
+        server.resume()
+        answers = [outcome.result() for outcome in outcomes]
 
     (after,) = write(backend, Put("/after", b"1"))
     there = [read(backend, Exists(f"/w/{i}"))[0] for i in range(40)]
 
     assert isinstance(after, Stat)
-    assert set(kinds) == {IndeterminateError, OperationTimeoutError}
-    assert [i for i in range(40) if there[i] and kinds[i] is OperationTimeoutError] == []
+    refused = [type(answer) is OperationTimeoutError for answer in answers]
+    applied = [isinstance(answer, list) and type(answer[0]) is Stat for answer in answers]
+    assert [*map(sum, zip(refused, applied, strict=True))] == [1] * 40
+    assert there == applied
     # Not one of them is left to be sent later.
     assert not backend._connection._queued
     assert not backend._connection._open
@@ -155,10 +158,9 @@ def test_a_killed_server_loses_and_invents_nothing(
     lost = [p for p in paths if isinstance(outcomes[p], Stat) and found[p] is None]
     wrong = [p for p in paths if found[p] is not None and found[p].value != p.encode()]
     assert (lost, wrong) == ([], [])
-    # Everything was a fresh path, so nothing but a lost answer may have gone wrong.
-    assert {type(answer) for answer in outcomes.values()} <= {Stat, IndeterminateError}
-    revisions = {p: outcomes[p].revision for p in paths if isinstance(outcomes[p], Stat)}
-    assert {p: found[p].stat.revision for p in revisions} == revisions
+    # Everything was a fresh path, and what got no answer was settled.
+    assert {type(answer) for answer in outcomes.values()} == {Stat}
+    assert {p: found[p].stat for p in paths} == outcomes
 
 
 def test_what_is_asked_of_a_server_that_is_gone(
@@ -207,17 +209,22 @@ def test_many_callers_of_a_server_that_is_gone(
 
 
 def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
-    """A write that was sent is unknown at its deadline, a read is merely late; then it goes on."""
+    """At its deadline a read is late; a write that was sent ends when it is known what it did."""
+    write(backend, Put("/before", b"1"))
     server.pause()
-    sent = write(backend, Put("/sent", b"1"), Put("/sent/too", b"1"), within=0.3)
-    late = read(backend, Get("/sent"), within=0.3)
-    server.resume()
+    with ThreadPoolExecutor(1) as threads:
+        sent = threads.submit(write, backend, Put("/a", b"1"), Put("/a/b", b"1"), within=0.3)
+        while not any(call.sent for call in list(backend._connection._open)):
+            time.sleep(0.001)
+        late = read(backend, Get("/a"), within=0.6)
+        assert not sent.done()
+        server.resume()
+        stats = sent.result()
 
-    assert isinstance(sent, IndeterminateError)
-    assert sent.outcome == "unknown"
     assert type(late) is OperationTimeoutError
-    # On the same session, so it was before this: applied as a whole.
-    assert read(backend, Exists("/sent"), Exists("/sent/too")) == [True, True]
+    # On one session they are in order: it came before what was to shut it out.
+    assert [type(stat) for stat in stats] == [Stat, Stat]
+    assert [found.stat for found in read(backend, Get("/a"), Get("/a/b"))] == stats
 
 
 def test_a_session_that_ends(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
@@ -282,6 +289,7 @@ def test_a_read_is_sent_again_after_its_connection_broke(
 def test_close_ends_what_is_under_way(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
     """Close does not wait for a server that is silent: unsent is closed, sent is unknown."""
     threads_before = set(threading.enumerate())
+    write(backend, Put("/w/before", b"x" * 1_000_100))
     server.pause()
     connection = backend._connection
     with ThreadPoolExecutor(41) as threads:
@@ -306,6 +314,7 @@ def test_close_ends_what_is_under_way(server: ZooKeeperServer, backend: ZooKeepe
 
 def test_close_lets_what_was_sent_be_answered(backend: ZooKeeperBackend) -> None:
     """With a server that answers, what was sent before the close ends with its result."""
+    write(backend, Put("/before", b"1"))
     connection = backend._connection
     exchange = connection._client._call
     closing = threading.Thread(target=backend.close)
@@ -420,6 +429,7 @@ def test_a_client_that_broke_says_so(backend: ZooKeeperBackend) -> None:
     def break_down(_: float) -> None:
         raise RuntimeError("a fault")
 
+    write(backend, Put("/before", b"1"))
     backend._connection._client._connection._read_socket = break_down
 
     unknown = write(backend, Put("/a", b"1"))

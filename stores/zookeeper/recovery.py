@@ -1,0 +1,91 @@
+"""The answers to the operations of a multi that is known to have been applied, without its answer.
+
+A multi is all or nothing, so each of its operations succeeded, and all of them at the zxid and the
+time of the multi's slot. What a put has created is at version 0. Of a node that was there before,
+the creation and, without a condition, the new version are read: what is read is the multi's own if
+the node was last changed at its zxid, or, with a condition, at least not made anew since. Where
+somebody was quicker, the put ends with ``IndeterminateError`` that says that it was applied.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from ...ops.errors import IndeterminateError, MetadataStoreError
+from ...ops.operations import ABSENT
+from ...ops.results import Stat
+from ..backend import Answer
+from .plan import Batch, Group
+from .reads import Reader
+from .settling import Applied
+from .wire import CREATE2, DELETE, SET_DATA, ZNode
+
+__all__ = ["recover"]
+
+# Seconds that reading back may take once the deadline has passed.
+_PATIENCE: Final = 5.0
+
+
+def recover(batch: Batch, group: Group, applied: Applied, reader: Reader, deadline: float) -> None:
+    """Fill in the answers of the requests in a multi that was applied."""
+    answers, requests = batch.answers, batch.requests
+    zxid, when = applied
+    changed = []
+    for opcode, i, _ in group.steps:
+        if opcode == DELETE:
+            answers[i] = None
+        elif opcode == SET_DATA:
+            changed.append(i)
+        elif opcode == CREATE2 and zxid is not None:
+            answers[i] = Stat(requests[i].path, 0, zxid, when, when)
+        elif opcode == CREATE2:
+            answers[i] = _without_stat(requests[i].path, "its result could not be read back")
+    if not changed:
+        return
+    try:
+        until = max(deadline, time.monotonic() + _PATIENCE)
+        nodes = reader.look([batch.paths[i] for i in changed], until, fresh=True)
+    except MetadataStoreError as error:
+        nodes = []
+        for i in changed:
+            answers[i] = _without_stat(requests[i].path, f"its result was not read back: {error}")
+    for i, node in zip(changed, nodes, strict=False):
+        answers[i] = _updated(batch, i, node, applied, reader)
+
+
+def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reader) -> Answer:
+    request = batch.requests[i]
+    zxid, when = applied
+    expected = request.expected_version
+    # Made anew since, it is not the node that was set.
+    if zxid is None or not isinstance(node, ZNode) or node.created_zxid > zxid:
+        return _without_stat(request.path, "it has been changed again since")
+    seen = batch.seen.get(i)
+    if (
+        expected is not None
+        and expected <= 0
+        and (not isinstance(seen, ZNode) or seen.created_zxid != node.created_zxid)
+    ):
+        return IndeterminateError(
+            f"{request.path!r} was removed and made again while it was put: the value is written, "
+            "and what it replaced may not have been as expected",
+            path=request.path,
+        )
+    if node.modified_zxid == zxid:
+        version = node.version
+    elif expected is None:
+        return _without_stat(request.path, "it has been changed again since")
+    else:
+        assert isinstance(seen, ZNode) or expected != ABSENT
+        version = 1 + (seen.version if expected == ABSENT and seen is not None else expected)
+    owner = node.owner
+    return Stat(
+        request.path, version, zxid, node.created, when, owner != 0, reader.owned_here(owner)
+    )
+
+
+def _without_stat(path: str, reason: str) -> IndeterminateError:
+    return IndeterminateError(
+        f"the put of {path!r} was applied, but {reason}", path=path, applied=True
+    )

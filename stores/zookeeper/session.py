@@ -1,0 +1,190 @@
+"""kazoo's client, with its traps closed: what it logs, how long it waits, how it can be ended.
+
+kazoo keeps the session on a thread of its own: it connects, pings, reconnects after a pause that
+grows, and starts a new session when the server has ended one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import select
+import socket
+from collections.abc import MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.retry import KazooRetry
+
+__all__ = ["Handler", "Security", "new_client"]
+
+# Seconds between attempts to connect, at random around that: kazoo's own limit is an hour.
+_RECONNECT_DELAY: Final = 0.05
+_RECONNECT_MAX_DELAY: Final = 0.5
+_RECONNECT_JITTER: Final = 0.5
+# Seconds that a server has to answer a new connection; twice as many each time that one does not.
+_FIRST_ANSWER: Final = 1.0
+
+
+class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
+    """Hands on what kazoo says of its connection as debug events, and its own faults as errors.
+
+    While a server is away, kazoo warns of it once a second. Its debug output is kept away: it holds
+    every request, and the session's password.
+    """
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if self.isEnabledFor(level):
+            level = level if level >= logging.ERROR else logging.DEBUG
+            self.logger.log(level, msg, *args, **kwargs)
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802  (logging's name)
+        if level < logging.INFO:
+            return False
+        return self.logger.isEnabledFor(level if level >= logging.ERROR else logging.DEBUG)
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        return msg, kwargs
+
+
+_logger: Final = logging.getLogger(__name__)
+# Without it Python prints kazoo's errors on stderr in programs that configure no logging.
+_logger.addHandler(logging.NullHandler())
+_log: Final = _QuietLogger(_logger, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How to connect: TLS, and the credentials of the ``digest`` scheme (``user:password``)."""
+
+    digest: str | None = None
+    use_ssl: bool = False
+    check_hostname: bool = True
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Security(digest={'...' if self.digest else None}, use_ssl={self.use_ssl})"
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler, with a bound on connecting, the last reason for failure, and a way out.
+
+    ``create_connection`` and ``select`` run on kazoo's connection thread, ``abort`` on any.
+    """
+
+    def __init__(self, patience: float) -> None:
+        super().__init__()
+        self.last_error: Exception | None = None
+        self._patience = patience
+        self._attempts = 0  # since there was a session last
+        self._greeting = False  # connected, but the server has not answered yet
+        self._silences = 0  # servers in a row that did not
+        self._socket: socket.socket | None = None
+        self._aborted = False
+
+    def create_connection(
+        self, *args: Any, timeout: float = math.inf, **options: Any
+    ) -> socket.socket:
+        self._attempts += 1
+        # kazoo waits for a whole session timeout, on a host that does not answer at all.
+        try:
+            if self._aborted:
+                raise ConnectionAbortedError("closing")
+            connected: socket.socket = super().create_connection(
+                *args, timeout=min(timeout, self._patience), **options
+            )
+        except Exception as error:
+            self.last_error = error
+            raise
+        self.last_error = None
+        self._greeting = True
+        self._socket = connected
+        if self._aborted:
+            self.abort()
+        return connected
+
+    def welcomed(self) -> bool:
+        """Note that a server has answered; say whether at the first attempt."""
+        at_once = self._attempts <= 1
+        self._attempts = self._silences = 0
+        self._greeting = False
+        return at_once
+
+    def select(
+        self, readers: Any, writers: Any, _: Any, timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        if self._greeting and timeout is not None:
+            # A server that is just starting takes connections that it never answers, and kazoo
+            # would wait for a whole session timeout.
+            timeout = min(timeout, _FIRST_ANSWER * 2**self._silences)
+        ready = self._poll(readers, writers, timeout)
+        if self._greeting and not any(ready):
+            self._silences += 1
+        return ready
+
+    if hasattr(select, "poll"):
+
+        def _poll(
+            self, readers: Any, writers: Any, timeout: float | None
+        ) -> tuple[list[Any], list[Any], list[Any]]:
+            # kazoo makes and closes an epoll object each time, three times a request: a third
+            # of all that a lone request costs the client.
+            poll = select.poll()
+            for ready in readers:
+                poll.register(ready, select.POLLIN)
+            for ready in writers:
+                poll.register(ready, select.POLLOUT)
+            events = dict(poll.poll(None if timeout is None else math.ceil(timeout * 1000)))
+            # An error or a hang-up makes both ready, as with kazoo's own: the next call tells.
+            return (
+                [ready for ready in readers if ready.fileno() in events],
+                [ready for ready in writers if ready.fileno() in events],
+                [],
+            )
+
+    else:
+
+        def _poll(
+            self, readers: Any, writers: Any, timeout: float | None
+        ) -> tuple[list[Any], list[Any], list[Any]]:
+            ready: tuple[list[Any], list[Any], list[Any]]
+            ready = super().select(readers, writers, [], timeout)
+            return ready
+
+    def abort(self) -> None:
+        """Cut the connection and refuse new ones, so that kazoo's thread notices that it ends."""
+        self._aborted = True
+        if self._socket is not None:
+            with suppress(OSError):  # Already gone, which is what was wanted.
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def new_client(
+    addresses: Sequence[str], session_timeout: float, security: Security, handler: Handler
+) -> KazooClient:
+    """Return a client that has not been started."""
+    return KazooClient(
+        ",".join(addresses),
+        timeout=session_timeout,
+        handler=handler,
+        auth_data=[("digest", security.digest)] if security.digest else None,
+        connection_retry=KazooRetry(
+            max_tries=-1,
+            delay=_RECONNECT_DELAY,
+            max_delay=_RECONNECT_MAX_DELAY,
+            max_jitter=_RECONNECT_JITTER,
+        ),
+        logger=_log,
+        use_ssl=security.use_ssl,
+        check_hostname=security.check_hostname,
+        ca=security.ca,
+        certfile=security.cert,
+        keyfile=security.key,
+    )

@@ -1,0 +1,169 @@
+"""How large a request may be: what the server takes, where that is less than was assumed.
+
+A server drops the connection when a request is longer than its ``jute.maxbuffer``, and says nothing
+(``NIOServerCnxn.readLength`` in ZooKeeper 3.9). That looks like an outage. The two are told apart
+by reads of the very same length, which change nothing: an ``exists`` of a path that is so long. It
+is dropped twice, each time the server takes a new connection at once, and a short one is answered:
+then length is the reason. While the server was away, a new connection does not come at once, and a
+lost request is just sent again.
+
+So that the culprit is known, a request that is longer than any that was answered over the present
+connection is *unproven*, and only one such request is under way at a time. The limit is for the
+whole request; answers have none (a multi-read of 180 kB is answered where the limit is 64 kB).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from ...ops.errors import MetadataStoreError, OperationTimeoutError
+from ...ops.log import get_logger
+from .connection import Connection, Reply
+from .errors import CONNECTION_LOSS
+from .wire import EXISTS, single_read
+
+__all__ = ["ENVELOPE", "Sizes"]
+
+log = get_logger(__name__)
+
+#: What is around the body of a request and counts: xid and opcode.
+ENVELOPE: Final = 8
+
+# No server is set to less.
+_FLOOR: Final = 1024
+# Length of the path and watch flag of a read.
+_PROBE_OVERHEAD: Final = 5
+# Seconds that one probe waits for its answer.
+_PATIENCE: Final = 5.0
+
+
+class Sizes:
+    """What the server takes, and a way to send that finds it out. Used by several threads at once.
+
+    Attributes:
+        usual: requests of several operations are filled up to this many bytes.
+        most: the largest request that may pass: no larger one is sent.
+    """
+
+    def __init__(self, connection: Connection, most: int) -> None:
+        self.usual = most
+        self.most = most
+        self._connection = connection
+        # The connection, by number, and the longest request that was answered over it. One tuple
+        # that is replaced as a whole, without a lock: what a race loses is proven again.
+        self._proven = (0, _FLOOR)
+        self._turn = threading.Lock()  # held by the thread that has sent an unproven request
+
+    def exchange(
+        self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
+    ) -> list[Reply]:
+        """Do what the connection's ``exchange`` does; of unproven requests one after the other."""
+        if all(self._is_proven(ENVELOPE + len(body)) for _, body in requests):
+            return self._connection.exchange(requests, deadline, repeat=repeat)
+        replies: list[Reply] = []
+        waiting = list(requests)
+        while waiting:
+            sizes = [ENVELOPE + len(body) for _, body in waiting]
+            end = next((k for k, size in enumerate(sizes) if not self._is_proven(size)), None)
+            if end is None:
+                replies += self._connection.exchange(waiting, deadline, repeat=repeat)
+                break
+            if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                late = OperationTimeoutError("the request could not be sent to ZooKeeper in time")
+                return [*replies, *[late] * len(waiting)]
+            try:
+                before = self._connection.number
+                some = self._connection.exchange(waiting[: end + 1], deadline, repeat=repeat)
+                self._note(sizes[end], some[-1], before)
+            finally:
+                self._turn.release()
+            replies += some
+            del waiting[: end + 1]
+        return replies
+
+    def drops(self, size: int, deadline: float) -> bool:
+        """Whether the server drops requests of this size; asked after one has lost its connection.
+
+        Raises:
+            MetadataStoreError: the store was closed, or the client has stopped.
+        """
+        if size > self.most:
+            return True
+        if self._is_proven(size) or not self._turn.acquire(
+            timeout=max(0.0, deadline - time.monotonic())
+        ):
+            return False
+        try:
+            if size > self.most:
+                return True
+            # Waits for a connection, and tells how it came about.
+            if not self._passes(0) or not self._connection.came_at_once:
+                return False
+            if self._passes(size) is not False:
+                return False
+            self.most = size - 1
+            self.usual = min(self.usual, size // 2)
+            self._search(size)
+        finally:
+            self._turn.release()
+        log.warning("zookeeper takes no larger requests than this", bytes=self.usual)
+        return True
+
+    def _search(self, too_large: int) -> None:
+        """Find the limit, below a size that is too large. Each step too far costs a connection."""
+        fits, size = 0, 1 << (too_large - 1).bit_length() - 1
+        # Most are a power of two, or one less: these are tried first.
+        while not fits:
+            passed = size <= _FLOOR or self._passes(size)
+            if passed is None:
+                return
+            if passed:
+                fits = size
+            else:
+                too_large, size = size, size // 2
+        for guess in (fits + 1, too_large - 1):
+            if fits < guess < too_large:
+                passed = self._passes(guess)
+                if passed is None:
+                    break
+                fits, too_large = (guess, too_large) if passed else (fits, guess)
+        while too_large - fits > 1:
+            size = (fits + too_large) // 2
+            passed = self._passes(size)
+            if passed is None:
+                break
+            fits, too_large = (size, too_large) if passed else (fits, size)
+        self.usual, self.most = min(self.usual, fits), too_large - 1
+
+    def _passes(self, size: int) -> bool | None:
+        """Whether a read of this size is answered; ``None`` if that cannot be told."""
+        connection = self._connection
+        until = time.monotonic() + _PATIENCE
+        before, delayed = connection.number, connection.delayed
+        path = b"/" + b"-" * (size - ENVELOPE - _PROBE_OVERHEAD - 1)
+        (reply,) = connection.exchange([(EXISTS, single_read(path))], until, repeat=True)
+        if isinstance(reply, OperationTimeoutError):
+            return None
+        if isinstance(reply, MetadataStoreError):
+            raise reply
+        if reply != CONNECTION_LOSS:
+            self._note(size, reply, before)
+            return True
+        # Lost twice. It was its size if short ones get through, and the server was never away.
+        (reply,) = connection.exchange([(EXISTS, single_read(b"/"))], until, repeat=True)
+        answered = not isinstance(reply, MetadataStoreError) and reply != CONNECTION_LOSS
+        return False if answered and connection.delayed == delayed else None
+
+    def _is_proven(self, size: int) -> bool:
+        number, proven = self._proven
+        return size <= (proven if number == self._connection.number else _FLOOR)
+
+    def _note(self, size: int, reply: Reply, number: int) -> None:
+        """Take note of an answer to a request that was sent over this connection, or later."""
+        if isinstance(reply, MetadataStoreError) or reply == CONNECTION_LOSS:
+            return
+        if number == self._connection.number and not self._is_proven(size):
+            self._proven = (number, size)

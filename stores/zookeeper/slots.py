@@ -1,0 +1,191 @@
+"""Slots: what makes it safe to send a multi again whose answer did not come.
+
+A slot is an ephemeral node of this client, below the reserved name in the chroot. The first
+operation of every multi sets its slot, under the condition that the slot is still at the version
+that this client knows. So a multi and a copy of it that is sent again exclude each other, whichever
+arrives first and however late the other does: the one that comes second fails at its first
+operation with ``BadVersion``, and changes nothing. That answer says that the other one was applied,
+and so, since a multi is all or nothing, that each of its operations succeeded.
+
+A multi that is not wanted any more is shut out: a multi of nothing but the slot moves it on. What
+it leaves in the slot tells it from the one that it shuts out.
+
+If the session ends, its slots go with it. Then nothing that names them can be applied any more, and
+what became of it before cannot be known. Slots never come back under the same name.
+
+A slot serves one multi at a time; those that come back are used again, so there are as many as
+there are multis under way.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from itertools import count
+from typing import Final
+
+from ...ops.errors import IndeterminateError, MetadataStoreError, OperationTimeoutError
+from ...ops.log import get_logger
+from ...ops.paths import RESERVED
+from .connection import Connection
+from .errors import NO_NODE, NODE_EXISTS, name_of
+from .wire import (
+    CREATE,
+    END,
+    MULTI,
+    NO_DATA,
+    SET_DATA,
+    ephemeral,
+    failures,
+    header_and_length,
+    length,
+    version_field,
+)
+
+__all__ = ["VOID", "Slot", "Slots"]
+
+log = get_logger(__name__)
+
+#: What a slot holds after a multi was shut out. One that was applied leaves nothing in it.
+VOID: Final = b"void"
+
+# How often the nodes above the slots are made, where somebody removes them at the same time.
+_TRIES: Final = 3
+# Room for the slot's number in its path.
+_DIGITS: Final = 12
+
+
+class Slot:
+    """A node that one multi at a time sets first of all.
+
+    Attributes:
+        path: of the node, with the chroot.
+        version: the one that it is known to be at.
+        session: of this client, by number.
+    """
+
+    __slots__ = ("_start", "path", "session", "version")
+
+    def __init__(self, path: str, session: int) -> None:
+        self.path = path
+        self.version = 0
+        self.session = session
+        raw = path.encode()
+        self._start = header_and_length(SET_DATA, len(raw)) + raw
+
+    def head(self, holds: bytes = b"") -> bytes:
+        """Return the operation that moves the slot on, as the first one of a multi."""
+        return b"".join((self._start, length(len(holds)), holds, version_field(self.version)))
+
+
+class Slots:
+    """The slots of one client. Used by several threads at once.
+
+    Args:
+        connection: the session, of which they are part.
+        chroot: of all paths. The slots lie in it, where the client's permissions reach.
+        acl: of the nodes that are made, encoded.
+
+    Attributes:
+        room: the bytes that a slot takes of a multi, at most.
+    """
+
+    def __init__(self, connection: Connection, chroot: str, acl: bytes) -> None:
+        self._connection = connection
+        self._place = f"{chroot}/{RESERVED[1]}/slots"
+        self._acl = acl
+        self._name = f"{self._place}/{os.urandom(8).hex()}-"
+        self._numbers = count()  # shared without a lock: next() is one step
+        self._lock = threading.Lock()  # guards _free
+        self._free: list[Slot] = []
+        # Set once, by any thread, and read without a lock: another may then try once more.
+        self._refused = False
+        self.room = len(Slot(self._name, 0).head(VOID)) + _DIGITS
+
+    def take(self, wanted: int, deadline: float) -> list[Slot] | None:
+        """Return slots for so many multis; ``None`` where the client may not make any.
+
+        Raises:
+            MetadataStoreError: there are none to be had by the deadline. Nothing was sent that
+                belongs to a caller.
+        """
+        if self._refused:
+            return None
+        session = self._connection.sessions
+        with self._lock:
+            if self._free and self._free[-1].session != session:
+                self._free.clear()
+            taken = self._free[-wanted:]
+            del self._free[-wanted:]
+        if len(taken) < wanted:
+            made = self._make(wanted - len(taken), session, deadline)
+            if made is None:
+                return None
+            taken += made
+        return taken
+
+    def give_back(self, slot: Slot) -> None:
+        """Let a slot be used again: it is at its version, and nothing under way can move it."""
+        with self._lock:
+            if slot.session == self._connection.sessions:
+                if self._free and self._free[-1].session != slot.session:
+                    self._free.clear()
+                self._free.append(slot)
+
+    def _make(self, wanted: int, session: int, deadline: float) -> list[Slot] | None:
+        tries = 0
+        for attempt in count():
+            if self._refused:
+                break
+            slots = [Slot(f"{self._name}{next(self._numbers)}", session) for _ in range(wanted)]
+            acl = ephemeral(self._acl)
+            code = self._create([slot.path for slot in slots], acl, deadline)
+            if code is None:
+                if time.monotonic() >= deadline:
+                    raise OperationTimeoutError("nothing was sent to ZooKeeper by the deadline")
+                # They may be there. Others will do, under names of their own.
+                self._connection.pause(attempt, deadline)
+                continue
+            if code == 0:
+                return slots
+            tries += 1
+            if code != NO_NODE or tries > _TRIES:
+                self._refused = True
+                log.warning(
+                    "zookeeper slots refused: writes without an answer stay indeterminate",
+                    path=self._place,
+                    reason=name_of(code),
+                )
+                break
+            self._make_place(deadline)
+        return None
+
+    def _make_place(self, deadline: float) -> None:
+        # Whether one was there already, or may not be made, shows when the slots are made.
+        end = 0
+        while end >= 0:
+            end = self._place.find("/", end + 1)
+            self._create([self._place[:end] if end > 0 else self._place], self._acl, deadline)
+
+    def _create(self, paths: list[str], acl: bytes, deadline: float) -> int | None:
+        """Make nodes; return 0, the code of the server's refusal, or ``None`` if unknown.
+
+        Raises:
+            MetadataStoreError: they were not made, and will not be.
+        """
+        parts = []
+        for path in paths:
+            raw = path.encode()
+            parts += [header_and_length(CREATE, len(raw)), raw, NO_DATA, acl]
+        (reply,) = self._connection.exchange(
+            [(MULTI, b"".join((*parts, END)))], deadline, repeat=False
+        )
+        if isinstance(reply, IndeterminateError):
+            return None
+        if isinstance(reply, MetadataStoreError):
+            raise reply
+        if isinstance(reply, int):
+            return reply
+        codes = failures(*reply, len(paths)) or [0]
+        return next((code for code in codes if code not in (0, NODE_EXISTS)), 0)

@@ -1,0 +1,165 @@
+"""A ZooKeeper that takes smaller requests than was assumed: that is found out, nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from batchkeeper.bench.servers import ZooKeeperServer
+from batchkeeper.ops import (
+    ABSENT,
+    BadVersionError,
+    Get,
+    MetadataStoreError,
+    Operation,
+    Put,
+    Stat,
+    ValueTooLargeError,
+)
+from batchkeeper.stores import ConnectOptions, parse_url
+from batchkeeper.stores.zookeeper import connect
+from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+
+_LIMIT = 50_000
+
+
+def soon(seconds: float = 60.0) -> float:
+    return time.monotonic() + seconds
+
+
+def kinds(answers: Sequence[Any]) -> list[type]:
+    return [type(answer) for answer in answers]
+
+
+@pytest.fixture(scope="module")
+def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A server with a limit that is not a power of two."""
+    flags = [f"-Djute.maxbuffer={_LIMIT}"]
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), jvm_flags=flags) as server:
+        yield server
+
+
+@pytest.fixture
+def opened(small_server: ZooKeeperServer) -> Iterator[Callable[[str], ZooKeeperBackend]]:
+    with ExitStack() as stack:
+
+        def open_backend(chroot: str) -> ZooKeeperBackend:
+            backend = connect(parse_url(small_server.url + chroot), ConnectOptions())
+            stack.callback(backend.close)
+            assert isinstance(backend, ZooKeeperBackend)
+            return backend
+
+        yield open_backend
+
+
+def test_a_call_that_is_too_large_goes_in_parts(opened: Callable[[str], ZooKeeperBackend]) -> None:
+    """Every operation gets its own outcome, and the limit that was found is remembered."""
+    backend = opened("/parts")
+    before = backend.limits
+    backend.write([Put("/there", b"0")], soon())
+    ops: list[Operation] = [Put(f"/p/{i}", b"x" * 100, ABSENT) for i in range(1000)]
+    ops[500] = Put("/there", b"1", ABSENT)
+
+    answers = backend.write(ops, soon())
+
+    assert kinds(answers) == [Stat] * 500 + [BadVersionError] + [Stat] * 499
+    assert backend._sizes.most == backend._sizes.usual == _LIMIT
+    assert backend.limits.request_bytes <= _LIMIT < before.request_bytes
+    assert backend.limits is backend.limits
+    counts = backend.tally.counts()
+    assert counts["split"] == 1
+    found = backend.read([Get(f"/p/{i}") for i in range(1000) if i != 500], soon())
+    assert {result.value for result in found} == {b"x" * 100}
+
+    # From now on nothing is dropped any more.
+    again = backend.write([Put(f"/p/{i}", b"y" * 100) for i in range(1000)], soon())
+    assert set(kinds(again)) == {Stat}
+    assert backend.tally.counts()["reconnect"] == counts["reconnect"]
+
+
+def test_an_operation_that_is_too_large_is_refused_alone(
+    opened: Callable[[str], ZooKeeperBackend],
+) -> None:
+    """The error names the limit; what fits is written, and the session stays the same."""
+    backend = opened("/alone")
+    session = backend._connection.session_id
+
+    answers = backend.write(
+        [Put("/before", b"1"), Put("/huge", b"x" * 60_000), Put("/fits", b"x" * 45_000)], soon()
+    )
+
+    assert kinds(answers) == [Stat, ValueTooLargeError, Stat]
+    assert "jute.maxbuffer" in str(answers[1])
+    assert str(_LIMIT) in str(answers[1])
+    assert backend._connection.session_id == session
+    assert len(backend.read([Get("/fits")], soon())[0].value) == 45_000
+
+
+def test_large_and_small_from_many_threads(opened: Callable[[str], ZooKeeperBackend]) -> None:
+    """While some lose the connection by their length, no other is taken for the culprit."""
+    backend = opened("/many")
+
+    def put(i: int) -> Any:
+        size = 60_000 if i % 4 == 0 else 40_000 if i % 4 == 1 else 100
+        try:
+            return backend.write([Put(f"/{i}", b"x" * size)], soon())[0]
+        except MetadataStoreError as error:
+            return error
+
+    with ThreadPoolExecutor(32) as threads:
+        answers = list(threads.map(put, range(64)))
+
+    assert kinds(answers) == [ValueTooLargeError, Stat, Stat, Stat] * 16
+
+
+def test_reads_with_long_paths_go_in_parts(opened: Callable[[str], ZooKeeperBackend]) -> None:
+    """A multi-read that is too long is found out like a multi; its answers may be longer."""
+    backend = opened("/long")
+    paths = ["/" + f"{i:03}" * 300 for i in range(100)]
+    for start in range(0, 100, 20):
+        backend.write([Put(path, b"x" * 5000) for path in paths[start : start + 4]], soon())
+
+    found = backend.read([Get(path) for path in paths], soon())
+
+    assert [i for i, result in enumerate(found) if result] == [
+        start + k for start in range(0, 100, 20) for k in range(4)
+    ]
+    assert backend._sizes.most == _LIMIT
+
+
+def test_an_outage_is_not_taken_for_a_limit(
+    own_zookeeper: Callable[..., ZooKeeperServer],
+) -> None:
+    """However often a server dies under the same request, the request is not thought too large."""
+    server = own_zookeeper()
+    backend = connect(parse_url(server.url), ConnectOptions())
+    assert isinstance(backend, ZooKeeperBackend)
+    try:
+        backend.write([Put("/seed", b"1")], soon())
+        before = backend.limits
+        call = backend._connection._client._call
+        deaths = []
+
+        def die_of_it(request: Any, result: Any) -> None:
+            if len(getattr(request, "_body", b"")) > 100_000 and len(deaths) < 3:
+                deaths.append(1)
+                server.kill()
+                call(request, result)
+                server.start()
+            else:
+                call(request, result)
+
+        backend._connection._client._call = die_of_it
+        (stat,) = backend.write([Put("/a", b"x" * 200_000, ABSENT)], soon())
+    finally:
+        backend.close()
+
+    assert stat.version == 0
+    assert len(deaths) == 3
+    assert backend.limits is before
+    assert backend.tally.counts()["split"] == 0
