@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..ops.errors import InvalidSettingError, UnsupportedError, ValueTooLargeError
 from ..ops.operations import Delete, Exists, Get, GetChildren, Operation, Put
-from ..ops.paths import check_parent, check_path
 
 __all__ = ["check_operation", "check_size", "check_supported"]
+
+_OTHERS = (Get, Delete, Exists, GetChildren)
 
 
 def check_supported(ephemeral: bool, sequential: bool, store: str) -> None:
@@ -36,22 +37,17 @@ def check_size(path: str, value: bytes, value_bytes: int) -> None:
 def check_operation(op: Operation, value_bytes: int, store: str) -> None:
     """Refuse an operation that this store does not take.
 
-    Its path is checked once more: an operation that comes out of a pickle was not constructed here.
+    What every store refuses was refused when the operation was made.
 
     Raises:
         InvalidSettingError: it is not an operation.
-        InvalidPathError: with the path and the part of the rule that it breaks.
         ValueTooLargeError: with the size and the limit.
         UnsupportedError: it asks for what no store can do yet.
     """
-    if type(op) is Put:
-        check_path(op.path)
+    if isinstance(op, Put):
         if op.ephemeral or op.sequential:
             check_supported(op.ephemeral, op.sequential, store)
-        check_size(op.path, op.value, value_bytes)
-    elif isinstance(op, GetChildren):
-        check_parent(op.path)
-    elif isinstance(op, Get | Delete | Exists):
-        check_path(op.path)
-    else:
+        if len(op.value) > value_bytes:
+            check_size(op.path, op.value, value_bytes)
+    elif not isinstance(op, _OTHERS):
         raise InvalidSettingError(f"not an operation: {op!r:.80}")

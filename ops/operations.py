@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from .errors import InvalidSettingError
 from .paths import check_parent, check_path
@@ -66,11 +66,17 @@ def check_expected(expected_version: int | None, lowest: int) -> int | None:
     )
 
 
+def _make_again(self: Any) -> tuple[Any, ...]:
+    """Let what comes out of a pickle be checked like everything else: no store checks it again."""
+    return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+
 @dataclass(frozen=True, slots=True)
 class Get:
     """Ask for the value and the stat of a path: a ``GetResult``, or ``None``."""
 
     kind: ClassVar[Kind] = "get"
+    __reduce__ = _make_again
     path: str
 
     def __post_init__(self) -> None:
@@ -86,6 +92,7 @@ class Put:
     """
 
     kind: ClassVar[Kind] = "put"
+    __reduce__ = _make_again
     path: str
     value: bytes
     expected_version: int | None = None
@@ -106,6 +113,7 @@ class Delete:
     """
 
     kind: ClassVar[Kind] = "delete"
+    __reduce__ = _make_again
     path: str
     expected_version: int | None = None
 
@@ -119,6 +127,7 @@ class GetChildren:
     """Ask for the names below a path: a sorted ``list[str]``, empty for a missing path."""
 
     kind: ClassVar[Kind] = "get_children"
+    __reduce__ = _make_again
     path: str
 
     def __post_init__(self) -> None:
@@ -130,6 +139,7 @@ class Exists:
     """Ask whether a path holds a value: a ``bool``."""
 
     kind: ClassVar[Kind] = "exists"
+    __reduce__ = _make_again
     path: str
 
     def __post_init__(self) -> None:

@@ -18,7 +18,6 @@ from batchkeeper.ops import (
     Exists,
     Get,
     GetChildren,
-    InvalidPathError,
     InvalidSettingError,
     NotFoundError,
     Operation,
@@ -358,14 +357,3 @@ def test_a_stream_that_the_collector_finds_cancels_without_waiting(
     assert [path for call in backend.calls for path in call.paths] == ["/0", "/1", "/2", "/last"]
     store.flush()
     assert store.metrics().queued_bytes == 0
-
-
-def test_an_operation_with_a_bad_path_is_its_own_outcome(
-    make_backend: MakeBackend, open_on: OpenOn
-) -> None:
-    """An operation that was not constructed, as out of a pickle, is checked before it is queued."""
-    forged = object.__new__(Get)
-    object.__setattr__(forged, "path", "/bad//path")
-    good, bad = open_on(make_backend()).apply([Get("/good"), forged])
-    assert good.ok
-    assert isinstance(bad.error, InvalidPathError)

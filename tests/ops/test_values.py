@@ -104,3 +104,28 @@ def test_an_outcome_is_ok_without_an_error() -> None:
     op = bk.Delete("/a")
     assert bk.Outcome(op).ok
     assert not bk.Outcome(op, None, bk.NotFoundError("m")).ok
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        bk.Get("/a"),
+        bk.Put("/a", b"1", 3),
+        bk.Put("/a", b"1", ephemeral=True, sequential=True),
+        bk.Delete("/a", 2),
+        bk.Exists("/a"),
+        bk.GetChildren("/"),
+    ],
+)
+def test_operations_survive_copies_and_pickles(op: ops.Operation) -> None:
+    """A copy and what comes out of a pickle are equal to the operation."""
+    for twin in (copy.copy(op), copy.deepcopy(op), pickle.loads(pickle.dumps(op))):
+        assert twin == op
+        assert type(twin) is type(op)
+
+
+def test_what_comes_out_of_a_pickle_is_checked() -> None:
+    """Stores rely on it that an operation was checked when it was made."""
+    pickled = pickle.dumps(bk.Get("/good"))
+    with pytest.raises(bk.InvalidPathError):
+        pickle.loads(pickled.replace(b"/good", b"//bad"))
