@@ -73,15 +73,17 @@ class Bulk:
         limits = engine.limits
         value_bytes, request_bytes = limits.value_bytes, limits.request_bytes
         entries: list[Entry] = []
-        most = min(most, self._room - len(self._open))
+        size, size_room = 0, self._bytes_room - self._bytes
         times = None
         # This loop runs once for every operation.
-        for op in islice(source, most):
-            # The first one's, for all: the others are there already.
-            times = times or engine.times(self._timeout)
+        for op in islice(source, min(most, self._room - len(self._open))):
+            if times is None:
+                # The first one's, for all: the others are there already.
+                times = now, deadline = engine.times(self._timeout)
             try:
                 check_operation(op, value_bytes, engine.name)
-                entry = Entry(*engine.fields(op), sink, *times, op)
+                kind, path, value, expected, lane = engine.fields(op)
+                entry = Entry(kind, path, value, expected, lane, sink, now, deadline, op)
                 if entry.weight > request_bytes:
                     raise too_heavy(entry, request_bytes)
             except MetadataStoreError as error:
@@ -90,9 +92,10 @@ class Bulk:
                 self._open.append(_refused(op, error))
                 continue
             entries.append(entry)
-            self._bytes += entry.weight
-            if self._bytes >= self._bytes_room:
+            size += entry.weight
+            if size >= size_room:
                 break
+        self._bytes += size
         self._submit(entries)
         return times is not None
 
@@ -100,15 +103,17 @@ class Bulk:
         """Take out the outcomes of the oldest operations, as far as they have ended."""
         open_ops = self._open
         ended: list[Outcome] = []
+        size = 0
         # This loop runs once for every operation.
         while open_ops and open_ops[0].state >= ENDED:
             entry = open_ops.popleft()
-            self._bytes -= entry.weight
+            size += entry.weight
             answer = entry.answer
             if isinstance(answer, MetadataStoreError):
                 ended.append(Outcome(entry.caller, None, answer))
             else:
                 ended.append(_new(Outcome, (entry.caller, answer, None)))
+        self._bytes -= size
         return ended
 
     def give_up(self) -> list[Entry]:

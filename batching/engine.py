@@ -188,31 +188,31 @@ class Engine:
         """
         with self._lock:
             taken = 0 if self._closing else self._hold_all(entries)
-            if taken < len(entries):
-                entries = entries[:taken]
             if not taken:
                 return 0
-            epoch = self._epoch
+            if taken < len(entries):
+                entries = entries[:taken]
+            first, epoch = entries[0], self._epoch
             for entry in entries:
                 entry.epoch = epoch
             epoch.pending += taken
             may_go = self._lines.enter_all(entries)
             for lane in (self.reads, self.writes):
-                going = [entry for entry in may_go if entry.lane is lane]
-                if going:
+                if going := [entry for entry in may_go if entry.lane is lane]:
                     lane.batches.add_all(going)
-                    self._wake(lane, entries[0].submitted)
-            if entries[0].deadline < self._next_deadline:
-                self._next_deadline = entries[0].deadline
+                    self._wake(lane, first.submitted)
+            if first.deadline < self._next_deadline:
+                self._next_deadline = first.deadline
                 self._deadline_moved.notify()
         if self._unstarted:
             self._start_senders()
         return taken
 
     def _hold_all(self, entries: Sequence[Entry]) -> int:
-        """Hold the first ones of the operations, as far as there is room; say how many."""
+        """Hold operations, in their order, as far as there is room; say how many."""
         for count, entry in enumerate(entries):
-            if entry.lane.waiting or not entry.lane.hold(entry):
+            lane = entry.lane
+            if lane.waiting or not lane.hold(entry):
                 return count
         return len(entries)
 
