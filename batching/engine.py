@@ -84,7 +84,7 @@ class Engine:
         if config.enabled:
             window = config.max_in_flight or limits.in_flight
         else:
-            window = config.max_in_flight or max(1, min(config.max_singles, limits.singles))
+            window = config.max_in_flight or max(1, limits.singles)
 
         def lane(name: str, *, writes: bool, room: int, window: int, max_ops: int) -> Lane:
             return Lane(

@@ -64,7 +64,8 @@ class Limits:
         value_bytes: the largest value; a larger one is refused before it is queued.
         in_flight: how many calls of each of ``write`` and ``read`` run at the same time when the
             caller does not say.
-        singles: the most single executions beside the batches that are of any use.
+        singles: the most single executions at the same time that are of any use: beside the
+            batches, or without any.
     """
 
     write_ops: int

@@ -123,7 +123,7 @@ def test_without_batching_every_operation_goes_singly(
     backend: FaultyBackend, open_on: OpenOn, release_all: Release
 ) -> None:
     """With enabled=False each call has one operation, and several are under way together."""
-    store = open_on(backend, enabled=False, max_singles=5)
+    store = open_on(backend, enabled=False, max_in_flight=5)
     futures: list[AnyFuture] = [store.put(f"/{number}", b"%d" % number) for number in range(20)]
     backend.wait_for_calls(5)
     assert store.metrics().writes.in_flight == 5
