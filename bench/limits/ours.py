@@ -116,18 +116,19 @@ def gets(there: Target, count: int) -> Figures:
 def applied_puts(there: Target, count: int) -> Figures:
     """Unconditional puts through ``apply``, which gives outcomes and makes no future for each.
 
-    ``rate`` counts the making of the operations, for the puts with futures begin with a path and a
-    value as well; ``ready`` is for operations that were made before.
+    ``rate`` is for operations that are there, as the paths and values are for puts with futures;
+    ``making`` counts the making of them as well.
     """
     made = work(there.root, count)
-    ready = [Put(path, value) for path, value in items(f"{there.root}/ready", count)]
+    ready = [Put(path, value) for path, value in made.timed]
+    more = items(f"{there.root}/more", count)
     with there.open() as store:
         seed(store, made.warm_up)
         with Stopwatch() as watch:
-            seed(store, made.timed)
-        with Stopwatch() as watch_ready:
             _check_outcomes(store.apply(ready), count)
-    return {**watch.figures(count), "ready": watch_ready.figures(count)["rate"]}
+        with Stopwatch() as making:
+            _check_outcomes(store.apply([Put(path, value) for path, value in more]), count)
+    return {**watch.figures(count), "making": making.figures(count)["rate"]}
 
 
 def puts_of_threads(there: Target, count: int) -> Figures:
@@ -223,7 +224,7 @@ def lone_puts(there: Target, count: int) -> Figures:
 
 def seed(store: MetadataStore, found: Sequence[Item]) -> None:
     """Put items in bulk, with a check of each outcome."""
-    _check_outcomes(store.apply(Put(path, value) for path, value in found), len(found))
+    _check_outcomes(store.apply([Put(path, value) for path, value in found]), len(found))
 
 
 def saturate(store: MetadataStore, root: str, until: Event) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -123,7 +123,7 @@ def _value(name: str, value: float) -> str:
     return f"{value:,.0f}/s" if name in _RATES else f"{value * 1000:,.3g} ms"
 
 
-_RATES = {"rate", "ready", "bound"}
+_RATES: Final = frozenset({"rate", "making", "bound"})
 
 
 def _details(results: Results) -> Iterator[str]:

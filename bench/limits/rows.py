@@ -82,7 +82,7 @@ ROWS: Final[Sequence[Row]] = (
         ("applied puts", "rate"),
         ("puts", "rate"),
         _each(Goal(1.2), Goal(1.1), Goal(1.3)),
-        beside={"apply of puts that were made before": ("applied puts", "ready")},
+        beside={"the same with the making of the operations": ("applied puts", "making")},
     ),
     Row(
         "threads",
