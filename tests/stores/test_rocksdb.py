@@ -317,18 +317,18 @@ def test_large_records_are_not_all_held_at_once(
 
 
 def test_a_call_reads_fewer_paths_where_values_are_large(directory: Path) -> None:
-    """The answers to one call have 256 MiB at most, reckoned by the largest value so far."""
+    """The answers to one call have 128 MiB at most, reckoned by the largest value so far."""
     backend = opened(directory)
     write(backend, Put("/a", b""))
     assert backend.limits.read_ops == 10_000
     before = backend.limits
     write(backend, Put("/a", bytes(4 * 1024 * 1024)))
-    assert backend.limits.read_ops == 63
+    assert backend.limits.read_ops == 31
     assert before.read_ops == 10_000
     write(backend, Put("/a", b""))
     backend.close()
     backend = opened(directory)
-    assert backend.limits.read_ops == 63
+    assert backend.limits.read_ops == 31
     backend.close()
 
 
