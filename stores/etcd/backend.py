@@ -196,16 +196,16 @@ class EtcdBackend:
     def _read(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
         body = read_request(requests, self._prefix)
         try:
-            response = self._txn(body, deadline, write=False)
+            answer = self._txn(body, deadline, write=False)
         except RequestRefusedError as refusal:
             if isinstance(refusal.error, AnswerTooLargeError):
                 self._read_values.refused(len(requests))
             if NO_SPACE not in str(refusal):
                 raise
-            response = self._read_one_by_one(body, deadline)
+            answer = self._read_one_by_one(body, deadline)
         if gets := _gets(requests):
-            self._read_values.saw(gets, response.ByteSize())
-        answers, listings = parse_read(requests, response)
+            self._read_values.saw(gets, len(answer))
+        answers, listings = parse_read(requests, _parsed(answer))
         for index, page in listings:
             request = requests[index]
             try:
@@ -285,25 +285,26 @@ class EtcdBackend:
         """
 
         def send(fields: bytes, until: float) -> Any:
-            return self._txn(fields + body, until, nested=nested)
+            answer = self._txn(fields + body, until, nested=nested)
+            # The values that were written are as good a guess at the next ones as the old ones.
+            self._overwritten.saw(len(requests), max(len(body), len(answer)))
+            return _parsed(answer)
 
         sent = time.monotonic()
         response = self._settler.run(requests, send, deadline, whole=not nested)
         if not isinstance(response, list):
             self._pace.took(len(requests), time.monotonic() - sent)
-            # The values that were written are as good a guess at the next ones as the old ones.
-            self._overwritten.saw(len(requests), max(len(body), response.ByteSize()))
         return response
 
     # Calls
 
     def _txn(
         self, body: bytes, deadline: float, *, write: bool = True, nested: bool = False
-    ) -> Any:
+    ) -> bytes:
         if len(body) > self._capacity.request_bytes.most:
             raise RequestRefusedError(self._capacity.too_large(len(body)))
         try:
-            response = self._connection.call("txn", body, deadline, write=write, nested=nested)
+            answer = self._connection.call("txn", body, deadline, write=write, nested=nested)
         except RequestRefusedError as refusal:
             error = refusal.error
             if not isinstance(error, ValueTooLargeError) or isinstance(error, AnswerTooLargeError):
@@ -312,9 +313,9 @@ class EtcdBackend:
             raise RequestRefusedError(self._capacity.too_large(len(body))) from refusal
         if write:
             self._capacity.request_bytes.accepted(len(body))
-        return response
+        return bytes(answer)
 
-    def _read_one_by_one(self, body: bytes, deadline: float) -> Any:
+    def _read_one_by_one(self, body: bytes, deadline: float) -> bytes:
         """Execute the ranges of a transaction as single calls.
 
         An etcd that is beyond its quota refuses every transaction, reading ones too.
@@ -323,7 +324,7 @@ class EtcdBackend:
         for operation in messages.TxnRequest.FromString(body).success:
             found = self._range(operation.request_range, deadline)
             response.responses.add().response_range.CopyFrom(found)
-        return response
+        return bytes(response.SerializeToString())
 
     def _children(self, path: str, page: Any, deadline: float) -> list[str]:
         below, stop = below_of(path, self._prefix)
@@ -400,6 +401,9 @@ def _page_request(listing: Listing, revision: int) -> Any:
         revision=revision,
         keys_only=True,
     )
+
+
+_parsed: Final = messages.TxnResponse.FromString
 
 
 def _pieces(

@@ -135,11 +135,10 @@ class _Member:
             if credentials is None
             else grpc.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
         )
-        # etcd3's stub for transactions would want a message; ours are bytes already.
+        # etcd3's stub for transactions would want a message; ours are bytes already, and the size
+        # of a response is of interest, too.
         self.txn = self.channel.unary_unary(
-            "/etcdserverpb.KV/Txn",
-            request_serializer=None,
-            response_deserializer=messages.TxnResponse.FromString,
+            "/etcdserverpb.KV/Txn", request_serializer=None, response_deserializer=None
         )
         self.range = grpc_stubs.KVStub(self.channel).Range
         self.grant = grpc_stubs.LeaseStub(self.channel).LeaseGrant
@@ -260,7 +259,7 @@ class Connection:
         A read is repeated until the deadline; a write only while it certainly was not executed.
 
         Args:
-            method: ``"txn"`` with the request's bytes, any other with a message.
+            method: ``"txn"`` takes and returns bytes, any other messages.
             request: what to send.
             deadline: by ``time.monotonic()``.
             write: whether the request changes anything.

@@ -180,7 +180,7 @@ class Settler:
                 self._connection.tally.add("retry")
                 until = time.monotonic() + _ATTEMPT
                 if not wanted or time.monotonic() >= deadline:
-                    void = self._connection.call("txn", token.void(), until, write=True)
+                    void = self._txn(token.void(), until, write=True)
                     return void, True, refusal_of_all
                 response = send(token.fields, until)
                 if response.succeeded or not token.undecided(_held(response)[0]):
@@ -228,7 +228,7 @@ class Settler:
             return False
         try:
             until = time.monotonic() + _ATTEMPT
-            void = self._connection.call("txn", token.void(missing=True), until, write=True)
+            void = self._txn(token.void(missing=True), until, write=True)
         except MetadataStoreError:
             return False
         return bool(void.succeeded) or _held(void)[0] == token.void_value
@@ -270,6 +270,10 @@ class Settler:
         self._settled("carried out before", requests)
         until = max(deadline, time.monotonic() + _ATTEMPT)
         return self._read_back(requests, revision, until, whole)
+
+    def _txn(self, body: bytes, deadline: float, *, write: bool) -> Any:
+        answer = self._connection.call("txn", body, deadline, write=write)
+        return messages.TxnResponse.FromString(answer)
 
     def _settled(self, how: str, requests: Sequence[Request]) -> None:
         self._connection.tally.add("settled")
@@ -341,7 +345,7 @@ class Settler:
         operations = [messages.RequestOp(request_range=fields) for fields in ranges]
         body = messages.TxnRequest(success=operations).SerializeToString()
         try:
-            response = self._connection.call("txn", body, deadline, write=False)
+            response = self._txn(body, deadline, write=False)
         except RequestRefusedError as error:
             if NO_SPACE not in str(error) and TOO_MANY_OPS not in str(error):
                 raise

@@ -41,6 +41,19 @@ __all__ = [
 FIRST_PAGE: Final = 64
 
 
+class _GetHeads(dict[int, bytes]):
+    """What stands before the key of a get in its field of a transaction, by the key's length."""
+
+    def __missing__(self, length: int) -> bytes:
+        key = b"\x0a" + VARINT[length]
+        size = len(key) + length
+        head = b"\x0a" + VARINT[size] + key
+        self[length] = head = b"\x12" + VARINT[len(head) + length] + head
+        return head
+
+
+_GET_HEAD: Final = _GetHeads()
+
 _new = tuple.__new__
 
 
@@ -127,9 +140,15 @@ def flat_write(requests: Iterable[Request], prefix: str) -> bytes:
 def read_request(requests: Iterable[Request], prefix: str) -> bytes:
     """Return one flat transaction of ranges, which etcd answers without a raft proposal."""
     varint = VARINT
-    fields = []
+    head = _GET_HEAD
+    fields: list[bytes] = []
     for request in requests:
         kind = request.kind
+        if kind == "get":
+            key = (prefix + request.path).encode()
+            fields.append(head[len(key)])
+            fields.append(key)
+            continue
         if kind == "get_children":
             below, end = below_of(request.path, prefix)
             body = b"\x0a%b%b\x12%b%b\x18%b\x40\x01" % (
@@ -141,9 +160,7 @@ def read_request(requests: Iterable[Request], prefix: str) -> bytes:
             )
         else:
             key = (prefix + request.path).encode()
-            # count_only for exists
-            template = b"\x0a%b%b" if kind == "get" else b"\x0a%b%b\x48\x01"
-            body = template % (varint[len(key)], key)
+            body = b"\x0a%b%b\x48\x01" % (varint[len(key)], key)  # count_only
         body_size = varint[len(body)]
         fields.append(b"\x12%b\x0a%b%b" % (varint[len(body) + 1 + len(body_size)], body_size, body))
     return b"".join(fields)
@@ -255,9 +272,17 @@ def _plain_put(request: Request, prefix: str) -> bytes:
     varint = VARINT
     key = (prefix + request.path).encode()
     value = request.value or b""
-    body = b"\x0a%b%b\x12%b%b\x20\x01" % (varint[len(key)], key, varint[len(value)], value)
-    body_size = varint[len(body)]
-    return b"\x12%b\x12%b%b" % (varint[len(body) + 1 + len(body_size)], body_size, body)
+    key_size, value_size = varint[len(key)], varint[len(value)]
+    size = len(key_size) + len(key) + len(value_size) + len(value) + 4
+    body_size = varint[size]
+    return b"\x12%b\x12%b\x0a%b%b\x12%b%b\x20\x01" % (
+        varint[size + 1 + len(body_size)],
+        body_size,
+        key_size,
+        key,
+        value_size,
+        value,
+    )
 
 
 def _delete_parts(request: Request, prefix: str) -> tuple[bytes, bytes, bytes]:
