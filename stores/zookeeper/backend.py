@@ -90,7 +90,7 @@ class ZooKeeperBackend:
             request_bytes=packet - self._request_overhead,
             op_bytes=self._op_bytes,
             value_bytes=max(packet - _PATH_ROOM, packet // 2),
-            in_flight=2,
+            in_flight=int(__import__("os").environ.get("ZKF", "2")),
             singles=64,
         )
 

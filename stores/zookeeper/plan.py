@@ -160,43 +160,54 @@ class Plan:
         self._kept: set[str] = set()
         # What this plan puts or makes as a parent, and so need not be made.
         self._made: set[str] = set()
-        self._last_parent = ""
-        for i in by_length:
-            if requests[i].kind == "put":
-                self._put(i)
+        self._puts(by_length)
         for i in reversed(deletes):
             if paths[i] not in self._kept:
                 self._delete(i)
         self._close()
 
-    def _put(self, i: int) -> None:
-        path = self._batch.paths[i]
-        value = self._batch.requests[i].value
-        assert value is not None
-        raw = path.encode()
-        opcode, version = guess(self._batch, self._nodes, i)
-        if opcode == CREATE2:
-            tail = self._acl
-            parent = path[: path.rindex("/")]
-            if parent != self._last_parent:
-                self._need(parent, i)
-                self._last_parent = parent
-        else:
-            tail = version_field(version)
-        size = _CREATE_OVERHEAD + len(raw) + len(value) + len(tail)
-        group = self._fit(size, i)
-        if group is None:
-            return
-        group.parts += (
-            header_and_length(opcode, len(raw)),
-            raw,
-            length(len(value)),
-            value,
-            tail,
-        )
-        group.steps.append((opcode, i, len(raw)))
-        group.operations += 1
-        self._made.add(path)
+    def _puts(self, order: Sequence[int]) -> None:
+        batch, nodes, acl = self._batch, self._nodes, self._acl
+        requests, paths = batch.requests, batch.paths
+        group = self._group
+        made = self._made.add
+        packet, limit = self._packet, self._limit
+        last_parent = ""
+        for i in order:
+            request = requests[i]
+            if request.kind != "put":
+                continue
+            path, value = paths[i], request.value
+            assert value is not None
+            raw = path.encode()
+            opcode, version = guess(batch, nodes, i)
+            if opcode == CREATE2:
+                tail = acl
+                above = path[: path.rindex("/")]
+                if above != last_parent:
+                    self._need(above, i)
+                    group = self._group
+                    last_parent = above
+            else:
+                tail = version_field(version)
+            size = _CREATE_OVERHEAD + len(raw) + len(value) + len(tail)
+            if group.size + size > packet or group.operations >= limit:
+                found = self._fit(size, i)
+                if found is None:
+                    continue
+                group = found
+            else:
+                group.size += size
+            group.parts += (
+                header_and_length(opcode, len(raw)),
+                raw,
+                length(len(value)),
+                value,
+                tail,
+            )
+            group.steps.append((opcode, i, len(raw)))
+            group.operations += 1
+            made(path)
 
     def _delete(self, i: int) -> None:
         raw = self._batch.paths[i].encode()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
 from ...ops.paths import RESERVED
 from ...ops.results import GetResult, Stat
 from ..backend import Answer, Request
-from .connection import Connection
+from .connection import Connection, Reply
 from .errors import CONNECTION_LOSS, NO_NODE, refused
 from .nodes import NULL, Nodes
 from .sizes import ENVELOPE, Sizes
@@ -64,37 +64,24 @@ _ROOT: Final = length(1) + b"/"
 class _Packet:
     """One request of one or more reads."""
 
-    __slots__ = ("_answer_bytes", "_encoded", "_sent_bytes", "reads")
+    __slots__ = ("answer_bytes", "encoded", "reads", "sent_bytes")
 
     def __init__(self) -> None:
         self.reads: list[_Read] = []
-        self._encoded: list[tuple[int, bytes]] = []
-        self._sent_bytes = _REQUEST_OVERHEAD
-        self._answer_bytes = 0
-
-    def add(self, read: _Read, opcode: int, raw: bytes, expected: int) -> _Packet:
-        self.reads.append(read)
-        self._encoded.append((opcode, raw))
-        self._sent_bytes += len(raw) + _READ_OVERHEAD
-        self._answer_bytes += expected
-        return self
-
-    def is_full(self, path_bytes: int, expected: int, limit: int) -> bool:
-        return bool(self.reads) and (
-            len(self.reads) >= _PACKET_READS
-            or self._answer_bytes + expected > _ANSWER_BYTES
-            or self._sent_bytes + path_bytes + _READ_OVERHEAD > limit
-        )
+        #: Opcode and path of each, as they are sent.
+        self.encoded: list[tuple[int, bytes]] = []
+        self.sent_bytes = _REQUEST_OVERHEAD
+        self.answer_bytes = 0
 
     @property
     def opcode(self) -> int:
-        return self._encoded[0][0] if len(self._encoded) == 1 else MULTI_READ
+        return self.encoded[0][0] if len(self.encoded) == 1 else MULTI_READ
 
     def request(self) -> tuple[int, bytes]:
         """Return opcode and body: of the read itself where there is only one."""
-        if len(self._encoded) == 1:
-            return self.opcode, single_read(self._encoded[0][1])
-        return MULTI_READ, multi_read(self._encoded)
+        if len(self.encoded) == 1:
+            return self.opcode, single_read(self.encoded[0][1])
+        return MULTI_READ, multi_read(self.encoded)
 
 
 class Reader:
@@ -127,7 +114,20 @@ class Reader:
                 wants.append((GET_DATA if kind == "get" else EXISTS, chroot + path))
         endings = self._fetch(wants, deadline, _UNKNOWN_READS)
         _raise_if_all_failed(endings)
-        return [self._answer(*pair) for pair in zip(requests, endings, strict=True)]
+        answers: list[Answer] = []
+        new = tuple.__new__
+        for request, ending in zip(requests, endings, strict=True):
+            # Nearly all are this; the rest is in _answer.
+            if type(ending) is ZNode and request.kind == "get" and ending.owner == 0:
+                value, _, _, revision, created, modified, version, _, _ = ending
+                if value is None:
+                    answers.append(None)
+                    continue
+                stat = new(Stat, (request.path, version, revision, created, modified, False, False))
+                answers.append(new(GetResult, (value, stat)))
+            else:
+                answers.append(self._answer(request, ending))
+        return answers
 
     def learn(self, values: int, total_bytes: int) -> None:
         """Take note of the sizes of values that were read or written."""
@@ -144,12 +144,8 @@ class Reader:
         while True:
             # For the whole ensemble: the server looks at the path's form only.
             (reply,) = self._connection.exchange([(SYNC, _ROOT)], deadline, repeat=True)
-            if isinstance(reply, MetadataStoreError):
-                raise reply
-            if isinstance(reply, tuple):
+            if _has_synced(reply):
                 return
-            if reply != CONNECTION_LOSS:
-                raise refused(reply, "/")
 
     def look(
         self, paths: Sequence[str], deadline: float, *, fresh: bool
@@ -162,17 +158,16 @@ class Reader:
         Raises:
             MetadataStoreError: if one of them got no answer.
         """
-        if fresh:
-            self.sync(deadline)
-        found: list[ZNode | int | ValueTooLargeError] = []
-        for ending in self._fetch([(EXISTS, path) for path in paths], deadline, _UNKNOWN_LOOKS):
+        wants = [(EXISTS, path) for path in paths]
+        found = self._fetch(wants, deadline, _UNKNOWN_LOOKS, fresh=fresh)
+        for ending in found:
+            if type(ending) is ZNode or type(ending) is int:
+                continue
             if isinstance(ending, MetadataStoreError) and not isinstance(
                 ending, ValueTooLargeError
             ):
                 raise ending
-            assert not isinstance(ending, list)
-            found.append(ending)
-        return found
+        return cast("list[ZNode | int | ValueTooLargeError]", found)
 
     def _answer(self, request: Request, ending: _Ending) -> Answer:
         kind, path = request.kind, request.path
@@ -207,12 +202,21 @@ class Reader:
         return owner != 0 and owner == self._connection.session_id
 
     def _fetch(
-        self, wants: Sequence[tuple[int, str]], deadline: float, unknown: int
+        self,
+        wants: Sequence[tuple[int, str]],
+        deadline: float,
+        unknown: int,
+        *,
+        fresh: bool = False,
     ) -> list[_Ending]:
         """Return what was found for each ``(opcode, full path)``.
 
         For EXISTS the value may be missing, but ``size`` tells null from empty. ``unknown`` is
-        how many values of unknown size are asked for at first.
+        how many values of unknown size are asked for at first. ``fresh`` says to catch up with
+        the leader before the first of them.
+
+        Raises:
+            MetadataStoreError: it was not possible to catch up.
         """
         endings: list[_Ending] = [CONNECTION_LOSS] * len(wants)
         waiting = deque((i, opcode, path) for i, (opcode, path) in enumerate(wants))
@@ -221,7 +225,19 @@ class Reader:
             packets = self._next_wave(waiting, unknown, alone, endings)
             unknown *= _GROWTH
             requests = [packet.request() for packet in packets]
-            replies = self._sizes.exchange(requests, deadline, repeat=True)
+            if fresh:
+                # In one go: the server answers reads that come behind a sync after it.
+                session = self._connection.sessions
+                synced, *replies = self._sizes.exchange(
+                    [(SYNC, _ROOT), *requests], deadline, repeat=True
+                )
+                if not _has_synced(synced) or self._connection.sessions != session:
+                    # Lost, or answered before the session was another one, which promises nothing.
+                    waiting.extend(read for packet in packets for read in packet.reads)
+                    continue
+                fresh = False
+            else:
+                replies = self._sizes.exchange(requests, deadline, repeat=True)
             for packet, request, reply in zip(packets, requests, replies, strict=True):
                 opcode, reads = packet.opcode, packet.reads
                 if isinstance(reply, MetadataStoreError):
@@ -253,34 +269,47 @@ class Reader:
         packets: list[_Packet] = []
         packet = _Packet()
         wave_bytes = unknown = 0
-        lonely = len(waiting) == 1
+        size_of, usual = self._nodes.size, self._sizes.usual
+        longest = self._sizes.most - _REQUEST_OVERHEAD - _READ_OVERHEAD
+        guess = _ENTRY_BYTES + int(self._mean)
+        all_single = len(waiting) == 1 or not self._multi_reads
         while waiting and wave_bytes < _WAVE_BYTES and unknown < most:
             read = waiting.popleft()
             i, opcode, path = read
             raw = path.encode()
-            if len(raw) + _REQUEST_OVERHEAD + _READ_OVERHEAD > self._sizes.most:
+            if len(raw) > longest:
                 endings[i] = ValueTooLargeError(
                     f"a path of {len(raw)} bytes is more than a request to ZooKeeper holds "
                     f"({self._sizes.most} bytes)",
                     path=path,
                 )
                 continue
-            size = self._nodes.size(path)
-            expected = _ENTRY_BYTES + int(self._mean if size is None else max(size, 0))
-            single = lonely or not self._multi_reads or i in alone
+            size = size_of(path)
+            expected = guess if size is None else _ENTRY_BYTES + size
+            single = all_single or i in alone
             if opcode == EXISTS and (single or expected > _SMALL):
                 single, expected = True, _ENTRY_BYTES
-            else:
-                opcode = GET_DATA if opcode == EXISTS else opcode
-                unknown += size is None
+            elif size is None:
+                unknown += 1
             wave_bytes += expected
             if single:
-                packets.append(_Packet().add(read, opcode, raw, expected))
+                lone = _Packet()
+                lone.reads.append(read)
+                lone.encoded.append((opcode, raw))
+                packets.append(lone)
                 continue
-            if packet.is_full(len(raw), expected, self._sizes.usual):
+            sent_bytes = _READ_OVERHEAD + len(raw)
+            if packet.reads and (
+                len(packet.reads) >= _PACKET_READS
+                or packet.answer_bytes + expected > _ANSWER_BYTES
+                or packet.sent_bytes + sent_bytes > usual
+            ):
                 packets.append(packet)
                 packet = _Packet()
-            packet.add(read, opcode, raw, expected)
+            packet.reads.append(read)
+            packet.encoded.append((GET_DATA if opcode == EXISTS else opcode, raw))
+            packet.sent_bytes += sent_bytes
+            packet.answer_bytes += expected
         if packet.reads:
             packets.append(packet)
         return packets
@@ -295,21 +324,35 @@ class Reader:
         """Put what was found in its place; return what must be asked again."""
         again = []
         seen_bytes = seen = 0
-        nodes = self._nodes
+        note = self._nodes.note
         for (i, _, path), entry in zip(reads, entries, strict=True):
-            if isinstance(entry, ZNode):
-                if opcode == EXISTS and entry.size == 0:
+            if type(entry) is ZNode:
+                size = entry[1]
+                if size == 0 and opcode == EXISTS:
                     # Null or empty: only getData tells.
                     again.append((i, GET_DATA, path))
                     continue
-                nodes.note(path, entry.size)
-                seen_bytes += max(entry.size, 0)
+                note(path, size)
+                seen_bytes += max(0, size)
                 seen += 1
             elif entry == NO_NODE:
-                nodes.forget(path)
+                self._nodes.forget(path)
             endings[i] = entry
         self.learn(seen, seen_bytes)
         return again
+
+
+def _has_synced(reply: Reply) -> bool:
+    """Whether a sync was answered, and not lost.
+
+    Raises:
+        MetadataStoreError: if there was no answer by the deadline, or a refusal.
+    """
+    if isinstance(reply, MetadataStoreError):
+        raise reply
+    if isinstance(reply, int) and reply != CONNECTION_LOSS:
+        raise refused(reply, "/")
+    return isinstance(reply, tuple)
 
 
 def _raise_if_all_failed(endings: Sequence[_Ending]) -> None:

@@ -158,17 +158,36 @@ def parse_single(opcode: int, buffer: bytes, offset: int) -> ZNode | list[str]:
 def parse_multi_read(buffer: bytes, offset: int) -> list[Found]:
     """Read the answer to a multi-read: one entry for each operation."""
     found: list[Found] = []
-    while True:
-        opcode, done, _ = _multi_header.unpack_from(buffer, offset)
+    append = found.append
+    head, stat = _header_and_length.unpack_from, _stat.unpack_from
+    new = tuple.__new__
+    # What ends the list ends the packet, too. Written out for getData, because a call for each of
+    # a thousand costs as much as the rest.
+    end = len(buffer) - HEADER_SIZE
+    while offset < end:
+        opcode, _, _, number = head(buffer, offset)
         offset += HEADER_SIZE
-        if done:
-            return found
-        if opcode == _ERROR:
-            found.append(_int.unpack_from(buffer, offset)[0])
+        if opcode == GET_DATA:
+            offset += 4
+            value = None
+            if number >= 0:
+                value = buffer[offset : offset + number]
+                offset += number
+            czxid, mzxid, ctime, mtime, version, _, _, owner, _, children, _ = stat(buffer, offset)
+            offset += STAT_SIZE
+            append(
+                new(
+                    ZNode,
+                    (value, number, czxid, mzxid, ctime, mtime, version, owner, children),
+                )
+            )
+        elif opcode == _ERROR:
+            append(number)
             offset += 4
         else:
             entry, offset = _parse(opcode, buffer, offset)
-            found.append(entry)
+            append(entry)
+    return found
 
 
 def _parse(opcode: int, buffer: bytes, offset: int) -> tuple[ZNode | list[str], int]:
