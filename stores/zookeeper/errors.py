@@ -62,6 +62,9 @@ _VERDICTS: Final[dict[type[Exception], Verdict]] = {
     kazoo.SystemZookeeperError: Verdict.LOST,
     kazoo.RuntimeInconsistency: Verdict.LOST,
     kazoo.DataInconsistency: Verdict.LOST,
+    # -12 and -100 mark ranges of codes; no server sends them.
+    kazoo.UnknownSessionError: Verdict.LOST,
+    kazoo.APIError: Verdict.LOST,
     # "Operation was throttled and not executed at all" (RequestThrottler).
     kazoo.ThrottledOpError: Verdict.LATER,
     # "Session moved to another server, so operation is ignored" (checkSession).
@@ -82,6 +85,16 @@ _VERDICTS: Final[dict[type[Exception], Verdict]] = {
     kazoo.NotEmptyError: Verdict.REFUSED,
     kazoo.InvalidACLError: Verdict.REFUSED,
     kazoo.QuotaExceededError: Verdict.REFUSED,
+    # A local session that may not become a global one has no slots, then (checkUpgradeSession).
+    kazoo.EphemeralOnLocalSessionError: Verdict.REFUSED,
+    # Only for requests that are not made here: watches, reconfiguration, callbacks.
+    kazoo.NoWatcherError: Verdict.REFUSED,
+    kazoo.InvalidCallbackError: Verdict.REFUSED,
+    kazoo.NewConfigNoQuorumError: Verdict.REFUSED,
+    kazoo.ReconfigInProcessError: Verdict.REFUSED,
+    kazoo.ReconfigDisabledError: Verdict.REFUSED,
+    # Of single operations of a multi, never of a request.
+    kazoo.RolledBackError: Verdict.LOST,
     kazoo.SessionClosedRequireSaslError: Verdict.LOCKED_OUT,
 }
 
