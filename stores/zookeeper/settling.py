@@ -245,7 +245,7 @@ class Settler:
             waiting = [
                 multi
                 for multi, reply in zip(waiting, replies, strict=True)
-                if not self._learn(multi, reply)
+                if not self._learn(multi, reply, deadline)
             ]
         return lost
 
@@ -256,7 +256,7 @@ class Settler:
         except MetadataStoreError:
             return False  # Closed, or given up: the next attempt says so.
 
-    def _learn(self, multi: _Lost, reply: Reply) -> bool:
+    def _learn(self, multi: _Lost, reply: Reply, deadline: float) -> bool:
         """Take note of a reply; say whether it is known now what became of the multi."""
         if isinstance(reply, OperationTimeoutError) and not _is_final(reply):
             return False
@@ -283,7 +283,7 @@ class Settler:
                 multi.outcome = reply[0], reply[1] + _SETTLED_HEAD
             return True
         if codes[0] == BAD_VERSION:
-            self._find(multi)
+            self._find(multi, deadline)
             return True
         if codes[0] != 0:
             if codes[0] == NO_NODE:
@@ -293,10 +293,10 @@ class Settler:
         multi.refusal = Refused(codes[1:])
         return False
 
-    def _find(self, multi: _Lost) -> None:
+    def _find(self, multi: _Lost, deadline: float) -> None:
         """Find out what has moved a slot on: the multi, or what was to shut it out."""
-        node = self._look(multi.slot)
         slot = multi.slot
+        node = self._look(slot, max(deadline, time.monotonic() + _ATTEMPT))
         if isinstance(node, ZNode) and node.version == multi.before + 1:
             slot.version = node.version
             self._slots.give_back(slot)
@@ -312,9 +312,8 @@ class Settler:
         else:
             multi.outcome = Applied(None, None)
 
-    def _look(self, slot: Slot) -> ZNode | None:
+    def _look(self, slot: Slot, until: float) -> ZNode | None:
         """Return a slot's node as the leader knows it, if it can be had."""
-        until = time.monotonic() + _ATTEMPT
         reads = [(SYNC, length(1) + b"/"), (GET_DATA, single_read(slot.path.encode()))]
         while True:
             _, reply = self._connection.exchange(reads, until, repeat=True)

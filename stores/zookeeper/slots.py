@@ -52,6 +52,8 @@ VOID: Final = b"void"
 
 # How often the nodes above the slots are made, where somebody removes them at the same time.
 _TRIES: Final = 3
+# Versions have 31 bits, and a slot that is used up is just left to the session's end.
+_LAST_VERSION: Final = 1 << 30
 # Room for the slot's number in its path.
 _DIGITS: Final = 12
 
@@ -128,7 +130,7 @@ class Slots:
     def give_back(self, slot: Slot) -> None:
         """Let a slot be used again: it is at its version, and nothing under way can move it."""
         with self._lock:
-            if slot.session == self._connection.sessions:
+            if slot.session == self._connection.sessions and slot.version < _LAST_VERSION:
                 if self._free and self._free[-1].session != slot.session:
                     self._free.clear()
                 self._free.append(slot)

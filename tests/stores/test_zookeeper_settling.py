@@ -94,7 +94,7 @@ def lose_the_answer(
 def lose_the_request(
     backend: ZooKeeperBackend, line: Any, ops: Sequence[Operation], instead: Callable[[], object]
 ) -> Any:
-    """Cut the line in the moment when a write is sent, so that it does not arrive."""
+    """Cut the line in the moment when a write is sent; return how it ends, and what got lost."""
     call = backend._connection._client._call
     lost = []
 
@@ -109,7 +109,7 @@ def lose_the_request(
 
     backend._connection._client._call = lose
     try:
-        return backend.write(ops, soon())
+        return backend.write(ops, soon()), lost[0]
     finally:
         backend._connection._client._call = call
 
@@ -166,7 +166,7 @@ def test_what_never_arrived_is_sent_again(backend: ZooKeeperBackend, line: Any) 
     """A multi that was lost on its way takes effect once, when it is sent again."""
     seed(backend)
 
-    (put,) = lose_the_request(backend, line, [Put("/often", b"2")], lambda: None)
+    (put,), _ = lose_the_request(backend, line, [Put("/often", b"2")], lambda: None)
 
     assert (put.version, backend.read([Get("/often")], soon())[0].stat) == (2, put)
 
@@ -178,10 +178,20 @@ def test_what_cannot_hold_any_more_is_refused_when_it_is_sent_again(
     seed(backend)
     ops = [Put("/mine", b"1", ABSENT), Put("/theirs", b"1", ABSENT), Put("/there", b"2", 1)]
 
-    answers = lose_the_request(backend, line, ops, lambda: other.create("/theirs", b"other"))
+    answers, straggler = lose_the_request(
+        backend, line, ops, lambda: other.create("/theirs", b"other")
+    )
 
     assert [type(answer) for answer in answers] == [Stat, BadVersionError, Stat]
     assert backend.read([Get("/theirs")], soon())[0].value == b"other"
+    # It arrives after all, when it could hold again: it was shut out before it was refused.
+    for path in ("/mine", "/theirs"):
+        other.delete(path)
+    other.delete("/there")
+    other.create("/there", b"")
+    other.set("/there", b"")
+    backend._connection.exchange([(MULTI, straggler)], soon(), repeat=False)
+    assert backend.read([Exists("/mine"), Exists("/theirs")], soon()) == [False, False]
 
 
 def test_what_others_changed_meanwhile_is_said_to_be_applied(
@@ -253,6 +263,32 @@ def test_a_write_that_was_applied_in_spite_of_its_deadline_has_its_result(
         (stat,) = writing.result(PATIENCE)
 
     assert backend.read([Get("/often")], soon())[0].stat == stat
+
+
+def test_what_shut_a_write_out_is_told_from_the_write(backend: ZooKeeperBackend, line: Any) -> None:
+    """Where the answer to what shuts a write out is lost as well, it is not taken for the write."""
+    seed(backend)
+    call = backend._connection._client._call
+    sent = []
+
+    def swallow(request: Any, result: Any) -> None:
+        if request.type == MULTI and not sent:
+            sent.append(request.serialize())
+            line.swallowed.clear()
+            line.swallows = True
+        else:
+            call(request, result)
+
+    backend._connection._client._call = swallow
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(backend.write, [Put("/late", b"1")], soon(0.2))
+        assert line.swallowed.wait(PATIENCE)
+        line.swallows = False
+        line.cut()
+        late = writing.exception(PATIENCE)
+
+    assert type(late) is OperationTimeoutError
+    assert backend.read([Exists("/late")], soon()) == [False]
 
 
 def test_a_session_that_ends_takes_the_slots_with_it(
