@@ -2,13 +2,15 @@
 
 from .async_store import AsyncMetadataStore
 from .bulk import OutcomeStream
-from .metrics import LaneMetrics, Metrics
+from .metrics import Counts, Histogram, LaneMetrics, Metrics
 from .settings import BatchingConfig
 from .store import MetadataStore
 
 __all__ = [
     "AsyncMetadataStore",
     "BatchingConfig",
+    "Counts",
+    "Histogram",
     "LaneMetrics",
     "MetadataStore",
     "Metrics",

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread, current_thread
@@ -36,7 +35,8 @@ from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, Epoch
 from .execution import execute, overdue, shut_out, too_heavy
 from .lane import Lane
 from .lines import Lines
-from .metrics import LaneMetrics, Metrics
+from .metrics import Metrics
+from .recording import Record
 from .settings import BatchingConfig
 
 __all__ = ["Engine", "WhenFull"]
@@ -68,8 +68,7 @@ class Engine:
         self._backend = backend
         self._lock = lock = Lock()
         self._lines = Lines()
-        self._waits = 0
-        self._errors: Counter[str] = Counter()
+        self._record = Record()
         self._epoch = Epoch()  # of the operations submitted now
         self._open_epochs: list[Epoch] = []  # ended by a flush, with operations still pending
         self._settled = Condition(lock)  # an open epoch has nothing pending any more
@@ -228,7 +227,7 @@ class Engine:
             raise self._queue_full(entry)
         entry.waits_for = ROOM if self._lines.enter(entry) else ROOM | TURN
         entry.lane.waiting[entry] = None
-        self._waits += 1
+        self._record.waits += 1
         if block:
             entry.gate = Lock()
             entry.gate.acquire()
@@ -343,8 +342,9 @@ class Engine:
             lane.signalled = False
         told: Sequence[Entry] = ()
         while (batch := self._next_batch(lane, told)) is not None:
+            started = time.monotonic()
             answers = execute(self._backend, batch)
-            told = self._finish(lane, batch, answers)
+            told = self._finish(lane, batch, answers, time.monotonic() - started)
             self._deliver(told)
 
     def _next_batch(self, lane: Lane, told: Sequence[Entry]) -> list[Entry] | None:
@@ -369,9 +369,7 @@ class Engine:
             batch = batches.take()
             size = before - batches.ready_bytes
             batches.in_flight += 1
-            lane.causes[cause] += 1
-            lane.operations += len(batch)
-            lane.bytes += size
+            lane.record.sent(batch, size, cause, now)
             # A single execution is held by its lane until it has ended.
             if lane is not self._singles:
                 lane.release(len(batch), size)
@@ -386,12 +384,17 @@ class Engine:
         return batch
 
     def _finish(
-        self, lane: Lane, batch: Sequence[Entry], answers: Sequence[Answer]
+        self, lane: Lane, batch: Sequence[Entry], answers: Sequence[Answer], seconds: float
     ) -> Sequence[Entry]:
-        """End a batch's operations; return those that had not ended before."""
-        ended_before = None
+        """End a batch's operations; return those that had not ended before.
+
+        They are counted before anybody is told, so that who has a result finds it in the metrics.
+        """
+        ended = batch
+        late: set[Entry] = set()
         with self._lock:
             lane.batches.in_flight -= 1
+            lane.record.answered(seconds)
             if lane is self._singles:
                 lane.release(1, 0)
             for entry, answer in zip(batch, answers, strict=True):
@@ -399,15 +402,15 @@ class Engine:
                     entry.answer = answer
                     entry.state = ENDED
                 else:
-                    ended_before = ended_before or set()
-                    ended_before.add(entry)
+                    late.add(entry)
+            if late:
+                ended = [entry for entry in batch if entry not in late]
+            self._record.ended(ended)
             for follower in self._lines.leave_all(batch):
                 self._leave_wait(follower, TURN)
         if self._unstarted:
             self._start_senders()
-        if ended_before:
-            return [entry for entry in batch if entry not in ended_before]
-        return batch
+        return ended
 
     def _tell(self, ended: Sequence[Entry]) -> None:
         """Tell the callers of operations that were ended how they ended, and count them."""
@@ -423,17 +426,15 @@ class Engine:
             except Exception:
                 log.exception("results could not be delivered", store=self.name)
 
-    def settle(self, ended: Sequence[Entry]) -> None:
-        """Count operations as ended, once their callers have been told."""
+    def settle(self, told: Sequence[Entry]) -> None:
+        """Let flushes wait no longer for operations whose callers have been told of their end."""
         with self._lock:
-            self._settle(ended)
+            self._settle(told)
 
-    def _settle(self, ended: Sequence[Entry]) -> None:
-        for entry in ended:
+    def _settle(self, told: Sequence[Entry]) -> None:
+        for entry in told:
             epoch = entry.epoch
             epoch.pending -= 1
-            if isinstance(entry.answer, MetadataStoreError):
-                self._errors[type(entry.answer).__name__] += 1
             if not epoch.pending and epoch in self._open_epochs:
                 self._open_epochs.remove(epoch)
                 self._settled.notify_all()
@@ -468,7 +469,7 @@ class Engine:
         return expired
 
     def _end_all(
-        self, entries: Iterable[Entry], error: Callable[[Entry], MetadataStoreError]
+        self, entries: Sequence[Entry], error: Callable[[Entry], MetadataStoreError]
     ) -> None:
         for entry in entries:
             entry.answer = error(entry)
@@ -477,6 +478,7 @@ class Engine:
             else:
                 # It stays in its path's line: what it may still do must not overtake what follows.
                 entry.state = ENDED
+        self._record.ended(entries)
         self._admit()
 
     # Flushing and closing. Runs in callers' threads.
@@ -647,24 +649,6 @@ class Engine:
 
     def metrics(self) -> Metrics:
         """Return what was done so far."""
+        events = self._backend.tally.counts()
         with self._lock:
-            return Metrics(
-                reads=_lane_metrics(self.reads),
-                writes=_lane_metrics(self.writes),
-                singles=_lane_metrics(self._singles),
-                queued_bytes=self.reads.held_bytes + self.writes.held_bytes,
-                waits=self._waits,
-                errors=dict(self._errors),
-            )
-
-
-def _lane_metrics(lane: Lane) -> LaneMetrics:
-    return LaneMetrics(
-        queued=lane.held,
-        waiting=len(lane.waiting),
-        in_flight=lane.batches.in_flight,
-        batches=lane.causes.total(),
-        operations=lane.operations,
-        bytes=lane.bytes,
-        causes={cause: lane.causes[cause] for cause in lane.causes},
-    )
+            return self._record.metrics(self.reads, self.writes, self._singles, events)

@@ -6,13 +6,14 @@ An engine has three: reads, writes, and the single executions beside them.
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from threading import Condition, Lock, Thread
 
 import janus
 
-from .accumulator import Accumulator, Cause
+from .accumulator import Accumulator
 from .entry import Entry
+from .recording import LaneRecord
 
 __all__ = ["Lane"]
 
@@ -72,9 +73,7 @@ class Lane:
         self.signalled = False  # one of them was woken, and has not run yet
         self.watched = False  # one of them wakes by itself when the oldest entry is due
         self.senders: list[Thread] = []
-        self.causes: Counter[Cause] = Counter()  # batches taken, by what made them leave
-        self.operations = 0  # taken in them
-        self.bytes = 0
+        self.record = LaneRecord()
 
     def hold(self, entry: Entry) -> bool:
         """Count an entry against the room if there is any; say whether there is.

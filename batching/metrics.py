@@ -1,16 +1,162 @@
-"""What a store has done so far, as numbers with stable names."""
+"""What a store holds and has done, as numbers with stable names.
+
+Counts run from the opening of the store; an exporter takes the difference of two snapshots, or
+hands them on as counters. Snapshots do not change, and pickle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
 
-__all__ = ["LaneMetrics", "Metrics"]
+from ..ops.errors import InvalidSettingError
+
+__all__ = [
+    "BYTES",
+    "OPERATIONS",
+    "SECONDS",
+    "Counts",
+    "Distribution",
+    "Histogram",
+    "LaneMetrics",
+    "Metrics",
+]
+
+#: Upper bounds of the buckets, each twice the one before: from 10 microseconds to 84 seconds, from
+#: 1 to 1,048,576 operations, from 64 bytes to 1 GiB.
+SECONDS: Final = tuple(1e-5 * 2**power for power in range(24))
+OPERATIONS: Final = tuple(float(2**power) for power in range(21))
+BYTES: Final = tuple(float(2**power) for power in range(6, 31))
+
+
+class Counts(Mapping[str, int]):
+    """Numbers by name that do not change. A name that never occurred is not in there."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self, counts: Mapping[Any, int] | None = None) -> None:
+        self._counts = {name: count for name, count in (counts or {}).items() if count}
+
+    def __getitem__(self, name: str) -> int:
+        return self._counts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._counts.items()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._counts})"
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often values of some size occurred.
+
+    Attributes:
+        bounds: the upper bounds of the buckets, ascending; a value on a bound lies below it.
+        counts: values in each bucket. There is one more than bounds, for the values above all.
+        sum: of all values.
+        max: the largest value, 0 without any.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float = 0.0
+    max: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """Values in all buckets."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """The average value, 0 without any."""
+        return self.sum / self.count if self.count else 0.0
+
+    def percentile(self, percent: float) -> float:
+        """Estimate the value that so many percent of the values do not exceed; 0 without any.
+
+        The estimate lies in the right bucket, so it is wrong by a factor of 2 at the most; it is
+        never more than ``max``.
+
+        Raises:
+            InvalidSettingError: ``percent`` is not from 0 to 100.
+        """
+        if not 0 <= percent <= 100:
+            raise InvalidSettingError(f"percent is from 0 to 100, not {percent!r}")
+        if not self.count:
+            return 0.0
+        rank = percent / 100 * self.count
+        sums = list(accumulate(self.counts))
+        bucket = bisect_left(sums, max(rank, 1))
+        below = sums[bucket] - self.counts[bucket]
+        low = self.bounds[bucket - 1] if bucket else 0.0
+        high = min(self.bounds[bucket], self.max) if bucket < len(self.bounds) else self.max
+        # As if the values lay evenly in their bucket.
+        share = (max(rank, 1) - below) / self.counts[bucket]
+        return min(low, high) + (high - min(low, high)) * share
+
+
+class Distribution:
+    """Collects values for a histogram. Whoever changes or copies it holds the engine's lock."""
+
+    __slots__ = ("_bounds", "_counts", "_max", "_sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+        self._max = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+        if value > self._max:  # noqa: PLR1730 - no call for every batch
+            self._max = value
+
+    def add_all(self, values: list[float]) -> None:
+        """Count values, at least one; they are sorted for it."""
+        if len(values) == 1:
+            self.add(values[0])
+            return
+        # Those of one batch come almost sorted, and lie in a few buckets.
+        values.sort()
+        bounds, counts = self._bounds, self._counts
+        start, high = 0, values[-1]
+        bucket, last = bisect_left(bounds, values[0]), bisect_left(bounds, high)
+        while bucket < last:
+            end = bisect_right(values, bounds[bucket], start)
+            counts[bucket] += end - start
+            start = end
+            bucket += 1
+        counts[last] += len(values) - start
+        self._sum += sum(values)
+        self._max = max(self._max, high)
+
+    def snapshot(self) -> Histogram:
+        """Return what was counted so far."""
+        return Histogram(self._bounds, tuple(self._counts), self._sum, self._max)
+
+
+_NO_SECONDS: Final = Distribution(SECONDS).snapshot()
+_NO_OPERATIONS: Final = Distribution(OPERATIONS).snapshot()
+_NO_BYTES: Final = Distribution(BYTES).snapshot()
+_NONE: Final = Counts()
 
 
 @dataclass(frozen=True, slots=True)
 class LaneMetrics:
-    """One way to the store: its queue and its batches. Counts run from the opening of the store.
+    """One way to the store: its queue and its batches.
 
     Attributes:
         queued: operations held now, in the queue and in the lines of their paths; of the single
@@ -22,6 +168,11 @@ class LaneMetrics:
         bytes: bytes sent in them: paths, values and an estimate of the encoding's overhead.
         causes: batches by what made them leave: ``ops``, ``bytes``, ``idle``, ``delay``,
             ``flush`` or ``close``.
+        operations_per_batch: of each batch, its operations.
+        bytes_per_batch: of each batch, its bytes.
+        queue_seconds: of each operation that was sent, the seconds from its call until then.
+        store_seconds: of each batch that has ended, the seconds that its call at the back end
+            took, with all that was sent again or in parts.
     """
 
     queued: int
@@ -31,11 +182,18 @@ class LaneMetrics:
     operations: int
     bytes: int
     causes: Mapping[str, int]
+    operations_per_batch: Histogram = _NO_OPERATIONS
+    bytes_per_batch: Histogram = _NO_BYTES
+    queue_seconds: Histogram = _NO_SECONDS
+    store_seconds: Histogram = _NO_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """A snapshot of a store.
+
+    Operations that were executed singly for want of room are ``singles.operations``, calls that
+    had to wait for it ``waits``.
 
     Attributes:
         reads: the queue of reads and its batches.
@@ -44,6 +202,18 @@ class Metrics:
         queued_bytes: bytes held now in both queues.
         waits: calls that had to wait for room in a queue.
         errors: operations that ended with an error, by the error's class name.
+        operations: operations that have ended, by kind: ``get``, ``put``, ``delete``,
+            ``get_children`` or ``exists``. Cancelled ones, and calls that raised, do not count.
+        failures: of those, operations that ended with an error, by kind.
+        conflicts: of those, writes refused because of what was at their path
+            (``BadVersionError``, ``NotFoundError``, ``NotEmptyError``).
+        aborts: requests that the store did not apply because of one of their operations, and
+            whose others went again.
+        splits: requests that were larger than the store takes, or were refused whole, and went
+            in parts.
+        retries: requests that were sent again after a failure.
+        settled: writes without an answer that were found out about.
+        reconnects: connections that were lost and found again.
     """
 
     reads: LaneMetrics
@@ -52,3 +222,11 @@ class Metrics:
     queued_bytes: int
     waits: int
     errors: Mapping[str, int]
+    operations: Mapping[str, int] = _NONE
+    failures: Mapping[str, int] = _NONE
+    conflicts: int = 0
+    aborts: int = 0
+    splits: int = 0
+    retries: int = 0
+    settled: int = 0
+    reconnects: int = 0

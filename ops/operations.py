@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from .errors import InvalidSettingError
 from .paths import check_parent, check_path
 
 __all__ = [
     "ABSENT",
+    "KINDS",
     "Delete",
     "Exists",
     "Get",
@@ -25,6 +26,7 @@ __all__ = [
 ABSENT: Final = -1
 
 Kind: TypeAlias = Literal["get", "put", "delete", "get_children", "exists"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 # ZooKeeper's versions are signed 32-bit integers; so are everybody's here.
 _MAX_VERSION: Final = 2**31 - 1

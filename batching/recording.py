@@ -1,0 +1,119 @@
+"""Counts what the engine does, a batch at a time, for ``metrics``. Guarded by the engine's lock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from ..ops.errors import BadVersionError, MetadataStoreError, NotEmptyError, NotFoundError
+from ..ops.operations import KINDS
+from ..ops.results import GetResult, Stat
+from ..stores.backend import Event
+from .accumulator import Cause
+from .entry import Entry
+from .metrics import BYTES, OPERATIONS, SECONDS, Counts, Distribution, LaneMetrics, Metrics
+
+if TYPE_CHECKING:
+    from .lane import Lane
+
+__all__ = ["LaneRecord", "Record"]
+
+_CONFLICTS = frozenset(kind.__name__ for kind in (BadVersionError, NotFoundError, NotEmptyError))
+
+# The types of all results: what an answer is beside them is an error.
+_RESULTS = frozenset((Stat, GetResult, bool, list, type(None)))
+
+_answer = attrgetter("answer")
+_kind = attrgetter("kind")
+
+
+class LaneRecord:
+    """What one lane has sent."""
+
+    def __init__(self) -> None:
+        self._causes: Counter[Cause] = Counter()
+        self._operations = 0
+        self._bytes = 0
+        self._operations_per_batch = Distribution(OPERATIONS)
+        self._bytes_per_batch = Distribution(BYTES)
+        self._queue_seconds = Distribution(SECONDS)
+        self._store_seconds = Distribution(SECONDS)
+
+    def sent(self, batch: Sequence[Entry], size: int, cause: Cause, now: float) -> None:
+        """Count a batch that leaves."""
+        self._causes[cause] += 1
+        self._operations += len(batch)
+        self._bytes += size
+        self._operations_per_batch.add(len(batch))
+        self._bytes_per_batch.add(size)
+        self._queue_seconds.add_all([now - entry.submitted for entry in batch])
+
+    def answered(self, seconds: float) -> None:
+        """Count a batch that has ended."""
+        self._store_seconds.add(seconds)
+
+    def metrics(self, lane: Lane) -> LaneMetrics:
+        return LaneMetrics(
+            queued=lane.held,
+            waiting=len(lane.waiting),
+            in_flight=lane.batches.in_flight,
+            batches=self._causes.total(),
+            operations=self._operations,
+            bytes=self._bytes,
+            causes=Counts(self._causes),
+            operations_per_batch=self._operations_per_batch.snapshot(),
+            bytes_per_batch=self._bytes_per_batch.snapshot(),
+            queue_seconds=self._queue_seconds.snapshot(),
+            store_seconds=self._store_seconds.snapshot(),
+        )
+
+
+class Record:
+    """How operations have ended."""
+
+    def __init__(self) -> None:
+        self.waits = 0
+        self._operations: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+
+    def ended(self, entries: Sequence[Entry]) -> None:
+        """Count operations that have ended, not those that were cancelled."""
+        if not entries:
+            return
+        kinds = list(map(_kind, entries))
+        rest = len(kinds)
+        for kind in KINDS:
+            if count := kinds.count(kind):
+                self._operations[kind] += count
+                rest -= count
+                if not rest:
+                    break
+        # Errors are looked for one by one only where there are some.
+        if not _RESULTS.issuperset(map(type, map(_answer, entries))):
+            for entry in entries:
+                if isinstance(entry.answer, MetadataStoreError):
+                    self._failures[entry.kind] += 1
+                    self._errors[type(entry.answer).__name__] += 1
+
+    def metrics(
+        self, reads: Lane, writes: Lane, singles: Lane, events: Mapping[Event, int]
+    ) -> Metrics:
+        return Metrics(
+            reads=reads.record.metrics(reads),
+            writes=writes.record.metrics(writes),
+            singles=singles.record.metrics(singles),
+            queued_bytes=reads.held_bytes + writes.held_bytes,
+            waits=self.waits,
+            errors=Counts(self._errors),
+            operations=Counts(self._operations),
+            failures=Counts(self._failures),
+            conflicts=sum(self._errors[name] for name in _CONFLICTS),
+            aborts=events["conflict"],
+            splits=events["split"],
+            retries=events["retry"],
+            settled=events["settled"],
+            reconnects=events["reconnect"],
+        )
