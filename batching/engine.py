@@ -651,4 +651,10 @@ class Engine:
         """Return what was done so far."""
         events = self._backend.tally.counts()
         with self._lock:
-            return self._record.metrics(self.reads, self.writes, self._singles, events)
+            return self._record.metrics(
+                self.reads.metrics(),
+                self.writes.metrics(),
+                self._singles.metrics(),
+                self.reads.held_bytes + self.writes.held_bytes,
+                events,
+            )

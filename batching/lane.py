@@ -13,6 +13,7 @@ import janus
 
 from .accumulator import Accumulator
 from .entry import Entry
+from .metrics import LaneMetrics
 from .recording import LaneRecord
 
 __all__ = ["Lane"]
@@ -94,6 +95,10 @@ class Lane:
         """Give back the room of operations that are held no longer."""
         self.held -= operations
         self.held_bytes -= size
+
+    def metrics(self) -> LaneMetrics:
+        """Return what the lane holds and has sent."""
+        return self.record.metrics(self.held, len(self.waiting), self.batches.in_flight)
 
     def close(self) -> None:
         """Close the queue, which nobody uses any more."""

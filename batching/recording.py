@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from ..ops.errors import BadVersionError, MetadataStoreError, NotEmptyError, NotFoundError
 from ..ops.operations import KINDS
@@ -14,9 +13,6 @@ from ..stores.backend import Event
 from .accumulator import Cause
 from .entry import Entry
 from .metrics import BYTES, OPERATIONS, SECONDS, Counts, Distribution, LaneMetrics, Metrics
-
-if TYPE_CHECKING:
-    from .lane import Lane
 
 __all__ = ["LaneRecord", "Record"]
 
@@ -54,11 +50,11 @@ class LaneRecord:
         """Count a batch that has ended."""
         self._store_seconds.add(seconds)
 
-    def metrics(self, lane: Lane) -> LaneMetrics:
+    def metrics(self, queued: int, waiting: int, in_flight: int) -> LaneMetrics:
         return LaneMetrics(
-            queued=lane.held,
-            waiting=len(lane.waiting),
-            in_flight=lane.batches.in_flight,
+            queued=queued,
+            waiting=waiting,
+            in_flight=in_flight,
             batches=self._causes.total(),
             operations=self._operations,
             bytes=self._bytes,
@@ -99,13 +95,18 @@ class Record:
                     self._errors[type(entry.answer).__name__] += 1
 
     def metrics(
-        self, reads: Lane, writes: Lane, singles: Lane, events: Mapping[Event, int]
+        self,
+        reads: LaneMetrics,
+        writes: LaneMetrics,
+        singles: LaneMetrics,
+        queued_bytes: int,
+        events: Mapping[Event, int],
     ) -> Metrics:
         return Metrics(
-            reads=reads.record.metrics(reads),
-            writes=writes.record.metrics(writes),
-            singles=singles.record.metrics(singles),
-            queued_bytes=reads.held_bytes + writes.held_bytes,
+            reads=reads,
+            writes=writes,
+            singles=singles,
+            queued_bytes=queued_bytes,
             waits=self.waits,
             errors=Counts(self._errors),
             operations=Counts(self._operations),
