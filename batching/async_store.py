@@ -108,7 +108,6 @@ class AsyncMetadataStore:
         self._sink = _LoopSink(loop)
         self._reads = engine.reads
         self._writes = engine.writes
-        self._value_bytes = backend.limits.value_bytes
         self._timeout = operation_timeout
 
     async def get(self, path: str, *, timeout: float | None = None) -> GetResult | None:
@@ -136,7 +135,7 @@ class AsyncMetadataStore:
         value = check_value(value)
         check_expected(expected_version, ABSENT)
         check_supported(ephemeral, sequential, self._engine.name)
-        check_size(path, value, self._value_bytes)
+        check_size(path, value, self._engine.limits.value_bytes)
         stat: Stat = await self._run("put", path, value, expected_version, self._writes, timeout)
         return stat
 
@@ -172,7 +171,7 @@ class AsyncMetadataStore:
         Raises:
             QueueFullError: there is no room; a future could not hold up its caller.
         """
-        check_operation(op, self._value_bytes, self._engine.name)
+        check_operation(op, self._engine.limits.value_bytes, self._engine.name)
         entry = self._entry(*self._engine.fields(op), self._seconds(timeout))
         self._engine.submit(entry, "raise", block=False)
         future: asyncio.Future[Any] = entry.caller

@@ -84,8 +84,10 @@ class Engine:
             window = config.max_in_flight or limits.in_flight
         else:
             window = config.max_in_flight or max(1, limits.singles)
+        # The singles' room is what may be under way: nothing ever waits in their queue for long.
+        singles = min(config.max_singles, limits.singles) if config.on_full == "single" else 0
 
-        def lane(name: str, *, writes: bool, room: int, window: int, max_ops: int) -> Lane:
+        def lane(name: str, *, writes: bool, room: int, window: int) -> Lane:
             return Lane(
                 name,
                 writes,
@@ -93,36 +95,32 @@ class Engine:
                 room=room,
                 window=window,
                 op_bytes=limits.op_bytes,
-                max_ops=max_ops if config.enabled else 1,
-                max_bytes=min(config.max_bytes, limits.request_bytes),
+                max_ops=1,
+                max_bytes=config.max_bytes,
                 max_delay=config.max_delay,
                 adaptive=config.linger == "adaptive",
                 bytes_room=config.max_queued_bytes,
             )
 
-        self.reads = lane(
-            "reads",
-            writes=False,
-            room=config.read_queue_size,
-            window=window,
-            max_ops=min(config.max_ops, limits.read_ops),
-        )
-        self.writes = lane(
-            "writes",
-            writes=True,
-            room=config.write_queue_size,
-            window=window,
-            max_ops=min(config.max_ops, limits.write_ops),
-        )
-        # The singles' room is what may be under way: nothing ever waits in their queue for long.
-        singles = min(config.max_singles, limits.singles) if config.on_full == "single" else 0
-        self._singles = lane("singles", writes=True, room=singles, window=singles, max_ops=1)
+        self.reads = lane("reads", writes=False, room=config.read_queue_size, window=window)
+        self.writes = lane("writes", writes=True, room=config.write_queue_size, window=window)
+        self._singles = lane("singles", writes=True, room=singles, window=singles)
+        self._cap_batches()
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Every lane has a sender from the beginning: later ones may not be had when needed.
         lanes = [self.reads, self.writes, *([self._singles] if singles else [])]
         for thread in [self._timekeeper, *map(self._add_sender, lanes)]:
             thread.start()
         lifetime.opened(self)
+
+    def _cap_batches(self) -> None:
+        """Make batches no larger than the back end takes them."""
+        config, limits = self._config, self.limits
+        for lane in (self.reads, self.writes):
+            if config.enabled:
+                most = limits.write_ops if lane.writes else limits.read_ops
+                lane.batches.max_ops = min(config.max_ops, most)
+            lane.batches.max_bytes = min(config.max_bytes, limits.request_bytes)
 
     # Taking operations in. Runs in callers' threads.
 
@@ -344,8 +342,25 @@ class Engine:
         while (batch := self._next_batch(lane, told)) is not None:
             started = time.monotonic()
             answers = execute(self._backend, batch)
-            told = self._finish(lane, batch, answers, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            if self._backend.limits is not self.limits:
+                self._learn_limits()
+            told = self._finish(lane, batch, answers, seconds)
             self._deliver(told)
+
+    def _learn_limits(self) -> None:
+        """Follow a back end that has found out that its server takes less."""
+        with self._lock:
+            self.limits = limits = self._backend.limits
+            self._cap_batches()
+        log.info(
+            "the store's limits have changed",
+            store=self.name,
+            write_ops=limits.write_ops,
+            read_ops=limits.read_ops,
+            request_bytes=limits.request_bytes,
+            value_bytes=limits.value_bytes,
+        )
 
     def _next_batch(self, lane: Lane, told: Sequence[Entry]) -> list[Entry] | None:
         """Count the last batch's operations as ended, and wait for the next batch."""

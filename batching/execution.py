@@ -13,7 +13,7 @@ from ..ops.errors import (
 )
 from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend, RequestRefusedError
-from .entry import QUEUED, Entry
+from .entry import QUEUED, SENT, Entry
 
 __all__ = ["execute", "overdue", "shut_out", "too_heavy"]
 
@@ -35,7 +35,8 @@ def too_heavy(entry: Entry, most: int) -> ValueTooLargeError:
 def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
     """Let the back end execute a batch; return one answer for each entry, whatever happens.
 
-    A batch that is refused whole is halved until the culprit stands alone.
+    A batch that is refused whole goes in parts, one after the other, until the culprit stands
+    alone. What its deadline, or a close, has ended by then is not sent any more.
     """
     writes = batch[0].writes
     call = backend.write if writes else backend.read
@@ -47,8 +48,14 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
     except RequestRefusedError as refused:
         if len(batch) == 1:
             return [refused.error]
-        half = len(batch) // 2
-        return [*execute(backend, batch[:half]), *execute(backend, batch[half:])]
+        backend.tally.add("split")
+        # A half, or what the back end takes by now: it may have learned from the refusal.
+        most = backend.limits.write_ops if writes else backend.limits.read_ops
+        size = max(1, min(len(batch) // 2, most))
+        answers = []
+        for start in range(0, len(batch), size):
+            answers += _execute_part(backend, batch[start : start + size])
+        return answers
     except MetadataStoreError as error:
         return [error.for_path(entry.path) for entry in batch]
     except BaseException as error:
@@ -59,6 +66,16 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
         fault = kind(f"the back end failed: {error!r}")
         fault.__cause__ = error
         return [fault.for_path(entry.path) for entry in batch]
+
+
+def _execute_part(backend: Backend, part: Sequence[Entry]) -> Sequence[Answer]:
+    # Read without the lock: what is ended a moment later is sent, and had that outcome anyway.
+    going = [entry for entry in part if entry.state == SENT]
+    if len(going) == len(part):
+        return execute(backend, part)
+    answers = iter(execute(backend, going) if going else ())
+    went = set(going)
+    return [next(answers) if entry in went else None for entry in part]
 
 
 def overdue(entry: Entry) -> MetadataStoreError:

@@ -50,7 +50,6 @@ class MetadataStore:
         self._sink = FutureSink(engine)
         self._reads = engine.reads
         self._writes = engine.writes
-        self._value_bytes = backend.limits.value_bytes
         self._timeout = operation_timeout
 
     def get(self, path: str, *, timeout: float | None = None) -> Future[GetResult | None]:
@@ -79,8 +78,9 @@ class MetadataStore:
             check_expected(expected_version, ABSENT)
         if ephemeral or sequential:
             check_supported(ephemeral, sequential, self._engine.name)
-        if len(value) > self._value_bytes:
-            check_size(path, value, self._value_bytes)
+        engine = self._engine
+        if len(value) > engine.limits.value_bytes:
+            check_size(path, value, engine.limits.value_bytes)
         now = time.monotonic()
         future = OperationFuture(
             "put",
@@ -92,7 +92,7 @@ class MetadataStore:
             now,
             now + self._seconds(timeout),
         )
-        self._engine.submit(future)
+        engine.submit(future)
         return future
 
     def delete(
@@ -134,7 +134,7 @@ class MetadataStore:
 
     def submit(self, op: Operation, *, timeout: float | None = None) -> Future[Any]:
         """Execute an operation that was made before; its future holds what its method's would."""
-        check_operation(op, self._value_bytes, self._engine.name)
+        check_operation(op, self._engine.limits.value_bytes, self._engine.name)
         times = self._engine.times(self._seconds(timeout))
         future = OperationFuture(*self._engine.fields(op), self._sink, *times)
         self._engine.submit(future)

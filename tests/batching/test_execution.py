@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +16,10 @@ from batchkeeper.ops import (
     AuthenticationError,
     IndeterminateError,
     MetadataStoreError,
+    OperationTimeoutError,
+    Put,
     StoreUnavailableError,
+    ValueTooLargeError,
 )
 from batchkeeper.stores.backend import RequestRefusedError
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend
@@ -78,6 +83,41 @@ def test_a_refused_batch_is_halved_until_the_culprits_stand_alone(
     ) == 1
     store.flush()
     assert not store.put("/after", b"").cancelled()
+
+
+def test_each_cut_counts_as_a_split(make_backend: MakeBackend, opened: Opened) -> None:
+    """The metrics say how often a refused batch went in parts."""
+    store = opened(make_backend(refuse("/2")))
+    in_one_batch(store, [f"/{number}" for number in range(4)], lambda path: store.put(path, b""))
+    assert store.metrics().splits == 2
+
+
+def test_what_has_ended_before_its_part_is_sent_is_never_sent(
+    make_backend: MakeBackend, opened: Opened
+) -> None:
+    """A deadline that passes while the first half is under way spares the store the second."""
+
+    def plan(call: Call) -> Fault | None:
+        if call.number == 0:
+            return Fault(error=RequestRefusedError(AuthenticationError("no")))
+        return Fault(hold="before") if call.number == 1 else None
+
+    backend = make_backend(plan)
+    store = opened(backend)
+    kept = [store.put(f"/{number}", b"") for number in range(2)]
+    late = store.put("/late", b"", timeout=0.3)
+    last = store.put("/last", b"")
+    flushing = threading.Thread(target=store.flush)
+    flushing.start()
+    call = backend.wait_for_calls(2)[1]
+    assert isinstance(late.exception(PATIENCE), OperationTimeoutError)
+    call.release()
+    flushing.join()
+    assert [future.result(PATIENCE).version for future in (*kept, last)] == [0, 0, 0]
+    assert [call.paths for call in backend.calls[1:]] == [["/0", "/1"], ["/last"]]
+    again = store.put("/late", b"")
+    store.flush()
+    assert again.result(PATIENCE).version == 0
 
 
 def test_refused_reads_are_halved_too(make_backend: MakeBackend, opened: Opened) -> None:
@@ -195,3 +235,55 @@ def test_a_wrong_number_of_answers_is_a_bug(
     futures = in_one_batch(store, ["/1", "/2"], lambda path: store.put(path, b""))
     assert [type(future.exception(0)) for future in futures] == [IndeterminateError] * 2
     assert wait([store.get("/1")], 0) is not None
+
+
+def test_limits_that_shrink_cap_what_follows(make_backend: MakeBackend, open_on: OpenOn) -> None:
+    """When the back end finds that its server takes less, batches and checks follow at once.
+
+    What was queued by then is executed all the same, an operation above the new limit by itself.
+    """
+
+    def learn(call: Call) -> None:
+        if call.number == 0:
+            backend._limits = replace(  # type: ignore[attr-defined]
+                backend.limits, write_ops=3, read_ops=2, request_bytes=200, value_bytes=50
+            )
+
+    backend = make_backend(learn)
+    store = open_on(backend, linger="fixed", max_delay=60, max_ops=10, max_in_flight=1)
+    futures = [store.put(f"/{number}", b"") for number in range(10)]
+    futures += [store.put("/large", bytes(300))]
+    futures += [store.put(f"/{number}", b"") for number in range(10, 17)]
+    store.flush()
+    reads = [store.get(f"/{number}") for number in range(10, 16)]
+    store.flush()
+    assert all(future.result(PATIENCE).version == 0 for future in futures)
+    assert all(future.result(PATIENCE) is not None for future in reads)
+    assert [len(call.paths) for call in backend.calls] == [10, 1, 3, 3, 1, 2, 2, 2]
+    for refused in (Put("/a", bytes(51)), Put("/" + "p" * 200, b"")):
+        with pytest.raises(ValueTooLargeError):
+            store.put(refused.path, refused.value)
+        with pytest.raises(ValueTooLargeError):
+            store.submit(refused)
+        (outcome,) = store.apply([refused])
+        assert isinstance(outcome.error, ValueTooLargeError)
+
+
+def test_a_refused_batch_is_cut_to_what_the_back_end_has_learned(
+    make_backend: MakeBackend, opened: Opened
+) -> None:
+    """A batch of sixteen for a server that takes three goes in threes, not in halves."""
+
+    def learn(call: Call) -> Fault | None:
+        if len(call.paths) <= 3:
+            return None
+        backend._limits = replace(backend.limits, write_ops=3)  # type: ignore[attr-defined]
+        return Fault(error=RequestRefusedError(ValueTooLargeError("too many")))
+
+    backend = make_backend(learn)
+    store = opened(backend)
+    paths = [f"/{number}" for number in range(16)]
+    futures = in_one_batch(store, paths, lambda path: store.put(path, b""))
+    assert [future.result(0).version for future in futures] == [0] * 16
+    assert [len(call.paths) for call in backend.calls] == [16, 3, 3, 3, 3, 3, 1]
+    assert store.metrics().splits == 1
