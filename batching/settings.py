@@ -50,7 +50,7 @@ class BatchingConfig:
 
     enabled: bool = True
     max_ops: int = 1000
-    max_bytes: int = 128 * _KIB
+    max_bytes: int = 256 * _KIB
     max_delay: float = 0.005
     read_queue_size: int = 10_000
     write_queue_size: int = 10_000
