@@ -74,7 +74,7 @@ def _make_again(self: Any) -> tuple[Any, ...]:
 
 
 # Gets and puts are made by the million for bulk calls: the __init__ that a frozen dataclass makes
-# for itself, with a __post_init__ after it, takes more than twice as long as these.
+# for itself, with a __post_init__ after it, takes a quarter longer than these.
 _set = object.__setattr__
 
 
@@ -114,9 +114,12 @@ class Put:
         ephemeral: bool = False,
         sequential: bool = False,
     ) -> None:
-        _set(self, "path", check_path(path))
-        _set(self, "value", check_value(value))
-        _set(self, "expected_version", check_expected(expected_version, ABSENT))
+        check_path(path)
+        if expected_version is not None:
+            check_expected(expected_version, ABSENT)
+        _set(self, "path", path)
+        _set(self, "value", value if type(value) is bytes else check_value(value))
+        _set(self, "expected_version", expected_version)
         _set(self, "ephemeral", ephemeral)
         _set(self, "sequential", sequential)
 
