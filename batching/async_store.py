@@ -12,7 +12,7 @@ from ..ops.operations import ABSENT, Kind, Operation, check_expected, check_valu
 from ..ops.paths import check_parent, check_path
 from ..ops.results import GetResult, Outcome, Stat
 from ..stores.backend import Backend
-from .bulk import Bulk, at_once
+from .bulk import CHUNK, Bulk, at_once
 from .checks import check_operation, check_size, check_supported
 from .engine import Engine
 from .entry import ENDED, Entry
@@ -191,11 +191,13 @@ class AsyncMetadataStore:
     ) -> list[Outcome]:
         """Execute operations and return their outcomes, in the order given.
 
-        It raises for no single operation: an error is that operation's outcome.
+        It raises for no single operation: an error is that operation's outcome. ``ops``, unless it
+        is asynchronous, is read and submitted some hundred operations at a time.
         """
-        return [outcome async for outcome in self.apply_stream(ops, timeout=timeout)]
+        stream = self._stream(ops, self._seconds(timeout), CHUNK)
+        return [outcome async for outcome in stream]
 
-    async def apply_stream(
+    def apply_stream(
         self,
         ops: Iterable[Operation] | AsyncIterable[Operation],
         *,
@@ -207,7 +209,14 @@ class AsyncMetadataStore:
         is passed on after the outcomes of all that came before it. Closing the iterator early
         cancels what is queued, and waits for what was sent.
         """
-        seconds = self._seconds(timeout)
+        return self._stream(ops, self._seconds(timeout), at_once(ops))
+
+    async def _stream(
+        self,
+        ops: Iterable[Operation] | AsyncIterable[Operation],
+        seconds: float,
+        most: int,
+    ) -> AsyncIterator[Outcome]:
         sink = _BulkSink(self._loop)
         bulk = Bulk(self._engine, seconds, sink, block=False)
         source: Iterator[Operation] | AsyncIterator[Operation]
@@ -218,7 +227,7 @@ class AsyncMetadataStore:
             while reading or bulk.head():
                 try:
                     while reading and not (bulk.full() or bulk.has_ended()):
-                        reading = await _read_some(bulk, source, at_once(ops))
+                        reading = await _read_some(bulk, source, most)
                 except Exception as error:
                     reading, source_error = False, error
                 if head := bulk.head():

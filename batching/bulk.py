@@ -16,10 +16,10 @@ from .engine import Engine
 from .entry import ENDED, Entry, Sink
 from .execution import too_heavy
 
-__all__ = ["Bulk", "OutcomeStream", "at_once"]
+__all__ = ["CHUNK", "Bulk", "OutcomeStream", "at_once"]
 
-# Operations that are submitted together: more gains little, and makes the first ones wait.
-_CHUNK: Final = 256
+#: Operations that are submitted together: more gains little, and makes the first ones wait.
+CHUNK: Final = 256
 
 # Seconds that operations may lie between their reading and their submission without being counted.
 _WAITED: Final = 0.001
@@ -28,12 +28,12 @@ _new = tuple.__new__
 
 
 def at_once(ops: object) -> int:
-    """Return how many operations may be read from ``ops`` before they are submitted.
+    """Return how many operations a stream may read from ``ops`` before it submits them.
 
     More than one only where all are there: from any other source the next one may come late, or
     never, or depend on what became of those before it.
     """
-    return _CHUNK if type(ops) in (list, tuple) else 1
+    return CHUNK if type(ops) in (list, tuple) else 1
 
 
 class Bulk:
@@ -75,28 +75,30 @@ class Bulk:
         entries: list[Entry] = []
         size, size_room = 0, self._bytes_room - self._bytes
         times = None
-        # This loop runs once for every operation.
-        for op in islice(source, min(most, self._room - len(self._open))):
-            if times is None:
-                # The first one's, for all: the others are there already.
-                times = now, deadline = engine.times(self._timeout)
-            try:
-                check_operation(op, value_bytes, engine.name)
-                kind, path, value, expected, lane = engine.fields(op)
-                entry = Entry(kind, path, value, expected, lane, sink, now, deadline, op)
-                if entry.weight > request_bytes:
-                    raise too_heavy(entry, request_bytes)
-            except MetadataStoreError as error:
-                self._submit(entries)
-                entries = []
-                self._open.append(_refused(op, error))
-                continue
-            entries.append(entry)
-            size += entry.weight
-            if size >= size_room:
-                break
-        self._bytes += size
-        self._submit(entries)
+        try:
+            # This loop runs once for every operation.
+            for op in islice(source, min(most, self._room - len(self._open))):
+                if times is None:
+                    # The first one's, for all: the others follow at once.
+                    times = now, deadline = engine.times(self._timeout)
+                try:
+                    check_operation(op, value_bytes, engine.name)
+                    kind, path, value, expected, lane = engine.fields(op)
+                    entry = Entry(kind, path, value, expected, lane, sink, now, deadline, op)
+                    if entry.weight > request_bytes:
+                        raise too_heavy(entry, request_bytes)
+                except MetadataStoreError as error:
+                    self._submit(entries)
+                    entries = []
+                    self._open.append(_refused(op, error))
+                    continue
+                entries.append(entry)
+                size += entry.weight
+                if size >= size_room:
+                    break
+        finally:  # An exception of the source is no reason to forget what it gave before.
+            self._bytes += size
+            self._submit(entries)
         return times is not None
 
     def outcomes(self) -> list[Outcome]:
@@ -213,7 +215,8 @@ class OutcomeStream(Iterator[Outcome]):
         return self._outcomes.popleft()
 
     def collect(self) -> list[Outcome]:
-        """Return all outcomes."""
+        """Return all outcomes: of operations that are read, and submitted, by the hundred."""
+        self._at_once = CHUNK
         outcomes: list[Outcome] = []
         bulk = self._bulk
         try:

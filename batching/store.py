@@ -144,7 +144,9 @@ class MetadataStore:
         """Execute operations and return their outcomes, in the order given.
 
         It raises for no single operation: an error is that operation's outcome. A full queue makes
-        it wait. ``timeout`` holds for each operation by itself.
+        it wait. ``timeout`` holds for each operation by itself. ``ops`` is read, and submitted,
+        some hundred operations at a time: one that waits for what became of earlier ones is for
+        ``apply_stream``.
         """
         return OutcomeStream(self._engine, ops, self._seconds(timeout)).collect()
 
