@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Final, Literal, TypeAlias
@@ -107,8 +108,8 @@ class GridExtent:
 
     @property
     def steps(self) -> int:
-        """How many there are, each of all loads."""
-        return len(self.settings) + self.rounds * (1 + _PICKED)
+        """How many measurements there are."""
+        return (len(self.settings) + self.rounds * (1 + _PICKED)) * len(LOADS)
 
 
 def grid_extent(store: str, rounds: int) -> GridExtent:
@@ -186,32 +187,52 @@ def measure_grid(target: Target, extent: GridExtent, step: Callable[[str], None]
         WrongAnswerError: an answer was not what it had to be.
         MetadataStoreError: the store failed.
     """
+
+    def say(what: str) -> Callable[[str], None]:
+        return lambda text: step(f"{what}: {text}")
+
     results = GridResults()
     for number, setting in enumerate(extent.settings):
-        step(f"trying: {setting.name}")
-        results.trials[setting.name] = _points(target, f"g{number:04d}", setting, extent.trial)
+        found = _measure(target, f"g{number:02d}", [setting], extent.trial, say("trial"))
+        results.trials[setting.name] = {load: point for (_, load), point in found.items()}
     results.picked = pick(results.trials)
     turns = [Setting(DEFAULT, BatchingConfig())]
     turns += [setting for setting in extent.settings if setting.name in results.picked]
     for number in range(extent.rounds):
-        for index, setting in reversed([*enumerate(turns)]) if number % 2 else enumerate(turns):
-            step(f"round {number + 1} of {extent.rounds}: {setting.name}")
-            found = _points(target, f"f{number:02d}{index:02d}", setting, extent.fresh)
-            for load, point in found.items():
-                results.points.setdefault((setting.name, load), []).append(point)
+        turns.reverse()
+        said = f"round {number + 1} of {extent.rounds}"
+        found = _measure(target, f"f{number:02d}", turns, extent.fresh, say(said))
+        for name, point in found.items():
+            results.points.setdefault(name, []).append(point)
     return results
 
 
-def _points(target: Target, label: str, setting: Setting, duration: Duration) -> dict[int, Point]:
-    """Measure a setting at all loads."""
+def _measure(
+    target: Target,
+    label: str,
+    turns: Sequence[Setting],
+    duration: Duration,
+    step: Callable[[str], None],
+) -> dict[tuple[str, int], Point]:
+    """Measure settings at all loads, all of them at one load before the next.
+
+    Their stores are open at the same time, each on a place of its own.
+    """
     points = {}
-    with fresh_place(target, label) as there, there.open(setting.batching) as store:
+    with ExitStack() as stack:
+        opened = []
+        for number, setting in enumerate(turns):
+            there = stack.enter_context(fresh_place(target, f"{label}{number}"))
+            store = stack.enter_context(there.open(setting.batching))
+            opened.append((setting.name, there.root, store))
         for load in LOADS:
-            work = Workload(hubs=1, outstanding=load, topics=load, value_bytes=VALUE_BYTES)
-            samples = drive(store, put_slots(work, f"{there.root}/{load}"), duration)
-            points[load] = Point(samples.rate, statistics.median(samples.writes) / 1e9)
-        if target.url.scheme == "zookeeper":
-            # It keeps all nodes in Java's heap, and sixty settings put a few million there.
-            for load in LOADS:
-                remove_below(store, f"{there.root}/{load}")
+            for name, root, store in opened:
+                step(f"{load} under way, {name}")
+                work = Workload(hubs=1, outstanding=load, topics=load, value_bytes=VALUE_BYTES)
+                samples = drive(store, put_slots(work, f"{root}/{load}"), duration)
+                latency = statistics.median(samples.writes) / 1e9
+                points[name, load] = Point(samples.rate, latency)
+                if target.url.scheme == "zookeeper":
+                    # It keeps all nodes in Java's heap, and sixty settings put a few million there.
+                    remove_below(store, f"{root}/{load}")
     return points
