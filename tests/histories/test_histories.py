@@ -59,7 +59,7 @@ class Run:
             place = f"/{uuid.uuid4().hex}"
             self._url = nemesis.url + place
             self._direct = nemesis.server.url + place
-        self._options = options
+        self._options = {"connect_timeout": 60.0, **options}
         self._stack = ExitStack()
         self.history: list[Op] = []
         self.workers = Workers(self.history)
@@ -80,7 +80,7 @@ class Run:
         with self._stack:
             self.workers.stop()
             # What is there in the end is a part of the history.
-            with bk.open_store(self._direct) as last:
+            with bk.open_store(self._direct, connect_timeout=60.0) as last:
                 client = Client(last, "last", self.history)
                 read = [client.ask(bk.Get(path)) for path in PATHS]
                 assert all(op.outcome == "done" for op in read)
