@@ -99,6 +99,7 @@ class ModelStore:
         self.inside: list[Call] = []
         self.wrong: list[str] = []
         self._closed = False
+        self._ending = threading.Lock()  # guards the ends of calls, values and revision
         self._lock = threading.Lock()  # guards inside, wrong, _closed, and the calls of the asked
 
     def expect(self, asked: Asked) -> None:
@@ -126,16 +127,19 @@ class ModelStore:
             self.end(call, "lost, applied" if len(call.asked) % 2 else "closed")
 
     def end(self, call: Call, verdict: str) -> None:
-        """Let a call end."""
-        call.verdict = verdict
-        applied = verdict in {"answers", "lost, applied", "miscounted"} or (
-            verdict == "crash" and len(call.asked) % 2 == 0
-        )
-        if applied:
-            self.revision += 1
-            for asked in call.asked:
-                asked.answer = self._carry_out(asked)
-        call.end = lambda: self._outcome(call, verdict)
+        """Let a call end, unless it was let before."""
+        with self._ending:
+            if call.end is not None:
+                return
+            call.verdict = verdict
+            applied = verdict in {"answers", "lost, applied", "miscounted"} or (
+                verdict == "crash" and len(call.asked) % 2 == 0
+            )
+            if applied:
+                self.revision += 1
+                for asked in call.asked:
+                    asked.answer = self._carry_out(asked)
+            call.end = lambda: self._outcome(call, verdict)
         call.go.set()
 
     def _outcome(self, call: Call, verdict: str) -> list[Any]:
