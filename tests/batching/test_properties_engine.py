@@ -353,7 +353,10 @@ class EngineMachine(RuleBasedStateMachine):
         asked.left |= cancelled
         self.rest()
 
-    @rule(which=st.integers(0, 20), verdict=st.sampled_from(["answers"] * 6 + VERDICTS))
+    @rule(
+        which=st.integers(0, 20),
+        verdict=st.sampled_from(["answers"] * 6 + ["refused"] * 3 + VERDICTS),
+    )
     def answer(self, which: int, verdict: str) -> None:
         held = self.held()
         if held:
@@ -487,6 +490,8 @@ class EngineMachine(RuleBasedStateMachine):
         assert not future.cancelled()
         error = future.exception()
         if asked.number in self.hasty:
+            # Its deadline came while it was held.
+            assert type(error) is (IndeterminateError if asked.writes else OperationTimeoutError)
             return
         match call.verdict:
             case "answers":
