@@ -45,8 +45,8 @@ _Call: TypeAlias = Callable[[Sequence[Request], float], Sequence[Answer]]
 _DEFAULT_PORT: Final = 2379
 _TLS_OPTIONS: Final = ("ca", "cert", "key")
 
-# Seconds for giving up the lease when the store is closed.
-_LAST_WORDS: Final = 0.5
+# Seconds for giving up the lease when the store is closed; unanswered, it ends by itself.
+_LAST_WORDS: Final = 0.25
 
 
 class EtcdBackend:

@@ -57,7 +57,7 @@ _STALE: Final = 600
 class _Slot:
     """A key for tokens, and what is in it."""
 
-    __slots__ = ("compare", "holds", "key", "look", "put", "since", "used")
+    __slots__ = ("compare", "holds", "key", "lease", "look", "on_lease", "put", "since", "used")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
@@ -69,6 +69,14 @@ class _Slot:
         self.compare = b"\x1a%b%b" % (size, key)
         self.put = b"\x0a%b%b" % (size, key)
         self.look = field(b"\x1a", field(b"\x0a", self.put))
+        self.lease = 0
+        self.on_lease = b""
+
+    def hang_on(self, lease: int) -> None:
+        """Have later tokens hang on a lease."""
+        if lease != self.lease:
+            self.lease = lease
+            self.on_lease = b"\x18" + VARINT[lease]
 
 
 class Token:
@@ -86,6 +94,7 @@ class Token:
     __slots__ = ("before", "fields", "lease", "since", "slot", "value", "void_value")
 
     def __init__(self, slot: _Slot, number: int, lease: int) -> None:
+        slot.hang_on(lease)
         self.slot = slot
         self.lease = lease
         # As large as its number among bytes; void, it is larger, and smaller than the next.
@@ -117,7 +126,7 @@ class Token:
             compare = slot.compare + b"\x20\x00"  # its version is 0
         else:  # its value is LESS
             compare = b"\x08\x02\x10\x03%b\x3a\x08%b" % (slot.compare, self.value)
-        put = b"%b\x12%b%b\x18%b" % (slot.put, VARINT[len(value)], value, VARINT[self.lease])
+        put = b"%b\x12%b%b%b" % (slot.put, VARINT[len(value)], value, slot.on_lease)
         change = field(b"\x12", field(b"\x12", put))
         return b"%b%b%b" % (field(b"\x0a", compare), change, slot.look)
 
@@ -212,11 +221,7 @@ class Tokens:
             idle = not (self._closed or self._under_way) and self._connection.connected
             lease, self._lease, self._closed = self._lease, 0, True
         if lease and idle:
-            try:
-                request = messages.LeaseRevokeRequest(ID=lease)
-                self._connection.call("revoke", request, deadline, write=False)
-            except MetadataStoreError as error:
-                log.info("etcd lease left to expire", reason=str(error))
+            self._revoke(lease, deadline)
 
     def _current_lease(self, deadline: float) -> int | None:
         with self._lock:
@@ -258,8 +263,19 @@ class Tokens:
         lease: int = self._connection.call("grant", request, deadline, write=False).ID
         # Whether tokens are permitted is found out now, not when a transaction is refused for it.
         trial = Token(_Slot(f"{self._place}0".encode()), 0, lease)
-        self._connection.call("txn", trial.fields, deadline, write=False)
+        try:
+            self._connection.call("txn", trial.fields, deadline, write=False)
+        except RequestRefusedError:
+            self._revoke(lease, deadline)
+            raise
         with self._lock:
             if not self._closed:
                 self._lease, self._granted = lease, granted
         return lease
+
+    def _revoke(self, lease: int, deadline: float) -> None:
+        try:
+            request = messages.LeaseRevokeRequest(ID=lease)
+            self._connection.call("revoke", request, deadline, write=False)
+        except MetadataStoreError as error:
+            log.info("etcd lease left to expire", reason=str(error))

@@ -387,6 +387,48 @@ def test_permissions_hold_for_each_operation(secured_etcd: EtcdServer) -> None:
         assert [type(answer) for answer in reads[1::2]] == [AuthenticationError] * 2
 
 
+def test_without_a_permission_for_tokens_writes_go_without(
+    secured_etcd: EtcdServer, proxy: Callable[[str], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once, nothing is left behind, and what gets no answer is indeterminate."""
+    line = proxy(secured_etcd.address)
+    # The whole space of keys is the store's; the permission covers less, and not the tokens' place.
+    with closing(connect(f"etcd://{line.address}", LIMITED)) as backend:
+        for version in range(3):
+            (stat,) = backend.write([Put("/ok/a", b"")], soon())
+            assert stat.version == version
+        warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warnings) == 1
+        assert "tokens refused" in warnings[0].getMessage()
+        line.swallows = True
+        with under_way(lambda: backend.write([Put("/ok/a", b"")], soon())) as (call,):
+            assert line.swallowed.wait(PATIENCE)
+            line.swallows = False
+            line.cut()
+            assert type(call.exception(PATIENCE)) is IndeterminateError
+    root = Credentials(username="root", password="root's")
+    with closing(Connection([secured_etcd.address], root)) as connection:
+        link = connection.open(soon())
+        stub = grpc_stubs.LeaseStub(connection._members[0].channel)
+        found = stub.LeaseLeases(messages.LeaseLeasesRequest(), metadata=link.metadata)
+        assert list(found.leases) == []
+
+
+def test_with_a_login_writes_are_settled_too(
+    secured_etcd: EtcdServer, proxy: Callable[[str], Any]
+) -> None:
+    """Where the prefix is within the permission, tokens are; a lost answer costs nothing."""
+    line = proxy(secured_etcd.address)
+    with closing(connect(f"etcd://{line.address}/ok", LIMITED)) as backend:
+        backend.write([Put("/a", b"")], soon())
+        line.swallows = True
+        with under_way(lambda: backend.write([Put("/a", b"", 0), Put("/b", b"")], soon())) as calls:
+            assert line.swallowed.wait(PATIENCE)
+            line.swallows = False
+            line.cut()
+            assert [stat.version for stat in calls[0].result(PATIENCE)] == [1, 0]
+
+
 def test_an_expired_login_is_renewed(secured_etcd: EtcdServer) -> None:
     """A token that etcd no longer knows costs one more login: neither reads nor writes notice."""
     with closing(connect(secured_etcd.url, LIMITED)) as backend:
