@@ -19,6 +19,7 @@ when two threads write at the same moment is one observation.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -98,28 +99,44 @@ class AnswerBytes:
         self.values = max(1, min(self.values, values // 4))
 
 
-# Seconds. A transaction that took longer was too large; one that took less may have been too small.
-_SLOW: Final = 0.030
-_QUICK: Final = 0.015
-_FEWEST: Final = 64
+# Seconds. Transactions that never take less are too large; some that take less may be larger.
+_SLOW: Final = 0.020
+_QUICK: Final = 0.010
+_FEWEST: Final = 128
+_WINDOW: Final = 8
 
 
 class Pace:
     """How many writes to put into one transaction.
+
+    The quickest of a few transactions in a row decides: one alone may have been late because of a
+    slow disk, or of others at work on the machine, and smaller ones would be no better then.
 
     Attributes:
         writes: so many.
     """
 
     def __init__(self, most: int) -> None:
-        self.most = most
-        self.writes = most
+        self.writes = self._most = most
+        self._begin()
+
+    def _begin(self) -> None:
+        self._seen = 0
+        self._largest = 0
+        self._quickest = math.inf
 
     def took(self, writes: int, seconds: float) -> None:
         """Note how long a transaction took, from its sending to its answer."""
-        now = self.writes
-        if seconds > _SLOW:
-            if writes > _FEWEST:
-                self.writes = max(_FEWEST, min(now, writes) * 3 // 4)
-        elif seconds < _QUICK and now < self.most and writes * 2 > now:
-            self.writes = min(self.most, now + now // 8 + 1)
+        if writes * 2 < self.writes and writes <= _FEWEST:
+            return  # It says nothing about larger ones.
+        self._seen += 1
+        self._largest = max(self._largest, writes)
+        self._quickest = min(self._quickest, seconds)
+        if self._seen < _WINDOW:
+            return
+        if self._quickest > _SLOW:
+            fewer = min(self.writes, self._largest) * 3 // 4
+            self.writes = min(self.writes, max(fewer, _FEWEST))
+        elif self._quickest < _QUICK:
+            self.writes = min(self._most, self.writes + self.writes // 2 + 1)
+        self._begin()
