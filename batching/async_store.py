@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from ..ops.errors import MetadataStoreError
 from ..ops.operations import ABSENT, Kind, Operation, check_expected, check_value
 from ..ops.paths import check_parent, check_path
 from ..ops.results import GetResult, Outcome, Stat
 from ..stores.backend import Backend
-from .bulk import CHUNK, Bulk, at_once
+from .bulk import Bulk, lies_ready
 from .checks import check_operation, check_size, check_supported
 from .engine import Engine
 from .entry import ENDED, Entry
@@ -21,9 +21,6 @@ from .metrics import Metrics
 from .settings import BatchingConfig, check_seconds
 
 __all__ = ["AsyncMetadataStore"]
-
-# Operations that a bulk call takes from a plain iterable before it lets other tasks run.
-_TURN: Final = 100
 
 
 class _LoopSink:
@@ -194,7 +191,7 @@ class AsyncMetadataStore:
         It raises for no single operation: an error is that operation's outcome. ``ops``, unless it
         is asynchronous, is read and submitted some hundred operations at a time.
         """
-        stream = self._stream(ops, self._seconds(timeout), CHUNK)
+        stream = self._stream(ops, self._seconds(timeout), together=True)
         return [outcome async for outcome in stream]
 
     def apply_stream(
@@ -209,13 +206,14 @@ class AsyncMetadataStore:
         is passed on after the outcomes of all that came before it. Closing the iterator early
         cancels what is queued, and waits for what was sent.
         """
-        return self._stream(ops, self._seconds(timeout), at_once(ops))
+        return self._stream(ops, self._seconds(timeout), together=lies_ready(ops))
 
     async def _stream(
         self,
         ops: Iterable[Operation] | AsyncIterable[Operation],
         seconds: float,
-        most: int,
+        *,
+        together: bool,
     ) -> AsyncIterator[Outcome]:
         sink = _BulkSink(self._loop)
         bulk = Bulk(self._engine, seconds, sink, block=False)
@@ -227,7 +225,7 @@ class AsyncMetadataStore:
             while reading or bulk.head():
                 try:
                     while reading and not (bulk.full() or bulk.has_ended()):
-                        reading = await _read_some(bulk, source, most)
+                        reading = await _read_some(bulk, source, together)
                 except Exception as error:
                     reading, source_error = False, error
                 if head := bulk.head():
@@ -324,7 +322,7 @@ class AsyncMetadataStore:
 
 
 async def _read_some(
-    bulk: Bulk, source: Iterator[Operation] | AsyncIterator[Operation], most: int
+    bulk: Bulk, source: Iterator[Operation] | AsyncIterator[Operation], together: bool
 ) -> bool:
     """Submit some operations; say whether the source may have more."""
     if isinstance(source, AsyncIterator):
@@ -332,11 +330,6 @@ async def _read_some(
             op = await anext(source)
         except StopAsyncIteration:
             return False
-        return bulk.read(iter((op,)), 1)
+        return bulk.read_singly(iter((op,)), 1)
     await asyncio.sleep(0)  # Other tasks have their turn.
-    for _ in range(1 if most > 1 else _TURN):
-        if not bulk.read(source, most):
-            return False
-        if bulk.full() or bulk.has_ended():
-            break
-    return True
+    return bulk.read_together(source) if together else bulk.read_singly(source)

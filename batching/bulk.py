@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from threading import Condition
 from typing import Final, Self
 
@@ -16,10 +15,10 @@ from .engine import Engine
 from .entry import ENDED, Entry, Sink
 from .execution import too_heavy
 
-__all__ = ["CHUNK", "Bulk", "OutcomeStream", "at_once"]
+__all__ = ["Bulk", "OutcomeStream", "lies_ready"]
 
-#: Operations that are submitted together: more gains little, and makes the first ones wait.
-CHUNK: Final = 256
+# Operations that are submitted together: more gains little, and makes the first ones wait.
+_CHUNK: Final = 256
 
 # Seconds that operations may lie between their reading and their submission without being counted.
 _WAITED: Final = 0.001
@@ -27,13 +26,13 @@ _WAITED: Final = 0.001
 _new = tuple.__new__
 
 
-def at_once(ops: object) -> int:
-    """Return how many operations a stream may read from ``ops`` before it submits them.
+def lies_ready(ops: object) -> bool:
+    """Say whether operations may be read together: where all are there.
 
-    More than one only where all are there: from any other source the next one may come late, or
-    never, or depend on what became of those before it.
+    From any other source the next one may come late, or never, or depend on what became of those
+    before it.
     """
-    return CHUNK if type(ops) in (list, tuple) else 1
+    return type(ops) in (list, tuple)
 
 
 class Bulk:
@@ -64,42 +63,64 @@ class Bulk:
         # A look at the head alone is cheap; when it has ended, so have most of its batch.
         return bool(self._open) and self._open[0].state >= ENDED
 
-    def read(self, source: Iterator[Operation], most: int) -> bool:
-        """Submit operations, at most so many; say whether the source may have more.
+    def read_together(self, source: Iterator[Operation]) -> bool:
+        """Submit the next operations together, with one deadline; say whether there may be more.
 
         One that is refused has its error as its outcome.
         """
-        engine, sink = self._engine, self._sink
-        limits = engine.limits
-        value_bytes, request_bytes = limits.value_bytes, limits.request_bytes
+        left = min(_CHUNK, self._room - len(self._open))
+        now, deadline = self._engine.times(self._timeout)
         entries: list[Entry] = []
-        size, size_room = 0, self._bytes_room - self._bytes
-        times = None
         try:
-            # This loop runs once for every operation.
-            for op in islice(source, min(most, self._room - len(self._open))):
-                if times is None:
-                    # The first one's, for all: the others follow at once.
-                    times = now, deadline = engine.times(self._timeout)
-                try:
-                    check_operation(op, value_bytes, engine.name)
-                    kind, path, value, expected, lane = engine.fields(op)
-                    entry = Entry(kind, path, value, expected, lane, sink, now, deadline, op)
-                    if entry.weight > request_bytes:
-                        raise too_heavy(entry, request_bytes)
-                except MetadataStoreError as error:
+            for op in source:
+                entry = self._entry(op, now, deadline)
+                if entry.state == ENDED:
                     self._submit(entries)
                     entries = []
-                    self._open.append(_refused(op, error))
-                    continue
-                entries.append(entry)
-                size += entry.weight
-                if size >= size_room:
-                    break
+                    self._open.append(entry)
+                else:
+                    entries.append(entry)
+                    self._bytes += entry.weight
+                left -= 1
+                if not left or self._bytes >= self._bytes_room:
+                    return True
         finally:  # An exception of the source is no reason to forget what it gave before.
-            self._bytes += size
             self._submit(entries)
-        return times is not None
+        return False
+
+    def read_singly(self, source: Iterator[Operation], most: int = _CHUNK) -> bool:
+        """Submit operations, each before the next is read; say whether there may be more.
+
+        It returns when it has read so many, or may read no more, or the oldest has ended.
+        """
+        for op in source:
+            entry = self._entry(op, *self._engine.times(self._timeout))
+            if entry.state != ENDED:
+                self._submit_one(entry)
+            self._open.append(entry)
+            self._bytes += entry.weight
+            most -= 1
+            if not most or self.has_ended() or self.full():
+                return True
+        return False
+
+    def _entry(self, op: Operation, now: float, deadline: float) -> Entry:
+        """Return what an operation is submitted as, or what stands for it if it is refused."""
+        engine = self._engine
+        limits = engine.limits
+        try:
+            check_operation(op, limits.value_bytes, engine.name)
+            kind, path, value, expected, lane = engine.fields(op)
+            entry = Entry(kind, path, value, expected, lane, self._sink, now, deadline, op)
+            if entry.weight > limits.request_bytes:
+                raise too_heavy(entry, limits.request_bytes)
+        except MetadataStoreError as error:
+            entry = Entry.__new__(Entry)
+            entry.caller = op
+            entry.answer = error
+            entry.state = ENDED
+            entry.weight = 0
+        return entry
 
     def outcomes(self) -> list[Outcome]:
         """Take out the outcomes of the oldest operations, as far as they have ended."""
@@ -138,20 +159,22 @@ class Bulk:
 
     def _submit(self, entries: list[Entry]) -> None:
         while entries:
-            taken = self._engine.submit_all(entries) if len(entries) > 1 else 0
+            taken = self._engine.submit_all(entries)
             self._open.extend(entries[:taken])
             if taken < len(entries):
                 # There is no room for it: it waits, and the others after it.
-                entry = entries[taken]
-                try:
-                    self._engine.submit(entry, "wait", block=self._block)
-                except MetadataStoreError as error:
-                    entry.answer = error
-                    entry.state = ENDED
-                self._open.append(entry)
+                self._submit_one(entries[taken])
+                self._open.append(entries[taken])
                 taken += 1
             entries = entries[taken:]
             self._renew_times(entries)
+
+    def _submit_one(self, entry: Entry) -> None:
+        try:
+            self._engine.submit(entry, "wait", block=self._block)
+        except MetadataStoreError as error:
+            entry.answer = error
+            entry.state = ENDED
 
     def _renew_times(self, entries: list[Entry]) -> None:
         """Let the time of operations begin now if the ones before them had to wait for room."""
@@ -160,16 +183,6 @@ class Bulk:
             if now - entries[0].submitted > _WAITED:
                 for entry in entries:
                     entry.submitted, entry.deadline = now, deadline
-
-
-def _refused(op: Operation, error: MetadataStoreError) -> Entry:
-    """Return what stands for an operation that was not submitted."""
-    entry = Entry.__new__(Entry)
-    entry.caller = op
-    entry.answer = error
-    entry.state = ENDED
-    entry.weight = 0
-    return entry
 
 
 class OutcomeStream(Iterator[Outcome]):
@@ -185,7 +198,7 @@ class OutcomeStream(Iterator[Outcome]):
     def __init__(self, engine: Engine, ops: Iterable[Operation], timeout: float) -> None:
         self._engine = engine
         self._ops = ops
-        self._at_once = at_once(ops)
+        self._together = lies_ready(ops)
         self._source: Iterator[Operation] | None = None
         self._sink = _ThreadSink()
         self._bulk = Bulk(engine, timeout, self._sink, block=True)
@@ -216,7 +229,7 @@ class OutcomeStream(Iterator[Outcome]):
 
     def collect(self) -> list[Outcome]:
         """Return all outcomes: of operations that are read, and submitted, by the hundred."""
-        self._at_once = CHUNK
+        self._together = True
         outcomes: list[Outcome] = []
         bulk = self._bulk
         try:
@@ -252,7 +265,10 @@ class OutcomeStream(Iterator[Outcome]):
         try:
             if self._source is None:
                 self._source = iter(self._ops)
-            self._read = not self._bulk.read(self._source, self._at_once)
+            if self._together:
+                self._read = not self._bulk.read_together(self._source)
+            else:
+                self._read = not self._bulk.read_singly(self._source)
         except Exception as error:
             self._read = True
             self._source_error = error
