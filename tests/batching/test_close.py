@@ -21,7 +21,7 @@ from batchkeeper.ops import (
     StoreClosedError,
 )
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.faults import Fault, FaultyBackend, Plan
+from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
 
 # Long enough for a slow machine: a test that comes near it has failed.
 PATIENCE = 20.0
@@ -450,3 +450,68 @@ def test_an_open_store_cannot_be_pickled(make_backend: MakeBackend, open_on: Ope
         pickle.dumps(store)
     config = BatchingConfig(max_ops=7)
     assert pickle.loads(pickle.dumps(config)) == config
+
+
+# --- calls that outlast their deadlines
+
+
+@pytest.fixture
+def settling(
+    make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., FaultyBackend]:
+    """Make a back end whose calls stay until it is closed, as those that settle a write do."""
+
+    def make(**limits: int) -> FaultyBackend:
+        closed = threading.Event()
+
+        def settle(call: Call) -> Fault:
+            assert closed.wait(60)
+            return Fault(error=IndeterminateError("given up at the close"))
+
+        backend = make_backend(settle, **limits)
+        close = backend.close
+
+        def close_and_let_go() -> None:
+            closed.set()
+            close()
+
+        monkeypatch.setattr(backend, "close", close_and_let_go)
+        # Whoever waited for this would not come back in time.
+        monkeypatch.setattr(engine, "_LAST_WAIT", 1000.0)
+        return backend
+
+    return make
+
+
+def test_flush_does_not_wait_for_a_call_that_settles(
+    settling: Callable[..., FaultyBackend], open_on: OpenOn, pool: ThreadPoolExecutor
+) -> None:
+    """Operations have ended at their deadlines, whatever their call still finds out."""
+    store = open_on(settling())
+    futures: list[AnyFuture] = [store.put(f"/{n}", b"", timeout=0.05) for n in range(5)]
+    pool.submit(store.flush).result(PATIENCE)
+    assert {type(future.exception(0)) for future in futures} == {IndeterminateError}
+    assert store.metrics().writes.in_flight >= 1
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 0.1])
+def test_close_ends_calls_that_settle(
+    settling: Callable[..., FaultyBackend],
+    open_on: OpenOn,
+    pool: ThreadPoolExecutor,
+    timeout: float | None,
+) -> None:
+    """close() makes the back end give them up; what stood behind them has ended, unsent."""
+    backend = settling(in_flight=2)
+    store = open_on(backend)
+    sent = store.put("/a", b"", timeout=0.05)
+    backend.wait_for_calls(1)
+    behind: list[AnyFuture] = [store.put("/a", b"", timeout=0.1), store.get("/a", timeout=0.1)]
+    assert type(sent.exception(PATIENCE)) is IndeterminateError
+    pool.submit(store.close, timeout).result(PATIENCE)
+    for future in behind:
+        assert type(future.exception(0)) in {OperationTimeoutError, StoreClosedError}
+    assert [call.paths for call in backend.calls] == [["/a"]]
+    metrics = store.metrics()
+    assert (metrics.writes.in_flight, metrics.writes.queued, metrics.reads.queued) == (0, 0, 0)
+    assert not [thread for thread in threading.enumerate() if thread in store._writes.senders]
