@@ -44,8 +44,11 @@ _PORT: Final = 2181
 
 # jute.maxbuffer as servers have it unless they are told otherwise: of a request as a whole.
 _PACKET: Final = 1_048_575
-# Left for a path, and what is around it, beside the largest value.
-_PATH_ROOM: Final = 8_192
+# A path as short as they come: what the largest value leaves room for.
+_SHORT_PATH: Final = 2
+
+# One is executed by the server while the next one is made, and one more waits for neither.
+_IN_FLIGHT: Final = 3
 
 _OPTIONS: Final = ("acl", "ca", "cert", "check_hostname", "jute_maxbuffer", "key", "use_ssl")
 _ACLS: Final = {"open": ANYONE, "creator": CREATOR}
@@ -89,8 +92,9 @@ class ZooKeeperBackend:
             read_ops=1000,
             request_bytes=packet - self._request_overhead,
             op_bytes=self._op_bytes,
-            value_bytes=max(packet - _PATH_ROOM, packet // 2),
-            in_flight=int(__import__("os").environ.get("ZKF", "2")),
+            # With a longer path it may be less: that is seen when the operation is weighed.
+            value_bytes=max(0, packet - self._request_overhead - self._op_bytes - _SHORT_PATH),
+            in_flight=_IN_FLIGHT,
             singles=64,
         )
 
