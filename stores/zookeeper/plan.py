@@ -24,6 +24,7 @@ from .wire import (
 
 __all__ = [
     "OP_OVERHEAD",
+    "PARENT",
     "REQUEST_OVERHEAD",
     "UNDECIDED",
     "Batch",
@@ -32,6 +33,9 @@ __all__ = [
     "guess",
     "parent_of",
 ]
+
+#: A step that creates a parent of a put.
+PARENT: Final = -1
 
 #: Stands in the list of answers for what has none yet.
 UNDECIDED: Final = MetadataStoreError("undecided")
@@ -77,15 +81,17 @@ class Batch:
 class Group:
     """One multi: its parts, and how to read its answer."""
 
-    __slots__ = ("operations", "parents", "parts", "size", "steps")
+    __slots__ = ("asked", "operations", "parents", "parts", "size", "steps")
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.size = 0
         #: Requests in it, parents not counted.
         self.operations = 0
-        #: Opcode, request that it is for, and bytes of the path; CREATE makes a parent.
+        #: Opcode, or PARENT, the request that it is for, and bytes of the path.
         self.steps: list[tuple[int, int, int]] = []
+        #: Whether one of them has asked for the Stat of what it creates. The others' is the same.
+        self.asked = False
         self.parents: list[str] = []
 
     def body(self) -> bytes:
@@ -104,11 +110,11 @@ def guess(batch: Batch, nodes: Nodes, i: int) -> tuple[int, int]:
             there = batch.seen[i] is not None
         else:
             there = nodes.size(batch.paths[i]) is not None
-        return SET_DATA if there else CREATE2, _ANY_VERSION
+        return SET_DATA if there else CREATE, _ANY_VERSION
     if expected == ABSENT:
         node = batch.seen.get(i)
         # If there is a node, its value is null: a value would have been refused.
-        return (CREATE2, 0) if node is None else (SET_DATA, node.version)
+        return (CREATE, 0) if node is None else (SET_DATA, node.version)
     return SET_DATA, expected
 
 
@@ -181,7 +187,7 @@ class Plan:
             assert value is not None
             raw = path.encode()
             opcode, version = guess(batch, nodes, i)
-            if opcode == CREATE2:
+            if opcode == CREATE:
                 tail = acl
                 above = path[: path.rindex("/")]
                 if above != last_parent:
@@ -198,14 +204,18 @@ class Plan:
                 group = found
             else:
                 group.size += size
+            if opcode == CREATE and not group.asked:
+                group.asked = True
+                opcode = CREATE2
+            path_bytes = len(raw)
             group.parts += (
-                header_and_length(opcode, len(raw)),
+                header_and_length(opcode, path_bytes),
                 raw,
                 length(len(value)),
                 value,
                 tail,
             )
-            group.steps.append((opcode, i, len(raw)))
+            group.steps.append((opcode, i, path_bytes))
             group.operations += 1
             made(path)
 
@@ -233,7 +243,7 @@ class Plan:
             if group is None:
                 return
             group.parts += (header_and_length(CREATE, len(raw)), raw, NO_DATA, self._acl)
-            group.steps.append((CREATE, i, len(raw)))
+            group.steps.append((PARENT, i, len(raw)))
             group.parents.append(path)
             self._made.add(path)
 

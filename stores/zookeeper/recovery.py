@@ -16,10 +16,10 @@ from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer
-from .plan import Batch, Group
+from .plan import PARENT, Batch, Group
 from .reads import Reader
 from .settling import Applied
-from .wire import CREATE2, DELETE, SET_DATA, ZNode
+from .wire import DELETE, SET_DATA, ZNode
 
 __all__ = ["recover"]
 
@@ -37,9 +37,9 @@ def recover(batch: Batch, group: Group, applied: Applied, reader: Reader, deadli
             answers[i] = None
         elif opcode == SET_DATA:
             changed.append(i)
-        elif opcode == CREATE2 and zxid is not None:
+        elif opcode != PARENT and zxid is not None:
             answers[i] = Stat(requests[i].path, 0, zxid, when, when)
-        elif opcode == CREATE2:
+        elif opcode != PARENT:
             answers[i] = _without_stat(requests[i].path, "its result could not be read back")
     if not changed:
         return

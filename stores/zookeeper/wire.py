@@ -236,11 +236,7 @@ def finished(buffer: bytes, offset: int) -> bool:
     return len(buffer) == offset + HEADER_SIZE and buffer[offset + 4] == 1
 
 
-def read_created(buffer: bytes, offset: int) -> tuple[int, int, int]:
-    """Return mzxid, ctime and mtime of the Stat at ``offset``."""
-    return _created.unpack_from(buffer, offset)
-
-
-def read_updated(buffer: bytes, offset: int) -> tuple[int, int, int, int, int, int]:
-    """Return czxid, mzxid, ctime, mtime, version and ephemeralOwner of the Stat at ``offset``."""
-    return _updated.unpack_from(buffer, offset)
+#: Returns mzxid, ctime and mtime of the Stat at an offset.
+read_created = _created.unpack_from
+#: Returns czxid, mzxid, ctime, mtime, version and ephemeralOwner of the Stat at an offset.
+read_updated = _updated.unpack_from

@@ -32,7 +32,7 @@ from ..backend import Answer, Request, Tally, refusal
 from .connection import Connection
 from .errors import NO_AUTH, NO_NODE, is_conflict, refused
 from .nodes import NULL, Nodes
-from .plan import UNDECIDED, Batch, Group, Plan, guess, parent_of
+from .plan import PARENT, UNDECIDED, Batch, Group, Plan, guess, parent_of
 from .reads import Reader
 from .recovery import recover
 from .settling import Applied, Outcome, Refused, Settler, TooLong
@@ -222,7 +222,7 @@ class Writer:
         opcode, i, _ = group.steps[blamed]
         # The server asks for the permission to create before it sees that there is nothing to
         # create; so a path that may be there after all is looked at.
-        guessed = code == NO_AUTH and opcode in {CREATE, CREATE2} and i not in batch.seen
+        guessed = code == NO_AUTH and opcode in {PARENT, CREATE, CREATE2} and i not in batch.seen
         self._tally.add("conflict", group.operations > 1)
         if code == 0 or is_conflict(code) or guessed:
             return _members(group)
@@ -239,7 +239,7 @@ class Writer:
         for opcode, i, _ in group.steps:
             if opcode == DELETE:
                 forget(paths[i])
-            elif opcode != CREATE:
+            elif opcode != PARENT:
                 size = len(requests[i].value or b"")
                 note(paths[i], size)
                 values += 1
@@ -249,25 +249,35 @@ class Writer:
     def _applied(self, batch: Batch, group: Group, buffer: bytes, offset: int) -> None:
         """Read the answer to a multi that was applied."""
         requests, answers = batch.requests, batch.answers
-        new = tuple.__new__
-        created: tuple[int, int, int] | None = None
+        new = tuple.__new__  # half the cost of Stat(...), for each of a thousand
+        # What follows path and version in the Stat of everything that this multi creates: one of
+        # its creates, the first, has asked for it.
+        created: tuple[int, int, int, bool, bool] | None = None
         for opcode, i, path_bytes in group.steps:
             offset += HEADER_SIZE
-            if opcode == CREATE2:
+            if opcode == CREATE:
                 offset += 4 + path_bytes
-                if created is None:
-                    # Everything that one multi creates has the same zxid and time.
-                    created = read_created(buffer, offset)
-                offset += STAT_SIZE
-                # Half the cost of Stat(...), for each of a thousand.
-                answers[i] = new(Stat, (requests[i].path, 0, *created, False, False))
+                assert created is not None
+                answers[i] = new(Stat, (requests[i].path, 0, *created))
             elif opcode == SET_DATA:
-                answers[i] = self._updated(batch, i, buffer, offset)
+                expected = requests[i].expected_version
+                _, revision, made, modified, version, owner = read_updated(buffer, offset)
+                if owner == 0 and (expected is None or expected > 0):
+                    answers[i] = new(
+                        Stat,
+                        (requests[i].path, version, revision, made, modified, False, False),
+                    )
+                else:
+                    answers[i] = self._updated(batch, i, buffer, offset)
                 offset += STAT_SIZE
             elif opcode == DELETE:
                 answers[i] = None
             else:
                 offset += 4 + path_bytes
+                if opcode == CREATE2:
+                    created = (*read_created(buffer, offset), False, False)
+                    answers[i] = Stat(requests[i].path, 0, *created)
+                    offset += STAT_SIZE
         assert finished(buffer, offset), "the answer to a multi is not as long as its operations"
 
     def _updated(self, batch: Batch, i: int, buffer: bytes, offset: int) -> Answer:
@@ -283,16 +293,19 @@ class Writer:
                     "written, and what it replaced may not have been as expected",
                     path=request.path,
                 )
-        if owner == 0:
-            return tuple.__new__(
-                Stat, (request.path, version, revision, created, modified, False, False)
-            )
-        owned = owner == self._connection.session_id
-        return Stat(request.path, version, revision, created, modified, True, owned)
+        return Stat(
+            request.path,
+            version,
+            revision,
+            created,
+            modified,
+            owner != 0,
+            self._reader.owned_here(owner),
+        )
 
 
 def _members(group: Group) -> list[int]:
-    return [i for opcode, i, _ in group.steps if opcode != CREATE]
+    return [i for opcode, i, _ in group.steps if opcode != PARENT]
 
 
 def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:
