@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from logging import DEBUG
 from operator import attrgetter
 from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread, current_thread
@@ -112,6 +113,7 @@ class Engine:
         for thread in [self._timekeeper, *map(self._add_sender, lanes)]:
             thread.start()
         lifetime.opened(self)
+        log.info("store opened", store=name, in_flight=window, enabled=config.enabled)
 
     def _cap_batches(self) -> None:
         """Make batches no larger than the back end takes them."""
@@ -343,6 +345,8 @@ class Engine:
             started = time.monotonic()
             answers = execute(self._backend, batch)
             seconds = time.monotonic() - started
+            if log.isEnabledFor(DEBUG):
+                log.debug("batch ended", lane=lane.name, operations=len(batch), seconds=seconds)
             if self._backend.limits is not self.limits:
                 self._learn_limits()
             told = self._finish(lane, batch, answers, seconds)
@@ -394,7 +398,7 @@ class Engine:
                 self._wake(lane, now)
         if self._unstarted:
             self._start_senders()
-        if log.isEnabledFor(10):
+        if log.isEnabledFor(DEBUG):
             log.debug("batch sent", lane=lane.name, cause=cause, operations=len(batch))
         return batch
 

@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -552,8 +553,9 @@ def test_many_different_deadlines_are_all_kept(backend: FaultyBackend, open_on: 
 # --- under load
 
 
+@pytest.mark.parametrize("seconds", [5.0, pytest.param(60.0, marks=pytest.mark.soak)])
 def test_sixty_four_threads_stay_within_the_bounds(
-    make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+    make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor, seconds: float
 ) -> None:
     """Threads that push as hard as they can: nothing exceeds its bound, all ends, nobody starves.
 
@@ -571,17 +573,28 @@ def test_sixty_four_threads_stay_within_the_bounds(
     )
     finished = threading.Event()
 
-    def push(thread: int) -> list[AnyFuture]:
-        futures: list[AnyFuture] = []
+    def push(thread: int) -> int:
+        """Put and get the same few paths until the end; return how often."""
+        pushed: deque[tuple[int, AnyFuture, AnyFuture]] = deque()
+
+        def check() -> None:
+            number, put, got = pushed.popleft()
+            assert put.result(PATIENCE).version == number // 5, f"{thread} {number}"
+            assert got.result(PATIENCE).stat.version == number // 5, f"{thread} {number}"
+
         for number in itertools.count():
             if finished.is_set():
-                return futures
-            futures.append(store.put(f"/{thread}/{number % 5}", bytes(number % 40)))
-            futures.append(store.get(f"/{thread}/{number % 5}"))
-        return futures
+                break
+            path = f"/{thread}/{number % 5}"
+            pushed.append((number, store.put(path, bytes(number % 40)), store.get(path)))
+            if len(pushed) > 100:
+                check()
+        while pushed:
+            check()
+        return number
 
     pushing = [pool.submit(push, thread) for thread in range(64)]
-    until = time.monotonic() + 1.5
+    until = time.monotonic() + seconds
     samples = []
     while time.monotonic() < until:
         samples.append(store.metrics())
@@ -597,19 +610,16 @@ def test_sixty_four_threads_stay_within_the_bounds(
         assert sample.reads.in_flight <= 2
         assert sample.singles.in_flight <= sample.singles.queued <= 3
         assert sample.writes.waiting + sample.reads.waiting <= 64
-    futures = [future for pushed in by_thread for future in pushed]
-    assert all(pushed for pushed in by_thread)
-    assert all(future.done() and future.exception() is None for future in futures)
-    for thread, pushed in enumerate(by_thread):
-        for number, found in enumerate(pushed[1::2]):
-            assert found.result().stat.version == number // 5, f"{thread} {number}"
+    assert min(by_thread) * 10 > max(by_thread), "some threads get much less done than others"
+    operations = 2 * sum(by_thread)
     end = store.metrics()
     lanes = (end.reads, end.writes, end.singles)
-    assert sum(lane.operations for lane in lanes) == len(futures)
+    assert sum(lane.operations for lane in lanes) == operations
+    assert end.operations == {"put": operations // 2, "get": operations // 2}
     assert [(lane.queued, lane.waiting, lane.in_flight) for lane in lanes] == [(0, 0, 0)] * 3
     assert all(sum(lane.causes.values()) == lane.batches for lane in lanes)
     assert sum(lane.batches for lane in lanes) == len(backend.calls)
-    assert sum(len(call.paths) for call in backend.calls) == len(futures)
+    assert sum(len(call.paths) for call in backend.calls) == operations
     assert end.singles.batches == end.singles.operations
     assert end.queued_bytes == 0
     assert not end.errors

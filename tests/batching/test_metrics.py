@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import pickle
 from bisect import bisect_left
 from collections.abc import Callable
@@ -210,3 +211,40 @@ def test_a_snapshot_pickles_and_compares(make_backend: MakeBackend, open_on: Ope
     assert pickle.loads(pickle.dumps(metrics)) == metrics
     with pytest.raises(dataclasses.FrozenInstanceError):
         metrics.waits = 1  # type: ignore[misc]
+
+
+# --- log events
+
+
+def test_events_say_what_happens_and_hold_no_values(
+    make_backend: MakeBackend, open_on: OpenOn, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Opening, closing and new limits at info, batches at debug; never a value or a path."""
+    backend = make_backend()
+    with caplog.at_level(logging.DEBUG, "batchkeeper"):
+        store = open_on(backend)
+        store.put("/secret-path", b"secret-value").result(PATIENCE)
+        backend._limits = dataclasses.replace(backend.limits, write_ops=7)  # type: ignore[attr-defined]
+        store.put("/secret-path", b"secret-value").result(PATIENCE)
+        store.close()
+    events = [(record.levelname, record.getMessage()) for record in caplog.records]
+    for level, event in [
+        ("INFO", "store opened"),
+        ("DEBUG", "batch sent"),
+        ("DEBUG", "batch ended"),
+        ("INFO", "the store's limits have changed"),
+        ("INFO", "store closed"),
+    ]:
+        assert any(level == found and event in message for found, message in events), event
+    assert "secret" not in caplog.text
+
+
+def test_without_debug_a_batch_makes_no_event(
+    make_backend: MakeBackend, open_on: OpenOn, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What nobody listens to is not made."""
+    with caplog.at_level(logging.INFO, "batchkeeper"):
+        store = open_on(make_backend())
+        store.put("/a", b"").result(PATIENCE)
+        store.close()
+    assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]
