@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -225,6 +226,29 @@ def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> 
     # On one session they are in order: it came before what was to shut it out.
     assert [type(stat) for stat in stats] == [Stat, Stat]
     assert [found.stat for found in read(backend, Get("/a"), Get("/a/b"))] == stats
+
+
+def test_a_pause_that_outlasts_the_session(server: ZooKeeperServer) -> None:
+    """Whether the session survives or not, what was under way is told truthfully; all goes on."""
+    backend = connect(parse_url(server.url), ConnectOptions(session_timeout=1))
+    assert isinstance(backend, ZooKeeperBackend)
+    with closing(backend):
+        write(backend, Put("/before", b"1"))
+        server.pause()
+        with ThreadPoolExecutor(1) as threads:
+            open_write = threads.submit(write, backend, Put("/open", b"1", ABSENT))
+            time.sleep(3)  # The server's clock has to pass the end of the session.
+            server.resume()
+            outcome = open_write.result()
+        later = write(backend, Put("/later", b"1", ABSENT))
+        there = read(backend, Exists("/open"))[0]
+
+    assert [type(stat) for stat in later] == [Stat]
+    if isinstance(outcome, list):
+        assert there
+        assert outcome[0].version == 0
+    else:
+        assert type(outcome) is IndeterminateError
 
 
 def test_a_session_that_ends(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
