@@ -12,6 +12,7 @@ block. One lock guards it all and is never held while kazoo is called.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -51,6 +52,9 @@ _MAX_UNSENT: Final = 128
 # Seconds before a request is sent again: the first bound, and the last one that it doubles to.
 _RESEND_DELAY: Final = 0.01
 _RESEND_MAX_DELAY: Final = 1.0
+
+# A connection that lasted no longer than these seconds is lost without much ado.
+_STEADY: Final = 5.0
 
 # A read that was sent this often and never answered may be too large to be answered.
 _MAX_LOSSES: Final = 2
@@ -184,6 +188,9 @@ class Connection:
         #: connections took more than one attempt.
         self.came_at_once = True
         self.delayed = 0
+        # Of kazoo's thread alone: since when there is a connection, and whether to speak up.
+        self._connected_at = -math.inf
+        self._loud = True
         self._client.add_listener(self._on_state)
         self._client.start_async()
         with self.lock:
@@ -378,14 +385,20 @@ class Connection:
             self._tally.add("reconnect")
 
     def _report(self, state: str) -> None:
+        # One that comes and goes, as while a limit is searched for, is reported once.
+        now = time.monotonic()
         if state == KeeperState.CONNECTED:
-            log.info("zookeeper connected", addresses=self.addresses, connection=self.number)
+            self._connected_at = now
+            say = log.info if self._loud else log.debug
+            say("zookeeper connected", addresses=self.addresses, connection=self.number)
         elif state == KeeperState.EXPIRED_SESSION:
             log.warning("zookeeper session lost", addresses=self.addresses)
         elif state == KeeperState.AUTH_FAILED:
             log.error("zookeeper refuses the credentials", addresses=self.addresses)
         elif state == KeeperState.CONNECTING:
-            log.warning("zookeeper connection lost", addresses=self.addresses)
+            self._loud = now - self._connected_at > _STEADY
+            say = log.warning if self._loud else log.debug
+            say("zookeeper connection lost", addresses=self.addresses)
 
     def close(self) -> None:
         """End the session. What was sent has two seconds left to be answered."""

@@ -104,8 +104,6 @@ class Sizes:
                 return False
             if self._passes(size) is not False:
                 return False
-            self.most = size - 1
-            self.usual = min(self.usual, size // 2)
             self._search(size)
         finally:
             self._turn.release()
@@ -114,6 +112,9 @@ class Sizes:
 
     def _search(self, too_large: int) -> None:
         """Find the limit, below a size that is too large. Each step too far costs a connection."""
+        usual = self.usual
+        # Until it is found.
+        self.usual, self.most = min(usual, too_large // 2), too_large - 1
         fits, size = 0, 1 << (too_large - 1).bit_length() - 1
         # Most are a power of two, or one less: these are tried first.
         while not fits:
@@ -136,7 +137,7 @@ class Sizes:
             if passed is None:
                 break
             fits, too_large = (size, too_large) if passed else (fits, size)
-        self.usual, self.most = min(self.usual, fits), too_large - 1
+        self.usual, self.most = min(usual, fits), too_large - 1
 
     def _passes(self, size: int) -> bool | None:
         """Whether a read of this size is answered; ``None`` if that cannot be told."""

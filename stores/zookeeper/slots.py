@@ -176,18 +176,21 @@ class Slots:
         Raises:
             MetadataStoreError: they were not made, and will not be.
         """
-        parts = []
+        # Each by itself, so that it is short enough for every server.
+        requests = []
         for path in paths:
             raw = path.encode()
-            parts += [header_and_length(CREATE, len(raw)), raw, NO_DATA, acl]
-        (reply,) = self._connection.exchange(
-            [(MULTI, b"".join((*parts, END)))], deadline, repeat=False
-        )
-        if isinstance(reply, IndeterminateError):
-            return None
-        if isinstance(reply, MetadataStoreError):
-            raise reply
-        if isinstance(reply, int):
-            return reply
-        codes = failures(*reply, len(paths)) or [0]
-        return next((code for code in codes if code not in (0, NODE_EXISTS)), 0)
+            head = header_and_length(CREATE, len(raw))
+            requests.append((MULTI, b"".join((head, raw, NO_DATA, acl, END))))
+        replies = self._connection.exchange(requests, deadline, repeat=False)
+        for reply in replies:
+            if isinstance(reply, IndeterminateError):
+                return None
+            if isinstance(reply, MetadataStoreError):
+                raise reply
+            if isinstance(reply, int):
+                return reply
+            code, *_ = failures(*reply, 1) or [0]
+            if code not in (0, NODE_EXISTS):
+                return code
+        return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -130,6 +130,18 @@ def test_reads_with_long_paths_go_in_parts(opened: Callable[[str], ZooKeeperBack
         start + k for start in range(0, 100, 20) for k in range(4)
     ]
     assert backend._sizes.most == _LIMIT
+
+
+def test_a_tiny_limit(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
+    """Even where a request holds a dozen operations, a large call ends with its outcomes."""
+    server = own_zookeeper("-Djute.maxbuffer=2048")
+    with closing(connect(parse_url(server.url), ConnectOptions())) as backend:
+        ops = [Put(f"/p/{i}", b"x" * 100, ABSENT) for i in range(1000)]
+        answers = backend.write([*ops, Put("/p/huge", b"x" * 2048)], soon())
+        found = backend.read([Get(op.path) for op in ops], soon())
+
+    assert kinds(answers) == [Stat] * 1000 + [ValueTooLargeError]
+    assert [result.stat for result in found] == answers[:1000]
 
 
 def test_an_outage_is_not_taken_for_a_limit(
