@@ -8,8 +8,8 @@ from threading import Condition
 from typing import Final, Self
 
 from ..ops.errors import MetadataStoreError, StoreClosedError
-from ..ops.operations import Operation
-from ..ops.results import Outcome
+from ..ops.operations import Get, Operation
+from ..ops.results import GetResult, Outcome
 from .checks import check_operation
 from .engine import Engine
 from .entry import ENDED, Entry, Sink
@@ -19,6 +19,9 @@ __all__ = ["Bulk", "OutcomeStream", "lies_ready"]
 
 # Operations that are submitted together: more gains little, and makes the first ones wait.
 _CHUNK: Final = 256
+
+# Operations that may be open before the first get has shown how large the values are.
+_FIRST_GETS: Final = 64
 
 # Seconds that operations may lie between their reading and their submission without being counted.
 _WAITED: Final = 0.001
@@ -49,10 +52,19 @@ class Bulk:
         self._room = max(engine.reads.room, engine.writes.room)
         self._bytes_room = engine.max_queued_bytes
         self._bytes = 0
+        # What gets will bring is only known from those that have ended; the first ones are few.
+        self._gets_room = _FIRST_GETS
+        self._got = self._got_bytes = 0
+        self._gets = False  # whether there was one
 
     def full(self) -> bool:
         """Say whether as much was read ahead as may be."""
-        return len(self._open) >= self._room or self._bytes >= self._bytes_room
+        return self._left() <= 0 or self._bytes >= self._bytes_room
+
+    def _left(self) -> int:
+        """Return how many operations may be read ahead now."""
+        room = min(self._room, self._gets_room) if self._gets else self._room
+        return room - len(self._open)
 
     def head(self) -> Entry | None:
         """Return the oldest operation."""
@@ -68,7 +80,7 @@ class Bulk:
 
         One that is refused has its error as its outcome.
         """
-        left = min(_CHUNK, self._room - len(self._open))
+        left = min(_CHUNK, self._left())
         now, deadline = self._engine.times(self._timeout)
         entries: list[Entry] = []
         try:
@@ -111,6 +123,8 @@ class Bulk:
         try:
             check_operation(op, limits.value_bytes, engine.name)
             kind, path, value, expected, lane = engine.fields(op)
+            if kind == "get":
+                self._gets = True
             entry = Entry(kind, path, value, expected, lane, self._sink, now, deadline, op)
             if entry.weight > limits.request_bytes:
                 raise too_heavy(entry, limits.request_bytes)
@@ -137,7 +151,21 @@ class Bulk:
             else:
                 ended.append(_new(Outcome, (entry.caller, answer, None)))
         self._bytes -= size
+        if self._gets:
+            self._learn(ended)
         return ended
+
+    def _learn(self, ended: list[Outcome]) -> None:
+        """Let as many gets be open as bring no more bytes than may be queued, on the average."""
+        sizes = [
+            len(o.result.value) if isinstance(o.result, GetResult) else 0
+            for o in ended
+            if isinstance(o.op, Get)
+        ]
+        self._got += len(sizes)
+        self._got_bytes += sum(sizes)
+        if self._got:
+            self._gets_room = max(1, self._bytes_room * self._got // max(1, self._got_bytes))
 
     def give_up(self) -> list[Entry]:
         """Cancel what is queued; return what was sent and has not ended."""

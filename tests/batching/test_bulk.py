@@ -222,6 +222,43 @@ def test_apply_stream_reads_ahead_no_more_bytes_than_the_queues_hold(
     assert sum(outcome.ok for outcome in stream) == 49
 
 
+def test_apply_stream_of_gets_holds_no_more_bytes_than_the_queues(
+    make_backend: MakeBackend, open_on: OpenOn
+) -> None:
+    """How many gets are read ahead follows from the size of the values that they have brought."""
+    store = open_on(make_backend(), max_queued_bytes=10_000)
+    for number in range(10):
+        store.put(f"/large/{number}", bytes(1000))
+    store.flush()
+    taken = given = 0
+
+    def source() -> Iterator[Operation]:
+        nonlocal taken
+        for taken in range(1, 501):
+            yield Get(f"/large/{taken % 10}")
+
+    ahead = []
+    for given, outcome in enumerate(store.apply_stream(source()), 1):
+        assert outcome.result is not None
+        ahead.append(taken - given)
+    assert given == 500
+    assert max(ahead) < 64 + 1
+    assert max(ahead[100:]) <= 10
+
+
+def test_gets_of_small_values_are_read_ahead_as_far_as_the_queues_hold(
+    make_backend: MakeBackend, open_on: OpenOn
+) -> None:
+    """Small values, and missing ones, do not hold a stream up."""
+    store = open_on(make_backend())
+    store.put("/a", b"1").result(PATIENCE)
+    for path in ("/a", "/missing"):
+        stream = store.apply_stream([Get(path)] * 5000)
+        assert next(stream).ok
+        assert sum(1 for _ in stream) == 4999
+    assert len(store.apply([Get("/a")] * 5000)) == 5000
+
+
 def test_an_endless_source_is_no_problem(store: MetadataStore) -> None:
     """Outcomes come while the source still goes on; leaving early ends the work."""
     stream = store.apply_stream(puts(itertools.count()))
