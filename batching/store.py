@@ -156,9 +156,10 @@ class MetadataStore:
         """Execute operations as they come and yield their outcomes, in the order given.
 
         Like ``apply``, with bounded memory: it starts at the first ``next`` and reads ahead by no
-        more operations than the queues hold, and no more gets than bring as many bytes. An exception of ``ops`` itself is passed on after the
-        outcomes of all that came before it. Closing the iterator early (``close()``) cancels what
-        is queued, and waits for what was sent.
+        more operations than the queues hold, and no more gets than bring as many bytes. An
+        exception of ``ops`` itself is passed on after the outcomes of all that came before it.
+        Closing the iterator early (``close()``) cancels what is queued, and waits for what was
+        sent.
         """
         return OutcomeStream(self._engine, ops, self._seconds(timeout))
 
