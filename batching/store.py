@@ -73,7 +73,8 @@ class MetadataStore:
         (:data:`ABSENT`: if it holds no value), and ends with ``BadVersionError`` otherwise.
         """
         check_path(path)
-        value = check_value(value)
+        if type(value) is not bytes:
+            value = check_value(value)
         if expected_version is not None:
             check_expected(expected_version, ABSENT)
         if ephemeral or sequential:

@@ -90,3 +90,22 @@ def test_the_pattern_says_what_the_rule_says(path: str) -> None:
         assert not keeps_the_rule
     else:
         assert keeps_the_rule
+
+
+def test_every_character_is_either_allowed_or_refused_with_its_number() -> None:
+    """The set of allowed characters and that of forbidden ones, and the slash, make up them all."""
+    for number in range(0x110000):
+        character = chr(number)
+        forbidden = (
+            number < 0x20
+            or 0x7F <= number < 0xA0
+            or 0xD800 <= number < 0xF900
+            or number >= 0xFFF0
+            or character == "/"
+        )
+        try:
+            check_path(f"/a{character}b{character}")
+        except InvalidPathError:
+            assert forbidden, hex(number)
+        else:
+            assert not forbidden, hex(number)
