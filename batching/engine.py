@@ -50,6 +50,9 @@ log = get_logger("batchkeeper.engine")
 _LAST_WAIT = 5.0
 # Deadlines are looked after in steps of this many seconds, so that many different ones cost little.
 _TICK = 0.01
+# Seconds after its deadline that an operation at the back end is given to end: the back end, which
+# ends its call at the deadline, knows more than the clock, as that the write has never left.
+_GRACE = 0.1
 
 
 class Engine:
@@ -479,10 +482,11 @@ class Engine:
         earliest = math.inf
         for entry in self._lines.entries():
             if entry.state == QUEUED or entry.state == SENT:
-                if entry.deadline <= now:
+                end = entry.deadline if entry.state == QUEUED else entry.deadline + _GRACE
+                if end <= now:
                     expired.append(entry)
                 else:
-                    earliest = min(earliest, entry.deadline)
+                    earliest = min(earliest, end)
         self._next_deadline = max(earliest, now + _TICK)
         self._end_all(expired, self._overdue)
         return expired

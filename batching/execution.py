@@ -86,7 +86,9 @@ def overdue(entry: Entry) -> MetadataStoreError:
             f"not sent within {seconds:.3g} s, and never will be", path=entry.path
         )
     if entry.writes:
-        return IndeterminateError(f"sent, but not answered within {seconds:.3g} s", path=entry.path)
+        return IndeterminateError(
+            f"under way, but not answered within {seconds:.3g} s", path=entry.path
+        )
     return OperationTimeoutError(f"not answered within {seconds:.3g} s", path=entry.path)
 
 

@@ -497,6 +497,16 @@ def test_a_sent_write_ends_as_indeterminate_and_its_path_stays_blocked(
     assert lost.exception() is error
 
 
+def test_what_the_back_end_knows_at_the_deadline_is_told(
+    make_backend: MakeBackend, open_on: OpenOn
+) -> None:
+    """A write whose call ends at the deadline and says that it never left is not indeterminate."""
+    store = open_on(make_backend(lambda _: Fault(hold="before")))
+    error = store.put("/a", b"", timeout=0.05).exception(PATIENCE)
+    assert type(error) is OperationTimeoutError
+    assert "held by a fault" in str(error)
+
+
 def test_a_sent_read_ends_as_timed_out(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any
 ) -> None:
