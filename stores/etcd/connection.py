@@ -53,6 +53,9 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 500),
+    # What is sent again, and when, is decided here; without gRPC's own machinery for it a call is
+    # a few percent quicker.
+    ("grpc.enable_retries", 0),
     # Its connections, and their back-off, are this store's own.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),

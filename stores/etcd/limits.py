@@ -19,7 +19,6 @@ when two threads write at the same moment is one observation.
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Final
 
@@ -99,44 +98,35 @@ class AnswerBytes:
         self.values = max(1, min(self.values, values // 4))
 
 
-# Seconds. Transactions that never take less are too large; some that take less may be larger.
+# Seconds that all but a tenth of the transactions are meant to stay below.
 _SLOW: Final = 0.020
-_QUICK: Final = 0.010
-_FEWEST: Final = 128
-_WINDOW: Final = 8
+_FEWEST: Final = 125  # as many as go without groups
+# Nine steps up are as large as one down, so where they balance one in ten is slow.
+_DOWN: Final = 0.90
+_UP: Final = _DOWN ** (-1 / 9)
 
 
 class Pace:
     """How many writes to put into one transaction.
 
-    The quickest of a few transactions in a row decides: one alone may have been late because of a
-    slow disk, or of others at work on the machine, and smaller ones would be no better then.
+    What stands in etcd before another client's write are this one's transactions, so the other
+    waits about as long as they take. Their slowest tenth is held to 20 ms.
 
     Attributes:
         writes: so many.
     """
 
     def __init__(self, most: int) -> None:
-        self.writes = self._most = most
-        self._begin()
-
-    def _begin(self) -> None:
-        self._seen = 0
-        self._largest = 0
-        self._quickest = math.inf
+        self.writes = most
+        self._most = most
+        self._exact = float(most)
 
     def took(self, writes: int, seconds: float) -> None:
         """Note how long a transaction took, from its sending to its answer."""
-        if writes * 2 < self.writes and writes <= _FEWEST:
-            return  # It says nothing about larger ones.
-        self._seen += 1
-        self._largest = max(self._largest, writes)
-        self._quickest = min(self._quickest, seconds)
-        if self._seen < _WINDOW:
-            return
-        if self._quickest > _SLOW:
-            fewer = min(self.writes, self._largest) * 3 // 4
-            self.writes = min(self.writes, max(fewer, _FEWEST))
-        elif self._quickest < _QUICK:
-            self.writes = min(self._most, self.writes + self.writes // 2 + 1)
-        self._begin()
+        if seconds > _SLOW:
+            if writes <= _FEWEST:
+                return  # It was not for its size.
+            self._exact = max(min(self._exact, writes) * _DOWN, _FEWEST)
+        elif writes * 2 > self._exact:
+            self._exact = min(self._exact * _UP, self._most)
+        self.writes = int(self._exact)

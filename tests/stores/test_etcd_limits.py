@@ -340,20 +340,23 @@ def test_the_pace_follows_the_time_that_transactions_take() -> None:
         pace.took(min(pace.writes, 500), 0.1)
     slowest = pace.writes
     assert 32 <= slowest <= 128
-    for _ in range(200):
-        pace.took(1, 0.001)  # says nothing about larger ones
+    for seconds in (0.001, 1.0) * 100:
+        pace.took(1, seconds)  # says nothing about larger ones
     assert pace.writes == slowest
-    for _ in range(200):
+    for _ in range(300):
         pace.took(pace.writes, 0.001)
     assert pace.writes == 1_000
 
 
-def test_the_pace_is_not_put_out_by_a_busy_machine() -> None:
-    """As long as one in a few transactions is quick, it is not their size that makes them slow."""
+def test_the_pace_allows_for_some_slow_transactions() -> None:
+    """One in twenty may be late for other reasons; one in five is too many."""
     pace = Pace(1_000)
-    for number in range(200):
-        pace.took(1_000, 0.5 if number % 4 else 0.002)
-    assert pace.writes == 1_000
+    for number in range(1, 401):
+        pace.took(pace.writes, 0.002 if number % 20 else 0.5)
+    assert pace.writes > 850
+    for number in range(1, 401):
+        pace.took(pace.writes, 0.002 if number % 5 else 0.5)
+    assert pace.writes < 200
 
 
 def test_errors_of_parts_stay_with_their_operations(
