@@ -8,8 +8,9 @@ as what is read comes before them. The options are rocksdict's own.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle, islice
 from typing import Any, Final, TypeAlias
 
@@ -29,22 +30,29 @@ _SEEDED: Final = 10_000
 _HEADER: Final = struct.Struct(">I25x")
 _VERSION: Final = struct.Struct(">I")
 
+_SYNCED: Final = WriteOptions()
+_SYNCED.sync = True
+_UNSYNCED: Final = WriteOptions()
+
+#: Writes a batch to a database, and returns when it is on the disk.
+_Write: TypeAlias = Callable[[Any, WriteBatch], None]
+
 #: The keys of a batch with their records, and what the records that they replace begin with.
 _Batch: TypeAlias = tuple[list[bytes], list[bytes], bytes | None]
 
 
-def _puts(there: Target, count: int) -> Figures:
+def _puts(write: _Write, there: Target, count: int) -> Figures:
     """Puts of fresh keys."""
     made = work(there.root, count)
     warm_up, timed = _batches(made.warm_up, ABSENT), _batches(made.timed, ABSENT)
     with _database(there) as database:
-        _write(database, warm_up)
+        _replay(database, warm_up, write)
         with Stopwatch() as watch:
-            _write(database, timed)
+            _replay(database, timed, write)
         return watch.figures(count)
 
 
-def _conditional_puts(there: Target, count: int) -> Figures:
+def _conditional_puts(write: _Write, there: Target, count: int) -> Figures:
     """Puts of fresh keys, then of the same keys at their next versions."""
     made = work(there.root, max(1, count // 3))
     warm_up, timed = (
@@ -52,9 +60,9 @@ def _conditional_puts(there: Target, count: int) -> Figures:
         for found in (made.warm_up, made.timed)
     )
     with _database(there) as database:
-        _write(database, warm_up)
+        _replay(database, warm_up, write)
         with Stopwatch() as watch:
-            _write(database, timed)
+            _replay(database, timed, write)
         return watch.figures(len(made.timed) * len(EXPECTATIONS))
 
 
@@ -84,7 +92,7 @@ def _gets_of_many(there: Target, count: int) -> Figures:
 def _gets(there: Target, count: int, get: Any) -> Figures:
     seeded = items(there.root, min(count, _SEEDED))
     with _database(there) as database:
-        _write(database, _batches(seeded, ABSENT))
+        _replay(database, _batches(seeded, ABSENT), _synced)
     known = [(path.encode(), _HEADER.pack(0) + value) for path, value in seeded]
     asked = [*islice(cycle(known), count)]
     with _database(there) as database:
@@ -104,9 +112,7 @@ def _batches(found: Sequence[Item], expected: int) -> list[_Batch]:
     ]
 
 
-def _write(database: Any, batches: Sequence[_Batch]) -> None:
-    synced = WriteOptions()
-    synced.sync = True
+def _replay(database: Any, batches: Sequence[_Batch], write: _Write) -> None:
     for keys, records, old in batches:
         found = database.get(keys)
         if old is None:
@@ -118,7 +124,17 @@ def _write(database: Any, batches: Sequence[_Batch]) -> None:
         batch = WriteBatch(raw_mode=True)
         for key, record in zip(keys, records, strict=True):
             batch[key] = record
-        database.write(batch, synced)
+        write(database, batch)
+
+
+def _synced(database: Any, batch: WriteBatch) -> None:
+    database.write(batch, _SYNCED)
+
+
+def _written_and_flushed(database: Any, batch: WriteBatch) -> None:
+    """Write, and sync the log by a call of its own, which comes to the same on the disk."""
+    database.write(batch, _UNSYNCED)
+    database.flush_wal(True)
 
 
 @contextmanager
@@ -131,9 +147,16 @@ def _database(there: Target) -> Iterator[Any]:
         database.close()
 
 
+def _ways(measure: Callable[[_Write, Target, int], Figures]) -> Ceiling:
+    return {
+        "synced writes": partial(measure, _synced),
+        "writes, each followed by a sync of the log": partial(measure, _written_and_flushed),
+    }
+
+
 #: See :func:`.ceilings.ceilings`.
 CEILINGS: Final[Mapping[str, Ceiling]] = {
-    "puts": {"batches of 1,000": _puts},
-    "conditional puts": {"batches of 1,000": _conditional_puts},
+    "puts": _ways(_puts),
+    "conditional puts": _ways(_conditional_puts),
     "gets": {"one by one": _gets_one_by_one, "1,000 a call": _gets_of_many},
 }
