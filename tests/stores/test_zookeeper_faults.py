@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import threading
 import time
@@ -188,6 +190,27 @@ def test_what_is_asked_of_a_server_that_is_gone(
     assert server.address in str(refused)
     assert (stat.version, found.value, exists) == (0, b"1", False)
     assert read(backend, Exists("/never")) == [False]
+
+
+def test_a_server_that_is_gone_is_reported_once(
+    server: ZooKeeperServer, backend: ZooKeeperBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often it is tried to connect, there is one warning, and one word of its return."""
+    caplog.set_level(logging.INFO)
+    connection = backend._connection
+    connection._connected_at = -math.inf  # as if it had lasted
+    before = connection.number
+    lost = suspended(backend)
+    server.kill()
+    lost.wait()
+    while connection._handler._attempts < 5:
+        time.sleep(0.01)
+    server.start()
+    assert isinstance(write(backend, Put("/a", b"1"))[0], Stat)
+
+    assert connection.number == before + 1
+    said = [record.levelname for record in caplog.records if "connect" in record.getMessage()]
+    assert said == ["WARNING", "INFO"]
 
 
 def test_many_callers_of_a_server_that_is_gone(
