@@ -32,7 +32,8 @@ from ..ops.operations import Delete, Kind, Operation, Put
 from ..stores.backend import Answer, Backend
 from . import lifetime
 from .accumulator import Cause
-from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, Epoch
+from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry
+from .epochs import Epochs
 from .execution import execute, overdue, shut_out, too_heavy
 from .lane import Lane
 from .lines import Lines
@@ -73,9 +74,7 @@ class Engine:
         self._lock = lock = Lock()
         self._lines = Lines()
         self._record = Record()
-        self._epoch = Epoch()  # of the operations submitted now
-        self._open_epochs: list[Epoch] = []  # ended by a flush, with operations still pending
-        self._settled = Condition(lock)  # an open epoch has nothing pending any more
+        self._epochs = Epochs(lock)
         self._next_deadline = math.inf
         self._deadline_moved = Condition(lock)
         self._closing = False  # nothing is taken in any more
@@ -172,7 +171,7 @@ class Engine:
                     self._wake(lane, entry.submitted)
             else:
                 entry.waits_for = TURN
-            epoch = entry.epoch = self._epoch
+            epoch = entry.epoch = self._epochs.current
             epoch.pending += 1
             if entry.deadline < self._next_deadline:
                 self._next_deadline = entry.deadline
@@ -194,7 +193,7 @@ class Engine:
                 return 0
             if taken < len(entries):
                 entries = entries[:taken]
-            first, epoch = entries[0], self._epoch
+            first, epoch = entries[0], self._epochs.current
             for entry in entries:
                 entry.epoch = epoch
             epoch.pending += taken
@@ -454,14 +453,8 @@ class Engine:
             self._settle(told)
 
     def _settle(self, told: Sequence[Entry]) -> None:
-        for entry in told:
-            epoch = entry.epoch
-            epoch.pending -= 1
-            if not epoch.pending and epoch in self._open_epochs:
-                self._open_epochs.remove(epoch)
-                self._settled.notify_all()
-                if not self._open_epochs and not self._closing:
-                    self.reads.batches.hurry = self.writes.batches.hurry = None
+        if self._epochs.settle(told) and not self._closing:
+            self.reads.batches.hurry = self.writes.batches.hurry = None
 
     # Deadlines. Runs in the timekeeper's thread.
 
@@ -514,11 +507,7 @@ class Engine:
 
     def _flush(self, cause: Cause, deadline: float | None) -> bool:
         """Hurry what is queued along, and wait for it; say whether all of it has ended."""
-        epoch = self._epoch
-        if epoch.pending:
-            self._epoch = Epoch()
-            self._open_epochs.append(epoch)
-        before = list(self._open_epochs)
+        before = self._epochs.begin()
         if not before:
             return True
         for lane in (self.reads, self.writes):
@@ -530,12 +519,7 @@ class Engine:
                 self._start_senders()
             finally:
                 self._lock.acquire()
-        while any(epoch in self._open_epochs for epoch in before):
-            wait = None if deadline is None else deadline - time.monotonic()
-            if wait is not None and wait <= 0:
-                return False
-            self._settled.wait(wait)
-        return True
+        return self._epochs.wait(before, deadline)
 
     def sync(self, timeout: float) -> None:
         """Have the back end catch up with what others have written."""

@@ -203,7 +203,8 @@ class Metrics:
         waits: calls that had to wait for room in a queue.
         errors: operations that ended with an error, by the error's class name.
         operations: operations that have ended, by kind: ``get``, ``put``, ``delete``,
-            ``get_children`` or ``exists``. Cancelled ones, and calls that raised, do not count.
+            ``get_children`` or ``exists``. Cancelled ones, and calls that were refused at once, do
+            not count.
         failures: of those, operations that ended with an error, by kind.
         conflicts: of those, writes refused because of what was at their path
             (``BadVersionError``, ``NotFoundError``, ``NotEmptyError``).

@@ -385,7 +385,7 @@ def test_flush_waits_without_holding_up_the_loop(
     async def test(store: AsyncMetadataStore) -> None:
         futures = await fill(store, backend)
         flushing = asyncio.create_task(store.flush())
-        await until(lambda: store._engine._open_epochs)
+        await until(lambda: store._engine._epochs.open)
         assert not flushing.done()
         release_all(backend)
         await flushing

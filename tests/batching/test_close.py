@@ -91,7 +91,7 @@ def test_flush_waits_for_what_came_before_and_not_for_what_comes_after(
     before = [store.put("/before", b"")]
     backend.wait_for_calls(1)
     flushing = pool.submit(store.flush)
-    until(lambda: store._engine._open_epochs)
+    until(lambda: store._engine._epochs.open)
     after = store.put("/after", b"")
     backend.wait_for_calls(2)
     assert not flushing.done()
@@ -115,7 +115,7 @@ def test_flushes_of_many_threads_all_return(
         submitted.append(store.put(f"/{number}", b""))
         backend.wait_for_calls(1)
         flushes.append(pool.submit(store.flush))
-        until(lambda: len(store._engine._open_epochs) == len(flushes))
+        until(lambda: len(store._engine._epochs.open) == len(flushes))
     again = pool.submit(store.flush)
     assert not any(flushing.done() for flushing in flushes)
     release_all(backend)
@@ -140,7 +140,7 @@ def test_flush_covers_what_waits_for_room_and_for_its_path(
     waiting = pool.submit(store.put, "/waits", b"")
     until(lambda: store.metrics().writes.waiting == 1)
     flushing = pool.submit(store.flush)
-    until(lambda: store._engine._open_epochs)
+    until(lambda: store._engine._epochs.open)
     release_all(backend)
     flushing.result(PATIENCE)
     assert waiting.result(PATIENCE).done()
@@ -156,7 +156,7 @@ def test_flush_covers_cancelled_operations_and_those_past_their_deadline(
     backend.wait_for_calls(1)
     cancelled, late = store.put("/a", b""), store.put("/b", b"", timeout=0.01)
     flushing = pool.submit(store.flush)
-    until(lambda: store._engine._open_epochs)
+    until(lambda: store._engine._epochs.open)
     assert cancelled.cancel()
     flushing.result(PATIENCE)
     assert isinstance(late.exception(0), OperationTimeoutError)
@@ -172,13 +172,13 @@ def test_an_interrupted_flush_leaves_the_store_as_it_was(
     """After a Ctrl-C in flush() operations still end, and linger again when it is over."""
     store = open_on(backend, linger="fixed", max_delay=0.1, max_ops=2)
     futures = [store.put("/a", b""), store.put("/b", b"")]
-    interrupting = pool.submit(interrupt_main_when, lambda: store._engine._open_epochs, until)
+    interrupting = pool.submit(interrupt_main_when, lambda: store._engine._epochs.open, until)
     with pytest.raises(KeyboardInterrupt):
         store.flush()
     interrupting.result(PATIENCE)
     release_all(backend)
     assert [future.result(PATIENCE).version for future in futures] == [0, 0]
-    until(lambda: not store._engine._open_epochs)
+    until(lambda: not store._engine._epochs.open)
     assert store.put("/c", b"").result(PATIENCE).version == 0
     assert dict(store.metrics().writes.causes) == {"ops": 1, "delay": 1}
 
