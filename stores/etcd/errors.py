@@ -49,7 +49,7 @@ class AnswerTooLargeError(ValueTooLargeError):
 class Verdict(Enum):
     """What is known about a request whose call failed."""
 
-    UNSENT = "it never left: send it again, to another member if there is one"
+    UNSENT = "it left for nobody who takes it: send it again, to another member if there is one"
     LATER = "the server turned it away unread: send it again after a pause"
     RENEW = "the login has expired, and nothing was done: log in and send it again"
     LOGIN = "the server asks for a login; nothing was done"
@@ -57,6 +57,14 @@ class Verdict(Enum):
     UNKNOWN = "it may have been executed"
     APPLIED = "it was executed, and the answer could not be taken in"
 
+
+# What a member says, before it looks at a request, that serves none: it takes no part in the
+# cluster's votes, or does not know yet which version the cluster runs. Others may serve it.
+# (``v3rpc/interceptor.go``; UNAVAILABLE up to etcd 3.5, FAILED_PRECONDITION since, etcd #12985.)
+_NO_SERVICE: Final = (
+    ("rpc not supported for learner", Verdict.UNSENT),
+    ("etcdserver: not capable", Verdict.UNSENT),
+)
 
 # By status code; the first text that occurs in the message decides, "" matches any message.
 # A code that is not here is UNKNOWN.
@@ -73,7 +81,7 @@ _TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict], ...]]] = {
         ("", Verdict.LOGIN),
     ),
     StatusCode.PERMISSION_DENIED: (("", Verdict.REFUSED),),
-    StatusCode.FAILED_PRECONDITION: (("", Verdict.REFUSED),),
+    StatusCode.FAILED_PRECONDITION: (*_NO_SERVICE, ("", Verdict.REFUSED)),
     StatusCode.NOT_FOUND: (("", Verdict.REFUSED),),  # a lease that is not there
     StatusCode.OUT_OF_RANGE: (("", Verdict.REFUSED),),  # a revision compacted or not yet there
     StatusCode.UNIMPLEMENTED: (("", Verdict.REFUSED),),  # no etcd v3 at the other end
@@ -97,6 +105,7 @@ _TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict], ...]]] = {
         ("connections to all backends failing", Verdict.UNSENT),
         ("name resolution failed", Verdict.UNSENT),
         ("DNS resolution failed", Verdict.UNSENT),
+        *_NO_SERVICE,
         ("", Verdict.UNKNOWN),
     ),
 }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from grpc import StatusCode
 
 from batchkeeper.bench.servers import EtcdServer, _free_ports
 from batchkeeper.ops import (
@@ -154,6 +157,35 @@ def test_a_member_that_fails_is_tried_last(own_etcd: Callable[..., EtcdServer]) 
             connection._lost(link, "no leader")
             connection._lost(link, "said twice")
         assert used == addresses * 2
+
+
+@pytest.mark.parametrize("code", [StatusCode.UNAVAILABLE, StatusCode.FAILED_PRECONDITION])
+def test_a_learner_is_passed_over(etcd_server: EtcdServer, code: StatusCode) -> None:
+    """A member that tells its status and serves nothing else refuses nothing: others are asked."""
+
+    class Learner(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+        def service(self, call: Any) -> Any:
+            def answer(_: bytes, context: Any) -> bytes:
+                if not call.method.endswith("/Status"):
+                    context.abort(code, "etcdserver: rpc not supported for learner")
+                return bytes(messages.StatusResponse(version="3.6.5").SerializeToString())
+
+            return grpc.unary_unary_rpc_method_handler(answer)
+
+    with ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool, handlers=[Learner()])
+        learner = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        try:
+            url = f"etcd://{learner},{etcd_server.address}/{uuid.uuid4().hex}"
+            with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
+                connection = backend._connection
+                for _ in range(2):
+                    assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+                    connection._lost(connection.open(soon()), "back to the learner")
+                assert backend._tokens.permitted
+        finally:
+            server.stop(None).wait()
 
 
 # --- killed
