@@ -69,8 +69,8 @@ class Settler:
     ) -> Any | list[Answer]:
         """Execute one transaction and return its response, without the token's part.
 
-        Where it is found to have been applied by an earlier attempt, the answers to its
-        ``requests`` are returned, as a list.
+        Where it is found to have been applied by an earlier attempt, or its response could not be
+        taken in, the answers to its ``requests`` are returned, as a list.
 
         Args:
             requests: what the transaction does.
@@ -83,16 +83,22 @@ class Settler:
                 etcd refuses what would tell, the token is gone; or there are no tokens.
             MetadataStoreError: as ``send`` does; nothing was applied.
         """
-        while True:
-            token = self._tokens.take(deadline)
-            if token is None:
-                return send(b"", deadline)
-            try:
-                outcome = self._execute(token, requests, send, deadline, whole)
-            finally:
-                self._tokens.end(token)
-            if outcome is not None:
-                return outcome
+        try:
+            while True:
+                token = self._tokens.take(deadline)
+                if token is None:
+                    return send(b"", deadline)
+                try:
+                    outcome = self._execute(token, requests, send, deadline, whole)
+                finally:
+                    self._tokens.end(token)
+                if outcome is not None:
+                    return outcome
+        except IndeterminateError as unknown:
+            if not unknown.applied:
+                raise
+            # The transaction was. Whether each of those nested in it was, nobody knows.
+            return [_applied_somehow(request, whole, unknown) for request in requests]
 
     # Each of the following gives the slot back where it is known what is in it, and that nothing
     # under way can change it. A slot that is not given back is not used again.

@@ -18,6 +18,7 @@ from batchkeeper.ops import (
     Exists,
     Get,
     GetChildren,
+    IndeterminateError,
     MetadataStoreError,
     NotEmptyError,
     NotFoundError,
@@ -290,6 +291,24 @@ def test_writes_over_large_values_end_with_their_results(
         answers = backend.write([Put(f"/{number}", b"") for number in range(48)], soon())
         assert [answer.version for answer in answers] == [1] * 48
         assert backend.tally.counts()["settled"] == 1
+
+
+def test_an_answer_that_is_lost_for_its_size_claims_no_more_than_is_known(
+    own_etcd: Callable[..., EtcdServer],
+) -> None:
+    """Without a token: plain puts were applied, and a conditional one beside them may have been."""
+    server = own_etcd()
+    with closing(opened(server.url)) as backend:
+        for number in range(40):
+            backend.write([Put(f"/{number}", bytes(2**20))], soon())
+        backend._overwritten.values = 1_000  # as after many small ones
+        backend._tokens.permitted = False
+        plain = [Put(f"/{number}", b"") for number in range(39)]
+        answers = backend.write([*plain, Put("/39", b"", ABSENT)], soon())
+        assert kinds(answers) == [IndeterminateError] * 40
+        assert [answer.applied for answer in answers] == [True] * 39 + [False]
+        first, last = backend.read([Get("/0"), Get("/39")], soon())
+        assert (first.stat.version, last.stat.version) == (1, 0)
 
 
 # --- what is learned, without a server
