@@ -7,6 +7,8 @@ flight, and is asked with the time; so it can be tested to the point, without sl
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final, Literal, Protocol, TypeAlias, get_args
 
 from .entry import QUEUED, SENT, Entry
@@ -97,6 +99,15 @@ class Accumulator:
         """Forget an entry that was added and has ended without being taken."""
         self.ready -= 1
         self.ready_bytes -= entry.weight
+
+    def begin_anew(self, queue: ReadyQueue, ready: Iterable[Entry]) -> None:
+        """Go on with another queue: all that is ready now is given."""
+        self._queue = queue
+        self._runs = 0
+        self._run = None
+        self._gathered = deque(sorted(ready, key=attrgetter("submitted")))
+        self._entries = self.ready = len(self._gathered)
+        self.ready_bytes = sum([entry.weight for entry in self._gathered])
 
     def due(self, now: float) -> Cause | None:
         """Say why a batch should leave now, or ``None`` if it should not."""

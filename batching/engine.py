@@ -141,7 +141,9 @@ class Engine:
         now = time.monotonic()
         return now, now + timeout
 
-    def submit(self, entry: Entry, when_full: WhenFull = "setting", *, block: bool = True) -> None:
+    def submit(  # noqa: C901 - in one piece: every operation pays for each call
+        self, entry: Entry, when_full: WhenFull = "setting", *, block: bool = True
+    ) -> None:
         """Take an operation in: unless this raises, it ends exactly once from now on.
 
         Args:
@@ -161,21 +163,27 @@ class Engine:
         lane = entry.lane
         gate: Lock | None = None
         with self._lock:
-            if self._closing:
-                raise StoreClosedError(self._why_closed(), path=entry.path)
-            if lane.waiting or not lane.hold(entry):
-                gate = self._submit_to_full(entry, when_full, block)
-            elif self._lines.enter(entry):
-                lane.batches.add(entry)
-                if not lane.signalled:
-                    self._wake(lane, entry.submitted)
-            else:
-                entry.waits_for = TURN
+            try:
+                if self._closing:
+                    raise StoreClosedError(self._why_closed(), path=entry.path)
+                if lane.waiting or not lane.hold(entry):
+                    gate = self._submit_to_full(entry, when_full, block)
+                elif self._lines.enter(entry):
+                    lane.batches.add(entry)
+                    if not lane.signalled:
+                        self._wake(lane, entry.submitted)
+                else:
+                    entry.waits_for = TURN
+                if entry.deadline < self._next_deadline:
+                    self._next_deadline = entry.deadline
+                    self._deadline_moved.notify()
+            except BaseException as error:
+                if not isinstance(error, MetadataStoreError):
+                    self._take_back([entry])
+                raise
+            # Last, and where nothing can come between.
             epoch = entry.epoch = self._epochs.current
             epoch.pending += 1
-            if entry.deadline < self._next_deadline:
-                self._next_deadline = entry.deadline
-                self._deadline_moved.notify()
         if self._unstarted:
             self._start_senders()
         if gate is not None:
@@ -188,26 +196,46 @@ class Engine:
         ``submit`` would make the first one wait, or refuse it.
         """
         with self._lock:
-            taken = 0 if self._closing else self._hold_all(entries)
-            if not taken:
-                return 0
-            if taken < len(entries):
-                entries = entries[:taken]
-            first, epoch = entries[0], self._epochs.current
-            for entry in entries:
-                entry.epoch = epoch
+            try:
+                taken = 0 if self._closing else self._hold_all(entries)
+                if not taken:
+                    return 0
+                if taken < len(entries):
+                    entries = entries[:taken]
+                first, epoch = entries[0], self._epochs.current
+                for entry in entries:
+                    entry.epoch = epoch
+                may_go = self._lines.enter_all(entries)
+                for lane in (self.reads, self.writes):
+                    if going := [entry for entry in may_go if entry.lane is lane]:
+                        lane.batches.add_all(going)
+                        self._wake(lane, first.submitted)
+                if first.deadline < self._next_deadline:
+                    self._next_deadline = first.deadline
+                    self._deadline_moved.notify()
+            except BaseException:
+                self._take_back(entries)
+                raise
             epoch.pending += taken
-            may_go = self._lines.enter_all(entries)
-            for lane in (self.reads, self.writes):
-                if going := [entry for entry in may_go if entry.lane is lane]:
-                    lane.batches.add_all(going)
-                    self._wake(lane, first.submitted)
-            if first.deadline < self._next_deadline:
-                self._next_deadline = first.deadline
-                self._deadline_moved.notify()
         if self._unstarted:
             self._start_senders()
         return taken
+
+    def _take_back(self, entries: Sequence[Entry]) -> None:
+        """Undo a submission that was interrupted, by Ctrl-C, at any point of it.
+
+        Nobody but this thread has seen the operations yet, for it still holds the lock.
+        """
+        for entry in entries:
+            entry.state = CANCELLED
+            entry.lane.waiting.pop(entry, None)
+            self._lines.remove(entry)
+        for lane in (self.reads, self.writes, self._singles):
+            lane.recount(self._lines.entries())
+            # Whether the sender was woken that is said to be cannot be known.
+            lane.signalled = False
+            lane.wakeup.notify_all()
+        self._deadline_moved.notify_all()
 
     def _hold_all(self, entries: Sequence[Entry]) -> int:
         """Hold operations, in their order, as far as there is room; say how many."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Iterable
 from threading import Condition, Lock, Thread
 
 import janus
 
 from .accumulator import Accumulator
-from .entry import Entry
+from .entry import QUEUED, ROOM, Entry
 from .metrics import LaneMetrics
 from .recording import LaneRecord
 
@@ -57,7 +58,7 @@ class Lane:
         # in `waiting`, in the order of arrival, whether a thread or a task. An event loop on the
         # other side measured slower (1.6 times an idle put's latency against 1.4). Twice the
         # room, because of the ghosts (see Accumulator).
-        self._queue: janus.Queue[list[Entry]] = janus.Queue(maxsize=2 * room)
+        self._queue = self._new_queue()
         self.batches = Accumulator(
             self._queue.sync_q,
             room,
@@ -75,6 +76,9 @@ class Lane:
         self.watched = False  # one of them wakes by itself when the oldest entry is due
         self.senders: list[Thread] = []
         self.record = LaneRecord()
+
+    def _new_queue(self) -> janus.Queue[list[Entry]]:
+        return janus.Queue(maxsize=2 * self.room)
 
     def hold(self, entry: Entry) -> bool:
         """Count an entry against the room if there is any; say whether there is.
@@ -95,6 +99,23 @@ class Lane:
         """Give back the room of operations that are held no longer."""
         self.held -= operations
         self.held_bytes -= size
+
+    def recount(self, entries: Iterable[Entry]) -> None:
+        """Count anew what is held, out of all entries that have a place in a line.
+
+        With a new queue: an interrupted put may have left the old one's lock locked for ever.
+        """
+        own = [entry for entry in entries if entry.lane is self]
+        queued = [entry for entry in own if entry.state == QUEUED]
+        if self.name == "singles":
+            # They are held until their calls have ended, and their bytes never.
+            self.held, self.held_bytes = len(own), 0
+        else:
+            held = [entry for entry in queued if not entry.waits_for & ROOM]
+            self.held, self.held_bytes = len(held), sum(entry.weight for entry in held)
+        self._queue = self._new_queue()
+        ready = [entry for entry in queued if not entry.waits_for]
+        self.batches.begin_anew(self._queue.sync_q, ready)
 
     def metrics(self) -> LaneMetrics:
         """Return what the lane holds and has sent."""

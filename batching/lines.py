@@ -59,6 +59,14 @@ class Lines:
         line = self._at.pop(entry.path)
         return () if line is entry else self._part(line, entry)
 
+    def remove(self, entry: Entry) -> None:
+        """Take out the entry that came last, if it has a place at all."""
+        line = self._at.get(entry.path)
+        if line is entry or (
+            isinstance(line, _Line) and (entry in line.going or entry in line.waiting)
+        ):
+            self.leave(entry)
+
     def leave_all(self, entries: Iterable[Entry]) -> Sequence[Entry]:
         """Take entries out; return those that may go now because of them."""
         stood = self._at.pop
