@@ -27,17 +27,23 @@ come back are used again, so there are as many as there are transactions under w
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections import deque
 from typing import Any, Final
 
-from ...ops.errors import MetadataStoreError, OperationTimeoutError, StoreClosedError
+from ...ops.errors import (
+    AuthenticationError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    StoreClosedError,
+)
 from ...ops.log import get_logger
 from ..backend import RequestRefusedError
 from .connection import Connection
-from .errors import NO_SPACE
+from .errors import LEASE_GONE, NO_SPACE
 from .protos import messages
 from .wire import VARINT, field
 
@@ -50,6 +56,8 @@ log = get_logger(__name__)
 _LEASE: Final = 1800
 _RENEW: Final = 600
 _OVERDUE: Final = 1200
+# Where they are refused, they are asked for again after so long: permissions change.
+_RECONSIDER: Final = 600
 # A slot that has not been used for so long may have lost its token with the lease.
 _STALE: Final = 600
 
@@ -140,8 +148,8 @@ class Tokens:
         permitted: whether there is room for a token in a transaction.
 
     Attributes:
-        permitted: whether tokens are written. Becomes ``False`` where etcd refuses them, or has no
-            room for them.
+        permitted: whether there is room for a token in a transaction. Becomes ``False`` where it
+            turns out that there is none.
     """
 
     def __init__(self, connection: Connection, prefix: str, *, permitted: bool = True) -> None:
@@ -157,11 +165,12 @@ class Tokens:
         self._under_way = 0
         self._closed = False
         self._granting = threading.Lock()  # held by the thread that asks for a lease
-        # Read without a lock: who sees the old value writes one more token, or none.
+        # These are read without a lock: who sees the old value writes one more token, or none.
+        self._without_until = -math.inf  # etcd has refused them; written with _granting held
         self.permitted = permitted
 
     def take(self, deadline: float) -> Token | None:
-        """Return a token for one transaction; ``None`` where the client may not write tokens.
+        """Return a token for one transaction; ``None`` where there is no room or permission for it.
 
         Every token is to be ended, with or without its slot being given back first.
 
@@ -226,7 +235,7 @@ class Tokens:
     def _current_lease(self, deadline: float) -> int | None:
         with self._lock:
             lease, age = self._lease, time.monotonic() - self._granted
-        if not self.permitted:
+        if not self._wanted():
             return None
         if lease and age < _RENEW:
             return lease
@@ -237,18 +246,19 @@ class Tokens:
                 return lease
             raise OperationTimeoutError("no lease from etcd by the deadline; nothing was sent")
         try:
-            if not self.permitted:
+            if not self._wanted():
                 return None
             # Only who holds _granting grants one.
             if self._lease and time.monotonic() - self._granted < _RENEW:
                 return self._lease
             return self._grant(deadline)
         except RequestRefusedError as refusal:
-            if usable:
+            # Without a permission for tokens, what has one is refused as well.
+            if usable and not isinstance(refusal.error, AuthenticationError):
                 return lease
             if NO_SPACE in str(refusal):
                 raise  # for now
-            self.permitted = False
+            self._without_until = time.monotonic() + _RECONSIDER
             log.warning(
                 "etcd tokens refused: writes without an answer stay indeterminate",
                 reason=str(refusal),
@@ -257,17 +267,24 @@ class Tokens:
         finally:
             self._granting.release()
 
+    def _wanted(self) -> bool:
+        return self.permitted and time.monotonic() >= self._without_until
+
     def _grant(self, deadline: float) -> int:
-        granted = time.monotonic()
-        request = messages.LeaseGrantRequest(TTL=_LEASE)
-        lease: int = self._connection.call("grant", request, deadline, write=False).ID
-        # Whether tokens are permitted is found out now, not when a transaction is refused for it.
-        trial = Token(_Slot(f"{self._place}0".encode()), 0, lease)
-        try:
-            self._connection.call("txn", trial.fields, deadline, write=False)
-        except RequestRefusedError:
-            self._revoke(lease, deadline)
-            raise
+        while True:
+            granted = time.monotonic()
+            request = messages.LeaseGrantRequest(TTL=_LEASE)
+            lease: int = self._connection.call("grant", request, deadline, write=False).ID
+            # Whether tokens are permitted is found out now, not when a transaction is refused.
+            trial = Token(_Slot(f"{self._place}0".encode()), 0, lease)
+            try:
+                self._connection.call("txn", trial.fields, deadline, write=False)
+            except RequestRefusedError as refusal:
+                if LEASE_GONE in str(refusal):  # an etcd that was set up anew meanwhile
+                    continue
+                self._revoke(lease, deadline)
+                raise
+            break
         with self._lock:
             if not self._closed:
                 self._lease, self._granted = lease, granted

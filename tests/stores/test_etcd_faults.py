@@ -32,6 +32,7 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
+from batchkeeper.stores.etcd import tokens
 from batchkeeper.stores.etcd.connection import (
     Connection,
     Credentials,
@@ -444,6 +445,49 @@ def test_without_a_permission_for_tokens_writes_go_without(
         stub = grpc_stubs.LeaseStub(connection._members[0].channel)
         found = stub.LeaseLeases(messages.LeaseLeasesRequest(), metadata=link.metadata)
         assert list(found.leases) == []
+
+
+def test_tokens_are_asked_for_again_where_permissions_may_have_changed(
+    own_etcd: Callable[..., EtcdServer],
+    proxy: Callable[[str], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They go with the writes as soon as they are permitted, and no longer than they are."""
+    server = own_etcd()
+    secured(server)
+    line = proxy(server.address)
+    root = Credentials(username="root", password="root's")
+    place = {"key": b"/.batchkeeper/", "range_end": b"/.batchkeeper0"}
+    monkeypatch.setattr(tokens, "_RECONSIDER", 0)
+    with (
+        closing(connect(f"etcd://{line.address}", LIMITED)) as backend,
+        closing(Connection([server.address], root)) as connection,
+    ):
+        stub = grpc_stubs.AuthStub(connection._members[0].channel)
+
+        def change(method: Any, request: Any) -> None:
+            link = connection.open(soon())
+            method(request, metadata=link.metadata)
+            connection._lost(link, "logged in before the change")
+
+        backend.write([Put("/ok/a", b"")], soon())
+        permission = messages.AuthRoleGrantPermissionRequest(name="some")
+        permission.perm.permType = 2  # READWRITE
+        permission.perm.key, permission.perm.range_end = place["key"], place["range_end"]
+        change(stub.RoleGrantPermission, permission)
+        line.swallows = True
+        with under_way(lambda: backend.write([Put("/ok/a", b"", 0)], soon())) as (call,):
+            assert line.swallowed.wait(PATIENCE)
+            line.swallows = False
+            line.cut()
+            assert [stat.version for stat in call.result(PATIENCE)] == [1]
+        change(
+            stub.RoleRevokePermission,
+            messages.AuthRoleRevokePermissionRequest(role="some", **place),
+        )
+        monkeypatch.setattr(tokens, "_RENEW", 0)
+        (stat,) = backend.write([Put("/ok/a", b"", 1)], soon())
+        assert type(stat) is Stat
 
 
 def test_with_a_login_writes_are_settled_too(
