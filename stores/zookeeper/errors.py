@@ -28,6 +28,7 @@ __all__ = [
     "Verdict",
     "code",
     "is_conflict",
+    "is_of_session",
     "name_of",
     "refused",
     "verdict",
@@ -62,7 +63,7 @@ _VERDICTS: Final[dict[type[Exception], Verdict]] = {
     kazoo.SystemZookeeperError: Verdict.LOST,
     kazoo.RuntimeInconsistency: Verdict.LOST,
     kazoo.DataInconsistency: Verdict.LOST,
-    # -12 and -100 mark ranges of codes; no server sends them.
+    # -12: the server has removed the session. -100 marks a range of codes; no server sends it.
     kazoo.UnknownSessionError: Verdict.LOST,
     kazoo.APIError: Verdict.LOST,
     # "Operation was throttled and not executed at all" (RequestThrottler).
@@ -114,6 +115,16 @@ _CONFLICTS: Final = frozenset(
     }
 )
 
+# What an operation of a multi fails with when the session is ending while the multi is prepared, on
+# a server that the client is not connected to (checkSession, caught by the multi's own loop).
+_OF_SESSION: Final = frozenset(
+    {
+        kazoo.SessionExpiredError.code,
+        kazoo.SessionMovedError.code,
+        kazoo.UnknownSessionError.code,
+    }
+)
+
 
 def verdict(error: Exception) -> Verdict:
     """Say what is known of a request that ended with ``error``; the unheard-of is lost."""
@@ -129,6 +140,11 @@ def code(error: Exception) -> int:
 def is_conflict(number: int) -> bool:
     """Whether the server's code says that a path is not as the client thought."""
     return number in _CONFLICTS
+
+
+def is_of_session(number: int) -> bool:
+    """Whether the server's code speaks of the session: another one may do the same at once."""
+    return number in _OF_SESSION
 
 
 def refused(number: int, path: str) -> MetadataStoreError:

@@ -28,7 +28,7 @@ from ...ops.errors import IndeterminateError, MetadataStoreError, OperationTimeo
 from ...ops.log import get_logger
 from ..backend import Tally
 from .connection import Connection, Reply
-from .errors import BAD_VERSION, CONNECTION_LOSS, NO_NODE
+from .errors import BAD_VERSION, CONNECTION_LOSS, is_of_session, name_of
 from .plan import Group
 from .sizes import ENVELOPE, Sizes
 from .slots import VOID, Slot, Slots
@@ -285,9 +285,11 @@ class Settler:
         if codes[0] == BAD_VERSION:
             self._find(multi, deadline)
             return True
+        if is_of_session(codes[0]):
+            return False  # The session is ending: the next one tells whether the slot is gone.
         if codes[0] != 0:
-            if codes[0] == NO_NODE:
-                log.warning("zookeeper slot lost, and with it a write's outcome")
+            reason = name_of(codes[0])
+            log.warning("zookeeper slot lost, and with it a write's outcome", reason=reason)
             multi.outcome = multi.unknown
             return True
         multi.refusal = Refused(codes[1:])

@@ -29,7 +29,7 @@ from ...ops.errors import IndeterminateError, MetadataStoreError, OperationTimeo
 from ...ops.log import get_logger
 from ...ops.paths import RESERVED
 from .connection import Connection
-from .errors import NO_NODE, NODE_EXISTS, name_of
+from .errors import NO_NODE, NODE_EXISTS, is_of_session, name_of
 from .wire import (
     CREATE,
     END,
@@ -143,11 +143,13 @@ class Slots:
             slots = [Slot(f"{self._name}{next(self._numbers)}", session) for _ in range(wanted)]
             acl = ephemeral(self._acl)
             code = self._create([slot.path for slot in slots], acl, deadline)
-            if code is None:
+            if code is None or is_of_session(code):
                 if time.monotonic() >= deadline:
                     raise OperationTimeoutError("nothing was sent to ZooKeeper by the deadline")
-                # They may be there. Others will do, under names of their own.
+                # They may be there. Others will do, under names of their own, or in the session
+                # that follows.
                 self._connection.pause(attempt, deadline)
+                session = self._connection.sessions
                 continue
             if code == 0:
                 return slots

@@ -30,7 +30,7 @@ from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer, Request, Tally, refusal
 from .connection import Connection
-from .errors import NO_AUTH, NO_NODE, is_conflict, refused
+from .errors import NO_AUTH, NO_NODE, is_conflict, is_of_session, refused
 from .nodes import NULL, Nodes
 from .plan import PARENT, UNDECIDED, Batch, Group, Plan, guess, parent_of
 from .reads import Reader
@@ -224,7 +224,7 @@ class Writer:
         # create; so a path that may be there after all is looked at.
         guessed = code == NO_AUTH and opcode in {PARENT, CREATE, CREATE2} and i not in batch.seen
         self._tally.add("conflict", group.operations > 1)
-        if code == 0 or is_conflict(code) or guessed:
+        if code == 0 or is_conflict(code) or is_of_session(code) or guessed:
             return _members(group)
         batch.answers[i] = refused(code, batch.requests[i].path)
         return []

@@ -6,11 +6,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import count
+from struct import pack
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import (
+    ConnectionLoss,
+    SessionExpiredError,
+    SessionMovedError,
+    UnknownSessionError,
+    ZookeeperError,
+)
 from kazoo.security import make_acl
 
 from batchkeeper.bench.servers import ZooKeeperServer
@@ -32,7 +40,7 @@ from batchkeeper.ops import (
 from batchkeeper.stores import ConnectOptions, parse_url
 from batchkeeper.stores.zookeeper import connect
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.wire import MULTI
+from batchkeeper.stores.zookeeper.wire import END, MULTI
 
 PATIENCE = 60.0
 
@@ -313,6 +321,39 @@ def test_a_session_that_ends_takes_the_slots_with_it(
     assert [after.version, again.version] == [0, 0]
     # It had been applied, which nobody could know any more.
     assert backend.read([Exists("/open")], soon()) == [True]
+
+
+@pytest.mark.parametrize("error", [SessionExpiredError, SessionMovedError, UnknownSessionError])
+@pytest.mark.parametrize("where", ["new slot", "slot", "operation", "sent again"])
+def test_a_session_that_is_ending_refuses_nothing(
+    backend: ZooKeeperBackend,
+    line: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[ZookeeperError],
+    where: str,
+) -> None:
+    """A leader that prepares a multi while the session ends speaks of the session, not of it."""
+    seed(backend)
+    if where == "new slot":
+        backend._writer._settler._slots._free.clear()
+    codes = [0, error.code] if where == "operation" else [error.code, -2]
+    refusal = b"".join(pack("!i?ii", -1, False, code, code) for code in codes) + END
+    exchange = backend._connection.exchange
+    skipped = 1 if where == "sent again" else 0
+    multis = count()
+
+    def ending(requests: Any, deadline: float, *, repeat: bool) -> Any:
+        if requests[0][0] == MULTI and next(multis) == skipped:
+            return [(refusal, 0)]
+        return exchange(requests, deadline, repeat=repeat)
+
+    monkeypatch.setattr(backend._connection, "exchange", ending)
+    put = [Put("/there", b"2", 1)]
+    (stat,) = lose_the_answer(backend, line, put) if skipped else backend.write(put, soon())
+    (again,) = lose_the_answer(backend, line, [Put("/there", b"3", 2)])
+
+    assert (stat.version, again.version) == (2, 3)
+    assert next(multis) > skipped
 
 
 def test_slots_are_hidden_and_refused_as_a_path(
