@@ -649,7 +649,14 @@ class Engine:
         )
 
     def _overdue(self, entry: Entry) -> MetadataStoreError:
-        return self._queue_full(entry) if entry.waits_for & ROOM else overdue(entry)
+        if not entry.waits_for & ROOM:
+            return overdue(entry)
+        lane = self.writes if entry.writes else self.reads
+        return QueueFullError(
+            f"no room in the queue of {lane.name} (of {lane.room} operations and "
+            f"{self.max_queued_bytes} bytes) within {entry.deadline - entry.submitted:.3g} s",
+            path=entry.path,
+        )
 
     def _shut_out(self, entry: Entry) -> MetadataStoreError:
         return shut_out(entry, self.name)

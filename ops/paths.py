@@ -10,20 +10,22 @@ import re
 
 from .errors import InvalidPathError
 
-__all__ = ["RESERVED", "check_parent", "check_path", "parent"]
+__all__ = ["OWN", "check_parent", "check_path", "hidden", "parent"]
 
-#: Names at the root that are kept from callers: ZooKeeper's own tree, and what this client keeps
-#: for itself beside the callers' values.
-RESERVED = ("zookeeper", ".batchkeeper")
+#: The name under which this client keeps something for itself, at the top of a store's prefix or
+#: chroot. It is kept from callers wherever it stands: another store's top may be in the midst of
+#: theirs.
+OWN = ".batchkeeper"
+
+# ZooKeeper's own tree, at the root.
+_ZOOKEEPER = "zookeeper"
 
 _FORBIDDEN = "\u0000-\u001f\u007f-\u009f\ud800-\uf8ff\ufff0-\U0010ffff"
 # All others but the slash. A set of what is allowed is searched in two thirds of the time.
 _ALLOWED = " -.0-~\u00a0-\ud7ff\uf900-\uffef"
 # One pattern decides the common case in a single pass; the reason for a refusal is looked for
 # only after it has failed. Possessive, for there is nothing to be found by going back.
-_PATH = re.compile(
-    rf"(?!/(?:zookeeper|\.batchkeeper)(?:/|\Z))(?:/(?!\.\.?(?:/|\Z))[{_ALLOWED}]++)++"
-)
+_PATH = re.compile(rf"(?!/zookeeper(?:/|\Z))(?:/(?!\.(?:\.|batchkeeper)?(?:/|\Z))[{_ALLOWED}]++)++")
 _BAD_CHARACTER = re.compile(f"[{_FORBIDDEN}]")
 
 _match = _PATH.fullmatch
@@ -35,7 +37,7 @@ def check_path(path: str) -> str:
     A path is absolute, its parts are separated by one ``/`` each, no part is ``.`` or ``..``, it
     does not end in ``/``, and it has no character that ZooKeeper refuses (control characters,
     surrogates, the private use area, U+FFF0 to U+FFFF and everything above). The root holds no
-    value, and the names in :data:`RESERVED` are kept from callers.
+    value, and neither ``/zookeeper`` nor a part named :data:`OWN` is for callers.
 
     Raises:
         InvalidPathError: with the path and the part of the rule that it breaks.
@@ -52,6 +54,11 @@ def check_parent(path: str) -> str:
         InvalidPathError: with the path and the part of the rule that it breaks.
     """
     return path if path == "/" else check_path(path)
+
+
+def hidden(path: str, name: str) -> bool:
+    """Say whether a name below ``path`` is kept from callers."""
+    return name == OWN or (name == _ZOOKEEPER and path == "/")
 
 
 def parent(path: str) -> str:
@@ -75,4 +82,6 @@ def _reason(path: object) -> str:
     parts = path.split("/")
     if "." in parts or ".." in parts:
         return f"a path has no '.' or '..' part: {path!r}"
+    if OWN in parts:
+        return f"the name {OWN!r} is reserved: {path!r}"
     return f"paths below '/{parts[1]}' are reserved: {path!r}"

@@ -13,7 +13,7 @@ from ...ops.errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from ...ops.paths import RESERVED
+from ...ops.paths import hidden
 from ..backend import Answer, Limits, Request, RequestRefusedError
 from ..registry import ConnectOptions, StoreURL
 from .capacity import Capacity
@@ -343,7 +343,7 @@ class EtcdBackend:
                     raise
                 page = self._range(_page_request(Listing(below, stop, FIRST_PAGE), 0), deadline)
         names = listing.names()
-        return [name for name in names if name not in RESERVED] if path == "/" else names
+        return [name for name in names if not hidden(path, name)]
 
     def _page(self, listing: Listing, revision: int, deadline: float) -> Any:
         while True:

@@ -41,6 +41,7 @@ from ...ops.errors import (
     StoreClosedError,
 )
 from ...ops.log import get_logger
+from ...ops.paths import OWN
 from ..backend import RequestRefusedError
 from .connection import Connection
 from .errors import LEASE_GONE, NO_SPACE
@@ -155,7 +156,7 @@ class Tokens:
     def __init__(self, connection: Connection, prefix: str, *, permitted: bool = True) -> None:
         self._connection = connection
         self._name = os.urandom(8).hex()
-        self._place = f"{prefix}/.batchkeeper/tokens/{self._name}/"
+        self._place = f"{prefix}/{OWN}/tokens/{self._name}/"
         self._lock = threading.Lock()  # guards what follows
         self._free: deque[_Slot] = deque()
         self._slots = 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias, cast
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
-from ...ops.paths import RESERVED
+from ...ops.paths import hidden
 from ...ops.results import GetResult, Stat
 from ..backend import Answer, Request
 from .connection import Connection, Reply
@@ -174,7 +174,7 @@ class Reader:
         if isinstance(ending, MetadataStoreError):
             return ending.for_path(path)
         if isinstance(ending, list):
-            return sorted(name for name in ending if not (path == "/" and name in RESERVED))
+            return sorted(name for name in ending if not hidden(path, name))
         if isinstance(ending, int):
             if ending != NO_NODE:
                 return refused(ending, path)

@@ -27,7 +27,7 @@ from typing import Final
 
 from ...ops.errors import IndeterminateError, MetadataStoreError, OperationTimeoutError
 from ...ops.log import get_logger
-from ...ops.paths import RESERVED
+from ...ops.paths import OWN
 from .connection import Connection
 from .errors import NO_NODE, NODE_EXISTS, is_of_session, name_of
 from .wire import (
@@ -95,7 +95,7 @@ class Slots:
 
     def __init__(self, connection: Connection, chroot: str, acl: bytes) -> None:
         self._connection = connection
-        self._place = f"{chroot}/{RESERVED[1]}/slots"
+        self._place = f"{chroot}/{OWN}/slots"
         self._acl = acl
         self._name = f"{self._place}/{os.urandom(8).hex()}-"
         self._numbers = count()  # shared without a lock: next() is one step

@@ -226,7 +226,17 @@ class Writer:
         self._tally.add("conflict", group.operations > 1)
         if code == 0 or is_conflict(code) or is_of_session(code) or guessed:
             return _members(group)
-        batch.answers[i] = refused(code, batch.requests[i].path)
+        if opcode != PARENT:
+            batch.answers[i] = refused(code, batch.requests[i].path)
+            return []
+        # Nothing of the batch can be put below a parent that cannot be made: all of that is
+        # answered now, and not one operation a round.
+        count = sum(1 for opcode, *_ in group.steps[: blamed + 1] if opcode == PARENT)
+        below = group.parents[count - 1] + "/"
+        for k in batch.pending:
+            put = batch.requests[k].kind == "put" and batch.answers[k] is UNDECIDED
+            if put and batch.paths[k].startswith(below):
+                batch.answers[k] = refused(code, batch.requests[k].path)
         return []
 
     def _remember(self, batch: Batch, group: Group) -> None:

@@ -242,7 +242,7 @@ def test_waiting_for_room_ends_at_the_deadline(backend: FaultyBackend, open_on: 
     """Without room until its deadline a call raises QueueFullError, and nothing is ever sent."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1, max_singles=0)
     futures = fill(store, backend)
-    with pytest.raises(QueueFullError, match=r"queue of writes is full \(1 of 1 op") as caught:
+    with pytest.raises(QueueFullError, match=r"no room in the queue of writes \(of 1 op") as caught:
         store.put("/late", b"", timeout=0.02)
     assert caught.value.path == "/late"
     assert caught.value.outcome == "not_applied"

@@ -261,6 +261,22 @@ def test_what_is_reserved_is_hidden_at_the_root(
     assert not {"zookeeper", ".batchkeeper"} & set(names)
 
 
+@pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
+def test_what_another_store_keeps_below_is_hidden(
+    scheme: str, request: pytest.FixtureRequest, batching: bk.BatchingConfig
+) -> None:
+    """What a store keeps at its prefix or chroot is not seen by one that is opened above it."""
+    server = request.getfixturevalue(f"{scheme}_server")
+    with bk.open_store(f"{server.url}/inner", batching=batching) as inner:
+        result(inner.put("/a", b""))
+        with bk.open_store(server.url, batching=batching) as outer:
+            names = result(outer.get_children("/inner"))
+            with pytest.raises(bk.InvalidPathError, match="reserved"):
+                outer.get("/inner/.batchkeeper")
+        result(inner.delete("/a"))
+    assert names == ["a"]
+
+
 # --- values and paths
 
 
@@ -317,7 +333,6 @@ def test_a_value_is_taken_at_the_call(store: bk.MetadataStore) -> None:
         "/" + "long" * 500,
         "/" + "/".join("deep" for _ in range(60)),
         "/zookeeper2/zookeeper",
-        "/a/.batchkeeper",
     ],
 )
 def test_unusual_paths_are_paths(store: bk.MetadataStore, path: str) -> None:

@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from batchkeeper import InvalidPathError
 from batchkeeper.ops.paths import check_parent, check_path, parent
 
-GOOD = ["/a", "/a/b", "/a.b/..c/d..", "/.a", "/...", "/zookeeper2", "/a/zookeeper", "/é/中", "/ "]
+GOOD = [
+    "/a",
+    "/a/b",
+    "/a.b/..c/d..",
+    "/.a",
+    "/...",
+    "/zookeeper2",
+    "/a/zookeeper",
+    "/.batchkeepers",
+    "/a/x.batchkeeper",
+    "/é/中",
+    "/ ",
+]
 
 BAD = [
     ("", "starts with"),
@@ -29,6 +41,8 @@ BAD = [
     ("/zookeeper/quota", "reserved"),
     ("/.batchkeeper", "reserved"),
     ("/.batchkeeper/x", "reserved"),
+    ("/a/.batchkeeper", "reserved"),
+    ("/a/.batchkeeper/x", "reserved"),
     ("/a\0", r"U\+0000"),
     ("/a\n", r"U\+000A"),
     ("/\x7f", r"U\+007F"),

@@ -537,6 +537,23 @@ def test_what_is_there_needs_no_permission_to_create(
     assert answers[1].version == 1
 
 
+def test_what_lies_below_a_parent_that_cannot_be_made_is_answered_together(
+    backend: ZooKeeperBackend, other: Chroot
+) -> None:
+    """A missing parent that may not be made refuses all that was to be put below it at once."""
+    other.create("/locked", acl=[make_acl("world", "anyone", read=True)])
+    rounds: list[int] = []
+    before_exchange(backend, *[lambda: rounds.append(1)] * 100)
+
+    answers = write(
+        backend, Put("/free", b"1"), *[Put(f"/locked/deep/{i}", b"1", ABSENT) for i in range(50)]
+    )
+
+    assert kinds(answers) == [Stat, *[AuthenticationError] * 50]
+    assert answers[-1].path == "/locked/deep/49"
+    assert len(rounds) < 20  # Without, there would be one for each operation at least.
+
+
 def test_many_that_are_not_permitted(backend: ZooKeeperBackend, other: Chroot) -> None:
     """Forbidden operations by the hundred do not hold up their neighbours."""
     other.create("/locked", acl=[make_digest_acl("somebody", "else", all=True)])
