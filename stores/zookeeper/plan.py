@@ -57,7 +57,7 @@ OP_OVERHEAD: Final = _CREATE_OVERHEAD + 32
 class Batch:
     """The state of one call of ``write``."""
 
-    __slots__ = ("answers", "failure", "paths", "pending", "requests", "rounds", "seen")
+    __slots__ = ("answers", "failure", "paths", "pending", "requests", "rounds", "seen", "uprooted")
 
     def __init__(self, requests: Sequence[Request], chroot: str) -> None:
         self.requests = requests
@@ -69,6 +69,8 @@ class Batch:
         self.rounds = 0
         #: What was last read at the paths of undecided requests: a node, or ``None`` for none.
         self.seen: dict[int, ZNode | None] = {}
+        #: Requests of multis that failed because their parents were not as they were thought.
+        self.uprooted: list[int] = []
         #: The error that all requests of the call ended with together.
         self.failure: MetadataStoreError | None = None
 

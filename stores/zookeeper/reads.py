@@ -95,8 +95,8 @@ class Reader:
         self._nodes = nodes
         self._chroot = chroot
         self._multi_reads = multi_reads
-        # Mean size of the values of late. Without a lock: it is a guess.
-        self._mean: float = _FIRST_GUESS
+        # Mean size of the values of late, None before the first. Without a lock: it is a guess.
+        self._seen_mean: float | None = None
 
     def read(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
         """Return one answer for each get, exists and get_children.
@@ -133,7 +133,12 @@ class Reader:
         """Take note of the sizes of values that were read or written."""
         if values:
             # Up at once and down by halves, for the damage is on the one side only.
-            self._mean = max(total_bytes / values, self._mean / 2)
+            self._seen_mean = max(total_bytes / values, (self._seen_mean or 0) / 2)
+
+    def expect(self, values: int, total_bytes: int) -> None:
+        """Take values like these for what is there, as long as none has been seen."""
+        if self._seen_mean is None:
+            self.learn(values, total_bytes)
 
     def sync(self, deadline: float) -> None:
         """Catch up with the leader: later reads see what was written before this call.
@@ -271,7 +276,8 @@ class Reader:
         wave_bytes = unknown = 0
         size_of, usual = self._nodes.size, self._sizes.usual
         longest = self._sizes.most - _REQUEST_OVERHEAD - _READ_OVERHEAD
-        guess = _ENTRY_BYTES + int(self._mean)
+        mean = self._seen_mean
+        guess = _ENTRY_BYTES + int(_FIRST_GUESS if mean is None else mean)
         all_single = len(waiting) == 1 or not self._multi_reads
         while waiting and wave_bytes < _WAVE_BYTES and unknown < most:
             read = waiting.popleft()

@@ -29,6 +29,10 @@ _RECONNECT_JITTER: Final = 0.5
 _FIRST_ANSWER: Final = 1.0
 
 
+# Asked here: inside the class below its own method has the module's name.
+_HAS_POLL: Final = hasattr(select, "poll")
+
+
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
     """Hands on what kazoo says of its connection as debug events, and its own faults as errors.
 
@@ -129,7 +133,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             self._silences += 1
         return ready
 
-    if hasattr(select, "poll"):
+    if _HAS_POLL:
 
         def _poll(
             self, readers: Any, writers: Any, timeout: float | None

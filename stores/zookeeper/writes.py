@@ -30,7 +30,7 @@ from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer, Request, Tally, refusal
 from .connection import Connection
-from .errors import NO_AUTH, NO_NODE, is_conflict, is_of_session, refused
+from .errors import NO_AUTH, NO_NODE, NODE_EXISTS, is_conflict, is_of_session, refused
 from .nodes import NULL, Nodes
 from .plan import PARENT, UNDECIDED, Batch, Group, Plan, guess, parent_of
 from .reads import Reader
@@ -104,6 +104,8 @@ class Writer:
                     self._learn(bool(failed))
                 if failed:
                     self._look(batch, failed, deadline, fresh=False)
+                if batch.uprooted:
+                    self._look_above(batch, deadline)
         except MetadataStoreError as error:
             # From a look: nothing that is pending was applied.
             if len(batch.pending) == len(requests):
@@ -147,12 +149,12 @@ class Writer:
     ) -> None:
         """Read the nodes of requests and of the parents that they need; answer what cannot hold."""
         parents = _parents(batch, undecided)
+        requests = batch.requests
+        sizes = [len(requests[i].value or b"") for i in undecided if requests[i].kind == "put"]
+        self._reader.expect(len(sizes), sum(sizes))
         paths = [*(batch.paths[i] for i in undecided), *parents]
         found = self._reader.look(paths, deadline, fresh=fresh)
-        for parent, node in zip(parents, found[len(undecided) :], strict=True):
-            if node == NO_AUTH:
-                # It is there, which is all that matters of it.
-                self._nodes.note(parent, NULL)
+        self._note_parents(parents, found[len(undecided) :])
         for i, node in zip(undecided, found, strict=False):
             request = batch.requests[i]
             error: MetadataStoreError | None
@@ -169,6 +171,18 @@ class Writer:
             if error is not None:
                 batch.answers[i] = error
         batch.sweep()
+
+    def _look_above(self, batch: Batch, deadline: float) -> None:
+        """Read the parents of requests that failed for them."""
+        parents = _parents(batch, batch.uprooted)
+        batch.uprooted = []
+        self._note_parents(parents, self._reader.look(parents, deadline, fresh=False))
+
+    def _note_parents(self, parents: Sequence[str], found: Sequence[object]) -> None:
+        for parent, node in zip(parents, found, strict=True):
+            if node == NO_AUTH:
+                # It is there, which is all that matters of it.
+                self._nodes.note(parent, NULL)
 
     def _round(self, batch: Batch, deadline: float) -> list[int]:
         """Send what is pending; return what failed because a path was not as it was thought."""
@@ -224,6 +238,12 @@ class Writer:
         # create; so a path that may be there after all is looked at.
         guessed = code == NO_AUTH and opcode in {PARENT, CREATE, CREATE2} and i not in batch.seen
         self._tally.add("conflict", group.operations > 1)
+        if (opcode == PARENT and code == NODE_EXISTS) or (
+            opcode in {CREATE, CREATE2} and code == NO_NODE
+        ):
+            # Only the parents are not as they were thought: nothing is known against the rest.
+            batch.uprooted += _members(group)
+            return []
         if code == 0 or is_conflict(code) or is_of_session(code) or guessed:
             return _members(group)
         if opcode != PARENT:

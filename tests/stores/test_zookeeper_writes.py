@@ -33,6 +33,7 @@ from batchkeeper.ops import (
 from batchkeeper.stores import Backend, ConnectOptions, parse_url
 from batchkeeper.stores.zookeeper import connect
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.wire import MULTI_READ
 
 Connect = Callable[..., ZooKeeperBackend]
 
@@ -364,6 +365,27 @@ def test_two_clients_make_the_same_parents_at_once(opened: Connect) -> None:
             assert outcome == [Stat] * 50
 
 
+def test_a_parent_that_another_client_made_costs_no_look_at_the_rest(
+    opened: Connect, backend: ZooKeeperBackend
+) -> None:
+    """A multi that failed for its parents goes again when these have been read, and no others."""
+    write(opened(), Put("/p/q/first", b"1"))
+    exchange = backend._connection.exchange
+    reads: list[bytes] = []
+
+    def note_and_exchange(requests: Any, *args: Any, **options: Any) -> Any:
+        reads.extend(body for opcode, body in requests if opcode == MULTI_READ)
+        return exchange(requests, *args, **options)
+
+    backend._connection.exchange = note_and_exchange  # type: ignore[method-assign]
+
+    answers = write(backend, *[Put(f"/p/q/{i}", b"1", ABSENT) for i in range(100)])
+
+    assert kinds(answers) == [Stat] * 100
+    assert sum(body.count(b"/p/q/") for body in reads) == 0
+    assert sum(body.count(b"/p/q") for body in reads) == 1
+
+
 def test_a_path_that_another_client_made_and_removed(
     backend: ZooKeeperBackend, other: Chroot
 ) -> None:
@@ -444,8 +466,8 @@ def test_a_parent_that_was_replaced_by_a_value_is_not_claimed(
         other.delete("/a")
         other.create("/a", b"a value, at version 0 like the parent")
 
-    # The multi that fails, exists, getData to tell null from empty, and the second multi.
-    before_exchange(backend, *[lambda: None] * 3, replace)
+    # The multi that fails, the look, and the second multi.
+    before_exchange(backend, *[lambda: None] * 2, replace)
 
     (answer,) = write(backend, Put("/a", b"1", ABSENT))
 
@@ -459,7 +481,7 @@ def test_a_parent_that_got_a_value_meanwhile_is_not_overwritten(
     """A put with ABSENT at a parent compares the version that the parent had without a value."""
     write(backend, Put("/before", b"1"))
     other.create("/a", None)
-    before_exchange(backend, *[lambda: None] * 3, lambda: other.set("/a", b"of somebody else"))
+    before_exchange(backend, *[lambda: None] * 2, lambda: other.set("/a", b"of somebody else"))
 
     (refused,) = write(backend, Put("/a", b"1", ABSENT))
 
