@@ -19,6 +19,7 @@ there are multis under way.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -52,6 +53,8 @@ VOID: Final = b"void"
 
 # How often the nodes above the slots are made, where somebody removes them at the same time.
 _TRIES: Final = 3
+# Seconds after which they are tried again where they were refused: permissions and quotas change.
+_RECONSIDER: Final = 600
 # Versions have 31 bits, and a slot that is used up is just left to the session's end.
 _LAST_VERSION: Final = 1 << 30
 # Room for the slot's number in its path.
@@ -101,8 +104,9 @@ class Slots:
         self._numbers = count()  # shared without a lock: next() is one step
         self._lock = threading.Lock()  # guards _free
         self._free: list[Slot] = []
-        # Set once, by any thread, and read without a lock: another may then try once more.
-        self._refused = False
+        # Until when to go without. Set by any thread, and read without a lock: another may then try
+        # once more.
+        self._without_until = -math.inf
         self.room = len(Slot(self._name, 0).head(VOID)) + _DIGITS
 
     def take(self, wanted: int, deadline: float) -> list[Slot] | None:
@@ -112,7 +116,7 @@ class Slots:
             MetadataStoreError: there are none to be had by the deadline. Nothing was sent that
                 belongs to a caller.
         """
-        if self._refused:
+        if time.monotonic() < self._without_until:
             return None
         session = self._connection.sessions
         with self._lock:
@@ -138,7 +142,7 @@ class Slots:
     def _make(self, wanted: int, session: int, deadline: float) -> list[Slot] | None:
         tries = 0
         for attempt in count():
-            if self._refused:
+            if time.monotonic() < self._without_until:
                 break
             slots = [Slot(f"{self._name}{next(self._numbers)}", session) for _ in range(wanted)]
             acl = ephemeral(self._acl)
@@ -155,7 +159,7 @@ class Slots:
                 return slots
             tries += 1
             if code != NO_NODE or tries > _TRIES:
-                self._refused = True
+                self._without_until = time.monotonic() + _RECONSIDER
                 log.warning(
                     "zookeeper slots refused: writes without an answer stay indeterminate",
                     path=self._place,

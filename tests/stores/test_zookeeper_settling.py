@@ -19,7 +19,7 @@ from kazoo.exceptions import (
     UnknownSessionError,
     ZookeeperError,
 )
-from kazoo.security import make_acl
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
@@ -38,7 +38,7 @@ from batchkeeper.ops import (
     Stat,
 )
 from batchkeeper.stores import ConnectOptions, parse_url
-from batchkeeper.stores.zookeeper import connect
+from batchkeeper.stores.zookeeper import connect, slots
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.wire import END, MULTI
 
@@ -402,3 +402,18 @@ def test_without_permission_for_slots_writes_work_and_stay_indeterminate(
 
     assert [stat.version for stat in stats] == [1, 2, 3]
     assert [r.levelname for r in caplog.records if "slots refused" in r.message] == ["WARNING"]
+
+
+def test_slots_are_tried_again_where_permissions_may_have_changed(
+    backend: ZooKeeperBackend, line: Any, other: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal of slots is not for ever: once they are permitted, lost writes are settled."""
+    monkeypatch.setattr(slots, "_RECONSIDER", 0)
+    other.create("/open", b"0")
+    other.set_acls("/", [make_acl("world", "anyone", read=True, write=True, admin=True)])
+    stats = [backend.write([Put("/open", b"%d" % i)], soon())[0] for i in range(1, 3)]
+    other.set_acls("/", OPEN_ACL_UNSAFE)
+
+    (settled,) = lose_the_answer(backend, line, [Put("/open", b"lost", 2)])
+
+    assert [stat.version for stat in (*stats, settled)] == [1, 2, 3]
