@@ -356,6 +356,7 @@ class Connection:
 
     def _search(self, deadline: float) -> Link:
         rounds = 0
+        reachable = False
         while True:
             for step in range(len(self._members)):
                 member = self._members[(self._first + step) % len(self._members)]
@@ -375,11 +376,17 @@ class Connection:
                     tell = _log.debug if self._quiet else _log.info
                     tell("etcd member in use", address=link.address, version=link.version)
                     return link
-            self._await(self._members[rounds % len(self._members)], rounds, deadline, cause)
+            if reachable:
+                # One was, and has been of no use all the same, as where its login fails.
+                self._pause(rounds, deadline, cause)
+                reachable = False
+            else:
+                member = self._members[rounds % len(self._members)]
+                reachable = self._await(member, rounds, deadline, cause)
             rounds += 1
 
-    def _await(self, member: _Member, rounds: int, deadline: float, cause: grpc.RpcError) -> None:
-        """Wait until a member can be reached, for no longer than a pause between two rounds.
+    def _await(self, member: _Member, rounds: int, deadline: float, cause: grpc.RpcError) -> bool:
+        """Wait until a member can be reached, for no longer than a pause; say whether it can.
 
         The wait is a call, not a sleep: older gRPCs get on with connecting only while a call waits
         for it, and newer ones are noticed at once when they have a connection.
@@ -390,8 +397,10 @@ class Connection:
             member.status(messages.StatusRequest(), timeout=pause, wait_for_ready=True)
         except grpc.RpcError:
             self._closing.wait(end - time.monotonic())
+            return False
         except ValueError as error:  # gRPC's for a call on a closed channel
             raise StoreClosedError("the store is closed") from error
+        return True
 
     def _greet(self, member: _Member, deadline: float) -> Link:
         def left() -> float:

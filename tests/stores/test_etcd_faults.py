@@ -160,33 +160,53 @@ def test_a_member_that_fails_is_tried_last(own_etcd: Callable[..., EtcdServer]) 
         assert used == addresses * 2
 
 
-@pytest.mark.parametrize("code", [StatusCode.UNAVAILABLE, StatusCode.FAILED_PRECONDITION])
-def test_a_learner_is_passed_over(etcd_server: EtcdServer, code: StatusCode) -> None:
-    """A member that tells its status and serves nothing else refuses nothing: others are asked."""
+@contextmanager
+def useless_member(code: StatusCode, message: str) -> Iterator[tuple[str, list[str]]]:
+    """Run a member that tells its status, and fails all else; give address and calls so far."""
+    calls: list[str] = []
 
-    class Learner(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+    class Useless(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         def service(self, call: Any) -> Any:
+            calls.append(call.method.rpartition("/")[2])
+
             def answer(_: bytes, context: Any) -> bytes:
                 if not call.method.endswith("/Status"):
-                    context.abort(code, "etcdserver: rpc not supported for learner")
+                    context.abort(code, message)
                 return bytes(messages.StatusResponse(version="3.6.5").SerializeToString())
 
             return grpc.unary_unary_rpc_method_handler(answer)
 
     with ThreadPoolExecutor(1) as pool:
-        server = grpc.server(pool, handlers=[Learner()])
-        learner = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server = grpc.server(pool, handlers=[Useless()])
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
         try:
-            url = f"etcd://{learner},{etcd_server.address}/{uuid.uuid4().hex}"
-            with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
-                connection = backend._connection
-                for _ in range(2):
-                    assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
-                    connection._lost(connection.open(soon()), "back to the learner")
-                assert backend._tokens.permitted
+            yield address, calls
         finally:
             server.stop(None).wait()
+
+
+@pytest.mark.parametrize("code", [StatusCode.UNAVAILABLE, StatusCode.FAILED_PRECONDITION])
+def test_a_learner_is_passed_over(etcd_server: EtcdServer, code: StatusCode) -> None:
+    """A member that tells its status and serves nothing else refuses nothing: others are asked."""
+    with useless_member(code, "etcdserver: rpc not supported for learner") as (learner, _):
+        url = f"etcd://{learner},{etcd_server.address}/{uuid.uuid4().hex}"
+        with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
+            connection = backend._connection
+            for _ in range(2):
+                assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+                connection._lost(connection.open(soon()), "back to the learner")
+            assert backend._tokens.permitted
+
+
+def test_logins_that_fail_for_now_are_tried_after_growing_pauses() -> None:
+    """A server that is overloaded is not kept so by the logins of a client that finds it there."""
+    options = ConnectOptions(connect_timeout=1.0, username="a", password="b")
+    with useless_member(StatusCode.RESOURCE_EXHAUSTED, "too many requests") as (address, calls):
+        with pytest.raises(StoreUnavailableError, match="too many requests"):
+            connect(f"etcd://{address}", options)
+        # Pauses of 0.01 s at least that double, each with one attempt more behind it.
+        assert calls.count("Authenticate") <= 16
 
 
 # --- killed
