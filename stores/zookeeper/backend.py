@@ -81,9 +81,9 @@ class ZooKeeperBackend:
 
     @property
     def limits(self) -> Limits:
-        limits = self._limits
-        if self._sizes.most < limits.request_bytes + self._request_overhead:
-            limits = self._limits = self._limits_for(self._sizes.most)
+        limits, most = self._limits, self._sizes.most
+        if most != limits.request_bytes + self._request_overhead:
+            limits = self._limits = self._limits_for(most)
         return limits
 
     def _limits_for(self, packet: int) -> Limits:

@@ -4,8 +4,8 @@ A server drops the connection when a request is longer than its ``jute.maxbuffer
 (``NIOServerCnxn.readLength`` in ZooKeeper 3.9). That looks like an outage. The two are told apart
 by reads of the very same length, which change nothing: an ``exists`` of a path that is so long. It
 is dropped twice, each time the server takes a new connection at once, and a short one is answered:
-then length is the reason. While the server was away, a new connection does not come at once, and a
-lost request is just sent again.
+then length is the reason, if one beyond the limit that is found is dropped once more. While the
+server was away, a new connection does not come at once, and a lost request is just sent again.
 
 So that the culprit is known, a request that is longer than any that was answered over the present
 connection is *unproven*, and only one such request is under way at a time. The limit is for the
@@ -104,7 +104,12 @@ class Sizes:
                 return False
             if self._passes(size) is not False:
                 return False
+            usual, most = self.usual, self.most
             self._search(size)
+            if self._passes(self.most + 1):
+                # What is too large is dropped every time: it was the network, after all.
+                self.usual, self.most = usual, most
+                return False
         finally:
             self._turn.release()
         log.warning("zookeeper takes no larger requests than this", bytes=self.usual)

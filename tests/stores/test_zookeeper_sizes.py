@@ -144,6 +144,28 @@ def test_a_tiny_limit(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
     assert [result.stat for result in found] == answers[:1000]
 
 
+def test_what_was_dropped_by_chance_is_not_taken_for_a_limit(
+    opened: Callable[[str], ZooKeeperBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that is found holds only if a request beyond it is dropped once more."""
+    backend = opened("")
+    sizes, limits = backend._sizes, backend.limits
+    before, passes = (sizes.usual, sizes.most), sizes._passes
+    probed: list[int] = []
+
+    def unlucky(size: int) -> bool | None:
+        probed.append(size)
+        assert backend.limits.request_bytes <= limits.request_bytes
+        return False if size == 40_000 and probed.count(size) == 1 else passes(size)
+
+    monkeypatch.setattr(sizes, "_passes", unlucky)
+
+    assert not sizes.drops(40_000, soon())
+    assert backend.limits == limits
+    assert probed.count(40_000) == 2
+    assert (sizes.usual, sizes.most) == before
+
+
 def test_an_outage_is_not_taken_for_a_limit(
     own_zookeeper: Callable[..., ZooKeeperServer],
 ) -> None:
