@@ -132,8 +132,8 @@ class Backend(Protocol):
     can no longer take effect, which may be after the deadline: the engine has told the callers
     by then, and holds back what follows on the same paths.
 
-    ``limits`` may become smaller as a back end learns what its server takes: it then returns
-    another object, which the engine looks at after each call.
+    ``limits`` may become smaller as a back end learns what its server takes, and grow back where
+    that proves wrong: it then returns another object, which the engine looks at after each call.
 
     ``close`` may be called at any time from any thread, and more than once. Calls under way end
     soon, with an error if need be; later ones raise ``StoreClosedError``.
