@@ -292,6 +292,8 @@ class Connection:
                 raise StoreClosedError("the store is closed") from error
             code, message = _status(cause)
             verdict = judge(code, message, write=write)
+            if verdict is Verdict.LOGIN and self._credentials.username is not None:
+                verdict = Verdict.RENEW  # asked for only since this member was greeted
             if verdict is Verdict.REFUSED:
                 size = len(request) if method == "txn" else request.ByteSize()
                 raise RequestRefusedError(refused(code, message, size)) from cause

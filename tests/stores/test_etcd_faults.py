@@ -408,6 +408,16 @@ def test_a_login_is_of_no_harm_where_none_is_asked_for(etcd_server: EtcdServer) 
         assert backend.read([Exists("/no/such")], soon()) == [False]
 
 
+def test_a_login_that_is_asked_for_only_later_is_made(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A store with a login goes on when authentication is turned on while it is open."""
+    server = own_etcd()
+    with closing(connect(f"{server.url}/ok", LIMITED)) as backend:
+        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+        secured(server)
+        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+        assert backend.read([Exists("/a")], soon()) == [True]
+
+
 def test_permissions_hold_for_each_operation(secured_etcd: EtcdServer) -> None:
     """Batching lets nothing through that a single call would refuse, and finds the culprit."""
     with closing(connect(secured_etcd.url, LIMITED)) as backend:
