@@ -85,6 +85,12 @@ class Nemesis:
         time.sleep(0.05)
         self._cut()
 
+    def isolate(self, seconds: float) -> None:
+        """Let nothing through in either direction for some time, and then cut the line."""
+        self.line.swallows = self.line.drops = True
+        time.sleep(seconds)
+        self._cut()
+
     def _cut(self) -> None:
         self.line.cut()
         self.line.swallows = self.line.drops = False

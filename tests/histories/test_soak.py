@@ -30,21 +30,29 @@ def nemesis(
     request: pytest.FixtureRequest, tmp_path: Path, proxy: Callable[[str], Any]
 ) -> Iterator[Nemesis]:
     """A server of each kind, and what may happen to it."""
-    kind: type[LocalServer] = EtcdServer if request.param == "etcd" else ZooKeeperServer
-    with kind(tmp_path) as server:
+    # Sessions may end after one second.
+    made: LocalServer = (
+        EtcdServer(tmp_path)
+        if request.param == "etcd"
+        else ZooKeeperServer(tmp_path, tick_time=500)
+    )
+    with made as server:
         yield Nemesis(server, proxy(server.address))
 
 
 def strike(nemesis: Nemesis, dice: random.Random) -> None:
     """Let one of all faults happen."""
 
-    def kill() -> None:
+    def kill(seconds: float) -> None:
         nemesis.kill()
+        time.sleep(seconds)
         nemesis.restart()
 
     dice.choice(
         [
-            kill,
+            lambda: kill(0.0),
+            lambda: kill(dice.uniform(0.0, 6.0)),
+            lambda: nemesis.isolate(dice.uniform(0.5, 6.0)),
             lambda: nemesis.pause(dice.uniform(0.1, 2.0)),
             lambda: nemesis.pause(dice.uniform(5.0, 7.0)),
             nemesis.lose_answers,
@@ -56,16 +64,17 @@ def strike(nemesis: Nemesis, dice: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_faults_without_end(nemesis: Nemesis, seed: int) -> None:
-    """64 threads of three stores, one of them with short deadlines, and a fault after the other."""
+    """Four stores, two of them with short timeouts, and one fault after the other."""
     dice = random.Random(seed)
     history: list[Op] = []
     workers = Workers(history)
-    deadlines = {"a": 60.0, "b": 60.0, "c": 4.0}
+    timeouts = {"a": (60.0, 30.0), "b": (60.0, 2.0), "c": (4.0, 1.0)}
     stores = [
-        bk.open_store(nemesis.url, operation_timeout=seconds) for seconds in deadlines.values()
+        bk.open_store(nemesis.url, operation_timeout=operation, session_timeout=session)
+        for operation, session in timeouts.values()
     ]
     try:
-        for store, chain in zip(stores, deadlines, strict=True):
+        for store, chain in zip(stores, timeouts, strict=True):
             client = Client(store, chain, history)
             workers.start(client, PATHS, threads=16)
             workers.start(client, PATHS, threads=5, depth=20)
