@@ -71,6 +71,7 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
             f"{request.path!r} was removed and made again while it was put: the value is written, "
             "and what it replaced may not have been as expected",
             path=request.path,
+            applied=True,
         )
     if node.modified_zxid == zxid:
         version = node.version

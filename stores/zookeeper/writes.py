@@ -322,6 +322,7 @@ class Writer:
                     f"{request.path!r} was removed and made again while it was put: the value is "
                     "written, and what it replaced may not have been as expected",
                     path=request.path,
+                    applied=True,
                 )
         return Stat(
             request.path,

@@ -277,6 +277,7 @@ def test_a_value_that_was_replaced_by_a_parent_is_not_claimed(
     (answer,) = write(backend, Put("/t", b"2", 0))
 
     assert isinstance(answer, IndeterminateError)
+    assert answer.applied
     assert answer.path == "/t"
 
 
@@ -472,6 +473,7 @@ def test_a_parent_that_was_replaced_by_a_value_is_not_claimed(
     (answer,) = write(backend, Put("/a", b"1", ABSENT))
 
     assert isinstance(answer, IndeterminateError)
+    assert answer.applied
     assert answer.path == "/a"
 
 
