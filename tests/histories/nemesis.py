@@ -11,6 +11,9 @@ So an old etcd is killed when it has nothing left that could be lost: the line t
 its answers and then drops the requests, and when a write that did not come over that line is
 answered and committed, everything that was acknowledged before is in the log and in the database.
 What the clients have under way is caught all the same: some of it carried out, some never arrived.
+
+It also dies of a reading transaction whose client goes away while it is executed (#14110). So the
+line to an old etcd is cut when the requests that have arrived are done with.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class Nemesis:
     def __init__(self, server: LocalServer, line: Proxy) -> None:
         self.server = server
         self.line = line
-        self._loses = isinstance(server, EtcdServer) and _etcd_version(server) < (3, 5, 5)
+        self._old = isinstance(server, EtcdServer) and _etcd_version(server) < (3, 5, 5)
         #: When the server was last killed, and when it last answered again, by time.monotonic().
         self.killed = 0.0
         self.returned = 0.0
@@ -50,7 +53,7 @@ class Nemesis:
 
     def kill(self) -> None:
         """End the server as ``kill -9`` does, with operations under way."""
-        if self._loses:
+        if self._old:
             self.line.swallowed.clear()
             self.line.swallows = True
             assert self.line.swallowed.wait(PATIENCE), "the clients ask for nothing"
@@ -77,21 +80,25 @@ class Nemesis:
         self.line.swallowed.clear()
         self.line.swallows = True
         assert self.line.swallowed.wait(PATIENCE), "the clients ask for nothing"
-        self._cut()
+        self.cut()
 
     def lose_requests(self) -> None:
         """Lose requests on the way, and cut the line."""
         self.line.drops = True
         time.sleep(0.05)
-        self._cut()
+        self.cut()
 
     def isolate(self, seconds: float) -> None:
         """Let nothing through in either direction for some time, and then cut the line."""
         self.line.swallows = self.line.drops = True
         time.sleep(seconds)
-        self._cut()
+        self.cut()
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """End all connections; new ones are taken."""
+        if self._old:
+            self.line.drops = True
+            time.sleep(0.1)
         self.line.cut()
         self.line.swallows = self.line.drops = False
 

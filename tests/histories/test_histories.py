@@ -173,6 +173,6 @@ def test_paused_for_longer_than_the_deadline(nemesis: Nemesis) -> None:
 def test_cut_off(nemesis: Nemesis) -> None:
     """Lines that break, with requests or answers on them that are lost."""
     with Run(nemesis) as run:
-        for lose in (nemesis.lose_answers, nemesis.lose_requests, nemesis.line.cut) * 3:
+        for lose in (nemesis.lose_answers, nemesis.lose_requests, nemesis.cut) * 3:
             lose()
             run.workers.progress(100)

@@ -57,7 +57,7 @@ def strike(nemesis: Nemesis, dice: random.Random) -> None:
             lambda: nemesis.pause(dice.uniform(5.0, 7.0)),
             nemesis.lose_answers,
             nemesis.lose_requests,
-            nemesis.line.cut,
+            nemesis.cut,
         ]
     )()
 
