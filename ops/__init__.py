@@ -18,12 +18,13 @@ from .errors import (
     ValueTooLargeError,
 )
 from .operations import ABSENT, Delete, Exists, Get, GetChildren, Operation, Put
-from .results import GetResult, Outcome, Result, Stat
+from .results import Change, GetResult, Outcome, Range, Result, ScanPage, ScanResult, Stat
 
 __all__ = [
     "ABSENT",
     "AuthenticationError",
     "BadVersionError",
+    "Change",
     "Delete",
     "Exists",
     "Get",
@@ -40,7 +41,10 @@ __all__ = [
     "Outcome",
     "Put",
     "QueueFullError",
+    "Range",
     "Result",
+    "ScanPage",
+    "ScanResult",
     "SessionLostError",
     "Stat",
     "StoreClosedError",

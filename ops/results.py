@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Literal, NamedTuple, TypeAlias, overload
 
 from .errors import MetadataStoreError
 from .operations import Operation
 
-__all__ = ["GetResult", "Outcome", "Result", "Stat"]
+__all__ = ["Change", "GetResult", "Outcome", "Range", "Result", "ScanPage", "ScanResult", "Stat"]
 
 
 # Named tuples, because one is made for every operation: a frozen dataclass with seven fields
@@ -36,6 +39,133 @@ class GetResult(NamedTuple):
 
     value: bytes
     stat: Stat
+
+
+class ScanResult(NamedTuple):
+    """What a scan finds at one path."""
+
+    path: str
+    value: bytes
+    stat: Stat
+
+
+class Change(NamedTuple):
+    """One change of a path, as it stands in the store's history.
+
+    ``op`` says what happened. ``value`` and ``version`` are what the path held from then on,
+    ``None`` after a delete; ``revision`` is that of the change. Paths changed in one transaction
+    share it. ``ephemeral`` says that the value ends with a session.
+    """
+
+    path: str
+    op: Literal["put", "delete"]
+    value: bytes | None
+    version: int | None
+    revision: int
+    ephemeral: bool = False
+
+
+class ScanPage(Sequence[ScanResult]):
+    """Results of a scan, in columns: many of them cost a third of what they cost one by one.
+
+    Attributes:
+        paths: in their order.
+        values: of the paths; like all that follows, one for each of them.
+        versions: see :class:`Stat`, as for the others.
+        revisions: of their last changes.
+        ephemeral: whether they end with a session.
+        created: ``None`` where the store keeps none.
+        modified: the same.
+        owned: ``None`` where none of them is.
+    """
+
+    __slots__ = (
+        "created",
+        "ephemeral",
+        "modified",
+        "owned",
+        "paths",
+        "revisions",
+        "values",
+        "versions",
+    )
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        values: Sequence[bytes],
+        versions: Sequence[int],
+        revisions: Sequence[int],
+        ephemeral: Sequence[bool],
+        created: Sequence[int | None] | None = None,
+        modified: Sequence[int | None] | None = None,
+        owned: Sequence[bool] | None = None,
+    ) -> None:
+        self.paths = paths
+        self.values = values
+        self.versions = versions
+        self.revisions = revisions
+        self.ephemeral = ephemeral
+        self.created = created
+        self.modified = modified
+        self.owned = owned
+
+    @classmethod
+    def of(cls, results: Sequence[ScanResult]) -> ScanPage:
+        """Return results in columns."""
+        if isinstance(results, ScanPage):
+            return results
+        if not results:
+            return cls([], [], [], [], [])
+        paths, values, stats = zip(*results, strict=True)
+        _, versions, revisions, created, modified, ephemeral, owned = zip(*stats, strict=True)
+        return cls(paths, values, versions, revisions, ephemeral, created, modified, owned)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, index: int) -> ScanResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ScanResult]: ...
+    def __getitem__(self, index: int | slice) -> ScanResult | Sequence[ScanResult]:
+        return [*self][index]
+
+    def __iter__(self) -> Iterator[ScanResult]:
+        count = len(self.paths)
+        stats = zip(
+            self.paths,
+            self.versions,
+            self.revisions,
+            repeat(None, count) if self.created is None else self.created,
+            repeat(None, count) if self.modified is None else self.modified,
+            self.ephemeral,
+            repeat(False, count) if self.owned is None else self.owned,
+            strict=True,
+        )
+        return map(_result, zip(self.paths, self.values, map(_stat, stats), strict=True))
+
+
+# Without a call of Python code for each.
+_stat = partial(tuple.__new__, Stat)
+_result = partial(tuple.__new__, ScanResult)
+
+
+class Range(NamedTuple):
+    """The paths from ``start`` up to, and without, ``end``, in the byte order of UTF-8.
+
+    ``None`` for no bound.
+    """
+
+    start: str | None = None
+    end: str | None = None
+
+    def __contains__(self, path: object) -> bool:
+        """Say whether a path lies in the range."""
+        if not isinstance(path, str):
+            return False
+        # Python compares code points, whose order is that of their bytes in UTF-8.
+        return (self.start is None or self.start <= path) and (self.end is None or path < self.end)
 
 
 #: A put gives a Stat; a get a GetResult or None; a delete None; get_children a list; exists a bool.

@@ -8,24 +8,35 @@ a back end may run them in any order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Literal, Protocol, TypeAlias, get_args
+from typing import Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
-from ..ops.errors import BadVersionError, MetadataStoreError, NotEmptyError, NotFoundError
+from ..ops.errors import (
+    BadVersionError,
+    IndeterminateError,
+    MetadataStoreError,
+    NotEmptyError,
+    NotFoundError,
+    UnsupportedError,
+)
 from ..ops.operations import ABSENT, Kind
-from ..ops.results import Result
+from ..ops.results import Change, Range, Result, ScanResult
 
 __all__ = [
     "EVENTS",
     "Answer",
     "Backend",
+    "ChangesBackend",
     "Event",
     "Limits",
+    "PassingBackend",
     "Request",
     "RequestRefusedError",
+    "ScanningBackend",
     "Tally",
+    "partly_removed",
     "refusal",
 ]
 
@@ -66,6 +77,7 @@ class Limits:
             caller does not say.
         singles: the most single executions at the same time that are of any use: beside the
             batches, or without any.
+        reads_in_flight: how many calls of ``read``, where another number of them serves better.
     """
 
     write_ops: int
@@ -75,6 +87,7 @@ class Limits:
     value_bytes: int
     in_flight: int
     singles: int
+    reads_in_flight: int | None = None
 
 
 #: What happens to requests beside being answered. ``conflict``: one was not applied as it stood
@@ -152,6 +165,152 @@ class Backend(Protocol):
         """Make later reads see all that anybody had written before this call."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ScanningBackend(Protocol):
+    """What a back end has beside :class:`Backend` if its paths can be walked in their order.
+
+    Everything here blocks the calling thread, stands outside the engine's order, and may be called
+    by several threads at a time. ``timeout`` is in seconds, for each request to the server: such a
+    call may take many. Reads are retried within it. Errors are raised as they are for ``read``.
+
+    What lies under ``prefix`` is its own value, if it holds one, and those of all paths below it;
+    ``/`` stands for the whole store. What the client or the server keeps for itself is left out.
+    """
+
+    def scan(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        """Give what lies under ``prefix`` and ``within`` a range, in pages, in the order of paths.
+
+        Memory is bounded by some pages. Nothing is requested before the first page is asked for;
+        closing the generator frees what it holds.
+
+        Args:
+            prefix: as above.
+            within: the paths to be given.
+            revision: of which all pages are to be (etcd). Without it, all pages are of one
+                revision where the store can give that: as of the first page.
+            timeout: seconds for each request.
+
+        Raises:
+            UnsupportedError: a revision is given, and the store keeps no old ones.
+            InvalidSettingError: the revision is not there any more (compacted), or not there yet.
+        """
+        ...
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        """Return up to ``n`` ranges, in order, which together hold all that lies under ``prefix``.
+
+        They hold about equally many values now. The first has no start, and the last no end.
+        """
+        ...
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        """Remove what lies under ``path``, in batches; return how many values that were.
+
+        Not atomic: what others put there meanwhile may be removed or stay.
+        """
+        ...
+
+    def revision(self, timeout: float) -> int:
+        """Return the store's revision: that of every later change is greater, of no earlier one."""
+        ...
+
+
+@runtime_checkable
+class ChangesBackend(Protocol):
+    """What a back end has beside :class:`Backend` if it keeps the history of its paths.
+
+    It blocks the calling thread, stands outside the engine's order, and may be called by several
+    threads at a time. Reads are retried within ``timeout``. Errors are raised as they are for
+    ``read``.
+    """
+
+    def changes(
+        self, prefix: str, after: int, until: int, timeout: float
+    ) -> Generator[Sequence[Change], None, None]:
+        """Give each change of the paths under ``prefix`` once, in pages, in order of revisions.
+
+        It ends when all are given, and for certain: also where the last one lies long before
+        ``until``. Asked again, it gives the same. Nothing is requested before the first page is
+        asked for; closing the generator frees what it holds.
+
+        Args:
+            prefix: as for a scan.
+            after: only changes of greater revisions; 0 for all that there have ever been.
+            until: only changes up to this revision, which must be there already.
+            timeout: seconds without any news from the server.
+
+        Raises:
+            InvalidSettingError: ``until`` is not there yet; or changes after ``after`` are not
+                there any more (compacted), with the revision after which they are.
+        """
+        ...
+
+
+class PassingBackend:
+    """Passes everything on to ``backend``: for what stands around one, to see or change a part."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @property
+    def limits(self) -> Limits:
+        return self._backend.limits
+
+    @property
+    def tally(self) -> Tally:
+        return self._backend.tally
+
+    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        return self._backend.write(requests, deadline)
+
+    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        return self._backend.read(requests, deadline)
+
+    def sync(self, deadline: float) -> None:
+        self._backend.sync(deadline)
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def scan(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        return self._scanning().scan(prefix, within, revision, timeout)
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        return self._scanning().split(prefix, n, timeout)
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        return self._scanning().delete_recursive(path, timeout)
+
+    def revision(self, timeout: float) -> int:
+        return self._scanning().revision(timeout)
+
+    def changes(
+        self, prefix: str, after: int, until: int, timeout: float
+    ) -> Generator[Sequence[Change], None, None]:
+        if not isinstance(self._backend, ChangesBackend):
+            raise UnsupportedError("the store keeps no history of changes")
+        return self._backend.changes(prefix, after, until, timeout)
+
+    def _scanning(self) -> ScanningBackend:
+        if not isinstance(self._backend, ScanningBackend):
+            raise UnsupportedError("the store cannot be scanned")
+        return self._backend
+
+
+def partly_removed(removed: int, path: str, error: MetadataStoreError) -> MetadataStoreError:
+    """Return the error of a ``delete_recursive`` that failed after it had removed something."""
+    if not removed:
+        return error.for_path(path)
+    return IndeterminateError(
+        f"{removed:,} values under {path!r} were removed, and perhaps more, before this: {error}",
+        path=path,
+    )
 
 
 def refusal(request: Request, actual: int, occupied: bool) -> MetadataStoreError | None:

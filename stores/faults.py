@@ -26,7 +26,7 @@ from ..ops.errors import (
     OperationTimeoutError,
     StoreClosedError,
 )
-from .backend import Answer, Backend, Limits, Request, Tally
+from .backend import Answer, Backend, PassingBackend, Request
 
 __all__ = ["Call", "Fault", "FaultyBackend", "Plan"]
 
@@ -84,7 +84,7 @@ class Call:
 Plan: TypeAlias = Callable[[Call], Fault | None]
 
 
-class FaultyBackend:
+class FaultyBackend(PassingBackend):
     """A back end that passes its calls on to ``backend``, as far as ``plan`` lets it.
 
     ``calls`` are all the calls so far, in the order of their arrival. Tests may replace ``plan``
@@ -92,19 +92,11 @@ class FaultyBackend:
     """
 
     def __init__(self, backend: Backend, plan: Plan | None = None) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self.plan = plan
         self.calls: list[Call] = []
         self._closed = False
         self._arrived = threading.Condition()  # guards calls and _closed
-
-    @property
-    def limits(self) -> Limits:
-        return self._backend.limits
-
-    @property
-    def tally(self) -> Tally:
-        return self._backend.tally
 
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         return self._run("write", requests, deadline)
@@ -112,16 +104,13 @@ class FaultyBackend:
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         return self._run("read", requests, deadline)
 
-    def sync(self, deadline: float) -> None:
-        self._backend.sync(deadline)
-
     def close(self) -> None:
         with self._arrived:
             self._closed = True
             calls = list(self.calls)
         for call in calls:
             call._close()
-        self._backend.close()
+        super().close()
 
     def wait_for_calls(self, count: int, timeout: float = 10.0) -> list[Call]:
         """Return the calls so far as soon as there are ``count`` of them.

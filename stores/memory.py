@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
-from ..ops.errors import InvalidSettingError, OperationTimeoutError, StoreClosedError
+from ..ops.errors import (
+    InvalidSettingError,
+    OperationTimeoutError,
+    StoreClosedError,
+    UnsupportedError,
+)
 from ..ops.operations import ABSENT
 from ..ops.paths import parent
-from ..ops.results import GetResult, Result, Stat
+from ..ops.results import GetResult, Range, Result, ScanResult, Stat
 from .backend import Answer, Backend, Limits, Request, Tally, refusal
 from .registry import ConnectOptions, StoreURL
+from .spans import EVERYTHING, evenly, spans
 
 __all__ = ["connect"]
 
@@ -25,6 +31,8 @@ DEFAULT_MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
 # Nothing here limits a call by itself; the bounds keep the lock from being held for long.
 _CALL_OPS: Final = 10_000
 _CALL_BYTES: Final = 64 * 1024 * 1024
+# How much of a walk is done at a time.
+_PAGE: Final = 1_000
 
 
 class _Space:
@@ -57,9 +65,12 @@ class _Space:
         actual = ABSENT if found is None else found.stat.version
         if error := refusal(request, actual, occupied=path in self.children):
             return error
+        self.remove(path)
+        return None
+
+    def remove(self, path: str) -> None:
         del self.values[path]
         self._count(path, -1)
-        return None
 
     def answer(self, request: Request) -> Result:
         path = request.path
@@ -136,6 +147,62 @@ class _MemoryBackend:
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
 
+    def scan(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        """Give what lay under ``prefix`` when the first page was asked for, in pages."""
+        if revision is not None:
+            raise UnsupportedError(f"memory://{self._name} keeps no old revisions")
+        space = self._enter(time.monotonic() + timeout)
+        try:
+            # Values are never changed, so what is found now stays as it is.
+            values = space.values.copy()
+        finally:
+            space.lock.release()
+        paths = _under(values, prefix, within)
+        for start in range(0, len(paths), _PAGE):
+            if self._closed:
+                raise self._why_closed()
+            page = paths[start : start + _PAGE]
+            yield [ScanResult(path, *values[path]) for path in page]
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        """Return ranges with equally many values, but for one. See :class:`ScanningBackend`."""
+        paths = self._paths_under(prefix, timeout)
+        return evenly(paths, n)
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        """Remove what lies under ``path`` now. See :class:`ScanningBackend`."""
+        paths = self._paths_under(path, timeout)
+        removed = 0
+        for start in range(0, len(paths), _PAGE):
+            space = self._enter(time.monotonic() + timeout)
+            try:
+                for found in paths[start : start + _PAGE]:
+                    if found in space.values:
+                        space.remove(found)
+                        removed += 1
+                space.revision += 1
+            finally:
+                space.lock.release()
+        return removed
+
+    def revision(self, timeout: float) -> int:
+        """Return the number of the last change."""
+        space = self._enter(time.monotonic() + timeout)
+        try:
+            return space.revision
+        finally:
+            space.lock.release()
+
+    def _paths_under(self, prefix: str, timeout: float) -> list[str]:
+        space = self._enter(time.monotonic() + timeout)
+        try:
+            paths = list(space.values)
+        finally:
+            space.lock.release()
+        return _under(paths, prefix, EVERYTHING)
+
     def close(self) -> None:
         with self._space.lock:
             if self._closed:
@@ -155,8 +222,17 @@ class _MemoryBackend:
             raise OperationTimeoutError(f"memory://{self._name} was busy until the deadline")
         if self._closed:
             space.lock.release()
-            raise StoreClosedError(f"memory://{self._name} is closed")
+            raise self._why_closed()
         return space
+
+    def _why_closed(self) -> StoreClosedError:
+        return StoreClosedError(f"memory://{self._name} is closed")
+
+
+def _under(paths: Iterable[str], prefix: str, within: Range) -> list[str]:
+    """Return the paths that a walk goes over, in their order."""
+    stretches = spans(prefix, within)
+    return sorted(path for path in paths if any(low <= path < high for low, high in stretches))
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:

@@ -4,13 +4,13 @@ How the data lie in RocksDB, in the default column family:
 
 - the key of a value is its path in UTF-8, nothing before it, so that RocksDB's order is the order
   of the paths; its record is ``_HEADER`` followed by the value;
-- ``_META_KEY``, which no path equals, holds ``_META``: the format, the last revision, and the size
+- ``META_KEY``, which no path equals, holds ``META``: the format, the last revision, and the size
   of the largest record that was ever put. It is written in the same write batch as the values, so a
   revision is never given twice.
 
 RocksDB has no compare-and-set here, so a lock of ours makes reading the old records, deciding and
-writing the batch one step. One process has the directory open at a time: RocksDB's own lock sees
-to that.
+writing the batch one step. One process has the directory open to write at a time: RocksDB's own
+lock sees to that.
 
 A batch goes to RocksDB's log unsynced, and the log is synced after that, outside the lock, once for
 all the batches that wait for it (group commit). For rocksdict 0.3.29 keeps the GIL while it writes,
@@ -22,20 +22,15 @@ all that it may rest on is on the disk.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import struct
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Final, cast
 
 from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    DBCompressionType,
-    Options,
     Rdict,
     RdictIter,
     ReadOptions,
@@ -50,11 +45,24 @@ from ..ops.errors import (
     OperationTimeoutError,
     StoreClosedError,
     StoreUnavailableError,
+    UnsupportedError,
 )
 from ..ops.operations import ABSENT
-from ..ops.results import GetResult, Stat
-from .backend import Answer, Backend, Limits, Request, RequestRefusedError, Tally, refusal
+from ..ops.results import GetResult, Range, ScanPage, ScanResult, Stat
+from .backend import (
+    Answer,
+    Backend,
+    Limits,
+    Request,
+    RequestRefusedError,
+    Tally,
+    partly_removed,
+    refusal,
+)
 from .registry import ConnectOptions, StoreURL
+from .rocksdb_files import FORMAT, META, META_KEY, open_files, prepare, read_meta
+from .rocksdb_walks import Walk
+from .spans import EVERYTHING, evenly, spans
 
 __all__ = ["connect"]
 
@@ -63,11 +71,8 @@ DEFAULT_MAX_VALUE_BYTES: Final = 16 * _MIB
 # RocksDB takes values below 4 GiB; nobody who comes near means it.
 _MOST_MAX_VALUE_BYTES: Final = 1024 * _MIB
 
-_FORMAT: Final = 1
 # Format, version, revision, created and modified in milliseconds since the epoch.
 _HEADER: Final = struct.Struct(">BIQQQ")
-_META_KEY: Final = b"batchkeeper"
-_META: Final = struct.Struct(">BQI")
 
 # How much one call may read at a time. Where old records are read to learn their versions, their
 # values come along.
@@ -77,13 +82,8 @@ _CALL_BYTES: Final = 64 * _MIB
 # What the answers to one call of reads have at most, as far as the number of them can see to it.
 _ANSWER_BYTES: Final = 128 * _MIB
 
-# What RocksDB and rocksdict leave behind when they die before the directory has become a RocksDB.
-_UNFINISHED = re.compile(
-    r"LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+|\d+\.dbtmp|OPTIONS-\d+\.dbtmp"
-    r"|rocksdict-config\.json"
-)
-
-_CONFIG: Final = "rocksdict-config.json"
+# How many keys a split keeps of each range that it is to give, at most: so close are its ends.
+_KEPT_PER_RANGE: Final = 64
 
 _new = tuple.__new__  # what Stat(...) and GetResult(...) do, in half the time
 
@@ -112,6 +112,7 @@ class _RocksBackend:
         self._state = threading.Lock()
         self._running = 0
         self._closed = False
+        self._walks: set[Walk] = set()  # guarded by _state; ended before RocksDB is closed
         self._left = threading.Event()  # closed, and the last call has ended
         self._ended = threading.Event()  # RocksDB is closed
         self.tally = Tally()
@@ -138,31 +139,34 @@ class _RocksBackend:
         keys = [request.path.encode() for request in requests]
         self._enter()
         try:
-            if not self._write_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                raise OperationTimeoutError(
-                    f"the RocksDB store in {self._directory} was busy until the deadline"
-                )
-            try:
+            with self._writing(deadline):
                 answers, number, changed = self._write(requests, keys)
-            finally:
-                self._write_lock.release()
             failure = self._sync_to(number)
             if failure is None:
                 return answers
-            if changed:
-                raise IndeterminateError(
-                    f"RocksDB failed to sync in {self._directory}: {failure}"
-                ) from failure
-            raise self._unsyncable(failure) from failure
+            error = self._unsynced_error(failure) if changed else self._unsyncable(failure)
+            raise error from failure
         finally:
             self._leave()
+
+    @contextmanager
+    def _writing(self, deadline: float) -> Generator[None, None, None]:
+        """Hold the write lock, if writes are still taken."""
+        if not self._write_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise OperationTimeoutError(
+                f"the RocksDB store in {self._directory} was busy until the deadline"
+            )
+        try:
+            if self._sync_failure is not None:
+                raise self._unsyncable(self._sync_failure) from self._sync_failure
+            yield
+        finally:
+            self._write_lock.release()
 
     def _write(
         self, requests: Sequence[Request], keys: list[bytes]
     ) -> tuple[list[Answer], int, bool]:
         """Write a batch; return the answers, the number of the batch to sync, and if it is ours."""
-        if self._sync_failure is not None:
-            raise self._unsyncable(self._sync_failure) from self._sync_failure
         batch = WriteBatch(raw_mode=True)
         try:
             answers, largest = self._decide(batch, requests, keys)
@@ -170,12 +174,16 @@ class _RocksBackend:
             raise self._unreadable(error, requests) from error
         if batch.is_empty():
             return answers, self._written, False
+        return answers, self._commit(batch, keys, largest), True
+
+    def _commit(self, batch: WriteBatch, keys: list[bytes], largest: int) -> int:
+        """Write a batch under the write lock; return its number, for it is yet to be synced."""
         # Given away even if the write fails: nobody knows what is on the disk then.
         self._revision += 1
         if largest > self._largest:
             self._largest = largest
             self.limits = self._limits()
-        batch[_META_KEY] = _META.pack(_FORMAT, self._revision, self._largest)
+        batch[META_KEY] = META.pack(FORMAT, self._revision, self._largest)
         number = self._written + 1
         # Before it can be read. If the write fails, the next one takes its number and its place.
         if self._sync:
@@ -188,7 +196,7 @@ class _RocksBackend:
                 f"RocksDB failed to write in {self._directory}: {error}"
             ) from error
         self._written = number
-        return answers, number, True
+        return number
 
     def _sync_to(self, number: int) -> Exception | None:
         """Return when all batches up to ``number`` are on the disk; or why they may not be.
@@ -216,6 +224,9 @@ class _RocksBackend:
                     self._synced = written
             return self._sync_failure
 
+    def _unsynced_error(self, failure: Exception) -> IndeterminateError:
+        return IndeterminateError(f"RocksDB failed to sync in {self._directory}: {failure}")
+
     def _unsyncable(self, failure: Exception) -> StoreUnavailableError:
         return StoreUnavailableError(
             f"RocksDB failed to sync in {self._directory}, which has to be opened anew: {failure}"
@@ -227,7 +238,7 @@ class _RocksBackend:
         """Put into ``batch`` what holds; return the answers and the size of the largest record."""
         revision = self._revision + 1
         now = time.time_ns() // 1_000_000
-        fresh = _HEADER.pack(_FORMAT, 0, revision, now, now)
+        fresh = _HEADER.pack(FORMAT, 0, revision, now, now)
         headers = self._headers(keys)
         answers: list[Answer] = []
         deletes: list[int] = []
@@ -245,7 +256,7 @@ class _RocksBackend:
             else:
                 _, version, _, created, _ = _HEADER.unpack_from(header)
                 version += 1
-                record = _HEADER.pack(_FORMAT, version, revision, created, now) + value
+                record = _HEADER.pack(FORMAT, version, revision, created, now) + value
             if expected is not None and expected != version - 1:
                 answers.append(refusal(request, version - 1, occupied=False))
                 continue
@@ -345,12 +356,7 @@ class _RocksBackend:
         for request, record in zip(requests, self._records(keys), strict=True):
             kind = request.kind
             if kind == "get":
-                if record is None:
-                    answer(None)
-                    continue
-                _, version, revision, created, modified = _HEADER.unpack_from(record)
-                stat = (request.path, version, revision, created, modified, False, False)
-                answer(_new(GetResult, (record[_HEADER.size :], _new(Stat, stat))))
+                answer(None if record is None else _found(request.path, record))
             elif kind == "exists":
                 answer(record is not None)
             else:
@@ -400,6 +406,8 @@ class _RocksBackend:
                 self._left.set()
         self._left.wait()
         if first:
+            for walk in self._walks:
+                walk.close()
             try:
                 self._db.close()
             except Exception as error:
@@ -409,6 +417,98 @@ class _RocksBackend:
             finally:
                 self._ended.set()
         self._ended.wait()
+
+    def scan(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        """Give what lies under ``prefix``, as of the first page. See :class:`ScanningBackend`."""
+        if revision is not None:
+            raise UnsupportedError(f"the RocksDB store in {self._directory} keeps no old revisions")
+        with self._walk(prefix, within) as walk:
+            while not walk.done:
+                if found := self._page(walk):
+                    yield _columns(found)
+
+    def _page(self, walk: Walk, *, values: bool = True) -> list[tuple[str, bytes]]:
+        """Return the next paths of a walk, with their records or without."""
+        self._enter()
+        try:
+            return [(key.decode(), record) for key, record in walk.page(values=values)]
+        except Exception as error:
+            raise self._unreadable(error, ()) from error
+        finally:
+            self._leave()
+
+    @contextmanager
+    def _walk(self, prefix: str, within: Range = EVERYTHING) -> Generator[Walk, None, None]:
+        """Give a walk, which ends with the store, and sees nothing that is not on the disk."""
+        self._enter()
+        try:
+            try:
+                walk = Walk(self._db, spans(prefix, within))
+            except Exception as error:
+                raise self._unreadable(error, ()) from error
+            unsynced = max(dict(self._unsynced), default=0)
+            if failure := self._sync_to(unsynced):
+                raise self._unsyncable(failure) from failure
+            with self._state:
+                self._walks.add(walk)
+        finally:
+            self._leave()
+        try:
+            yield walk
+        finally:
+            with self._state:
+                self._walks.discard(walk)
+            walk.close()
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        """Return ranges with about equally many values. See :class:`ScanningBackend`."""
+        # Every so many keys one is kept, and half of these whenever they are too many.
+        kept: list[str] = []
+        stride, place = 1, 0
+        with self._walk(prefix) as walk:
+            while not walk.done:
+                page = self._page(walk, values=False)
+                kept += [path for path, _ in page[-place % stride :: stride]]
+                place += len(page)
+                if len(kept) > n * _KEPT_PER_RANGE:
+                    kept, stride = kept[::2], stride * 2
+        return evenly(kept, n)
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        """Remove what lies under ``path`` now. See :class:`ScanningBackend`."""
+        removed = 0
+        try:
+            with self._walk(path) as walk:
+                while not walk.done:
+                    page = self._page(walk, values=False)
+                    self._remove([found.encode() for found, _ in page], timeout)
+                    removed += len(page)
+        except MetadataStoreError as error:
+            raise partly_removed(removed, path, error) from error
+        return removed
+
+    def _remove(self, keys: list[bytes], timeout: float) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for key in keys:
+            batch.delete(key)
+        self._enter()
+        try:
+            with self._writing(time.monotonic() + timeout):
+                number = self._commit(batch, keys, 0)
+            if failure := self._sync_to(number):
+                raise self._unsynced_error(failure) from failure
+        finally:
+            self._leave()
+
+    def revision(self, timeout: float) -> int:
+        """Return the number of the last change."""
+        self._enter()
+        try:
+            return self._revision
+        finally:
+            self._leave()
 
     def _enter(self) -> None:
         """Keep RocksDB open until ``_leave``."""
@@ -432,14 +532,41 @@ class _RocksBackend:
             path=requests[0].path if len(requests) == 1 else None,
         )
         # One damaged block fails the reading of all: let the engine find whom it concerns.
-        return failure if len(requests) == 1 else RequestRefusedError(failure)
+        return failure if len(requests) <= 1 else RequestRefusedError(failure)
+
+
+class _ReadOnlyBackend(_RocksBackend):
+    """The store as it was on the disk when it was opened, for any number of processes."""
+
+    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        raise self._refused()
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        raise self._refused()
+
+    def _refused(self) -> UnsupportedError:
+        return UnsupportedError(f"the RocksDB store in {self._directory} is open with read_only")
+
+
+def _found(path: str, record: bytes) -> GetResult:
+    _, version, revision, created, modified = _HEADER.unpack_from(record)
+    stat = _new(Stat, (path, version, revision, created, modified, False, False))
+    return _new(GetResult, (record[_HEADER.size :], stat))
+
+
+def _columns(found: Sequence[tuple[str, bytes]]) -> ScanPage:
+    paths, records = zip(*found, strict=True)
+    _, versions, revisions, created, modified = zip(*map(_HEADER.unpack_from, records), strict=True)
+    values = [record[_HEADER.size :] for record in records]
+    return ScanPage(paths, values, versions, revisions, [False] * len(paths), created, modified)
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     """Open the store in the directory of ``rocksdb:///absolute/path``, new if there is none.
 
     Options: ``sync`` (true: a write is on the disk before it is acknowledged; false: it survives
-    the end of the process, not of the machine), ``max_value_bytes`` (16 MiB).
+    the end of the process, not of the machine), ``max_value_bytes`` (16 MiB), ``read_only`` (false;
+    true: as it is on the disk now, whoever else has it open, and nothing is written).
 
     Raises:
         InvalidSettingError: the URL, or something else than a store of ours is in the directory;
@@ -447,7 +574,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         StoreUnavailableError: the directory cannot be used, somebody has the store open, or it is
             damaged.
     """
-    url.check_options(("sync", "max_value_bytes"))
+    url.check_options(("sync", "max_value_bytes", "read_only"))
     if url.hosts or not url.path.startswith("/") or "\0" in url.path:
         raise InvalidSettingError(
             f"a RocksDB URL has an absolute directory after three slashes, as in "
@@ -460,113 +587,31 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         )
     sync = url.flag("sync", default=True)
     directory = url.path
+    if url.flag("read_only", default=False):
+        return _connect_read_only(directory, max_value_bytes)
     try:
-        new = _prepare(directory)
+        new = prepare(directory)
     except OSError as error:
         raise StoreUnavailableError(
             f"the directory {directory} cannot be used: {error.strerror}"
         ) from error
-    db = _open(directory, new)
+    db = open_files(directory, new)
     try:
-        meta = _meta(directory, db, sync)
+        meta = read_meta(directory, db, sync)
     except BaseException:
         db.close()
         raise
     return _RocksBackend(directory, db, meta, sync, max_value_bytes)
 
 
-def _prepare(directory: str) -> bool:
-    """Make the directory where it is missing; return whether the store in it is yet to be made."""
-    if os.path.lexists(directory) and not os.path.isdir(directory):
-        raise InvalidSettingError(f"not a directory, so no RocksDB store: {directory}")
-    os.makedirs(directory, exist_ok=True)
-    names = os.listdir(directory)
-    if "CURRENT" not in names:
-        for name in names:
-            if not _UNFINISHED.fullmatch(name):
-                raise InvalidSettingError(
-                    f"not a RocksDB store, and not empty (it holds {name!r}): {directory}"
-                )
-        return True
-    if not _may_be_ours(os.path.join(directory, _CONFIG)):
-        raise InvalidSettingError(f"a RocksDB, but not made by batchkeeper: {directory}")
-    return False
-
-
-def _may_be_ours(config: str) -> bool:
-    """Whether rocksdict made this RocksDB, in the mode that we use.
-
-    It would open any other as well, and write its own configuration into it.
-    """
+def _connect_read_only(directory: str, max_value_bytes: int) -> Backend:
+    if not os.path.exists(os.path.join(directory, "CURRENT")):
+        raise StoreUnavailableError(f"there is no RocksDB store to read in {directory}")
+    prepare(directory)
+    db = open_files(directory, new=False, read_only=True)
     try:
-        with open(config, encoding="utf-8") as file:
-            return bool(json.load(file).get("raw_mode", True))
-    except FileNotFoundError:
-        return False
-    except (ValueError, AttributeError):
-        # Torn: rocksdict writes it anew, and not atomically, whenever it opens the store.
-        return True
-
-
-def _open(directory: str, new: bool) -> Rdict:
-    try:
-        return Rdict(directory, _options(new))
-    except Exception as error:
-        reason = str(error)
-        if "lock" in reason and "/LOCK" in reason:
-            raise StoreUnavailableError(
-                f"the RocksDB store in {directory} is open already, in this or in another "
-                f"process; only one opener at a time is possible"
-            ) from error
-        raise StoreUnavailableError(
-            f"RocksDB cannot open the store in {directory}: {reason}"
-        ) from error
-
-
-def _options(new: bool) -> Options:
-    """Small and frequent writes of small values; 50 MiB of memory at most, half of it as a rule."""
-    options = Options(raw_mode=True)
-    options.create_if_missing(new)
-    options.set_write_buffer_size(8 * _MIB)
-    # A disk that does not keep up stops a write, and the interpreter with it, once all are full.
-    options.set_max_write_buffer_number(4)
-    # Most puts of a hub are of new paths. Filters spare the search for them, in memory (one percent
-    # is about 10 bits for each record of 100 bytes; the search costs a third of what it did) and on
-    # the disk.
-    options.set_memtable_whole_key_filtering(True)
-    options.set_memtable_prefix_bloom_ratio(0.01)
-    options.set_compression_type(DBCompressionType.lz4())
-    tables = BlockBasedOptions()
-    tables.set_bloom_filter(10, False)
-    tables.set_block_cache(Cache(16 * _MIB))
-    options.set_block_based_table_factory(tables)
-    # RocksDB's own log: its default keeps a thousand files of any size.
-    options.set_keep_log_file_num(2)
-    options.set_max_log_file_size(_MIB)
-    options.set_stats_dump_period_sec(0)
-    return options
-
-
-def _meta(directory: str, db: Rdict, sync: bool) -> tuple[int, int]:
-    """Return the last revision and the size of the largest record; write them to a new store."""
-    try:
-        record: bytes | None = db.get(_META_KEY)
-        empty = record is None and not any(True for _ in db.keys())  # noqa: SIM118 - an Rdict is not iterable
-        if empty:
-            record = _META.pack(_FORMAT, 0, 0)
-            options = WriteOptions()
-            options.sync = sync
-            db.put(_META_KEY, record, options)
-    except Exception as error:
-        raise StoreUnavailableError(
-            f"RocksDB cannot open the store in {directory}: {error}"
-        ) from error
-    if record is None or len(record) != _META.size:
-        raise InvalidSettingError(f"a RocksDB, but not made by batchkeeper: {directory}")
-    written_format, revision, largest = _META.unpack(record)
-    if written_format != _FORMAT:
-        raise InvalidSettingError(
-            f"the store in {directory} has format {written_format}; this batchkeeper knows "
-            f"format {_FORMAT}"
-        )
-    return revision, largest
+        meta = read_meta(directory, db, sync=False, read_only=True)
+    except BaseException:
+        db.close()
+        raise
+    return _ReadOnlyBackend(directory, db, meta, False, max_value_bytes)

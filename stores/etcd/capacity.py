@@ -41,6 +41,9 @@ _SPARE: Final = 256
 # Two requests in flight keep an etcd on the same machine busy; the third covers the time that a
 # client needs to make the next one. Beyond that transactions wait for each other in etcd.
 _IN_FLIGHT: Final = 3
+# A transaction of reads is small, and comes back while the client is busy with others: with so many
+# there is always one at the server (167,000 gets a second against 144,000 with 3, 173,000 with 12).
+_READS_IN_FLIGHT: Final = 8
 # Single puts share etcd's fsyncs with each other: their number a second still grows up to here.
 _SINGLES: Final = 64
 
@@ -183,4 +186,5 @@ class Capacity:
             value_bytes=max(0, request_bytes - _SPARE - 3 * prefix),
             in_flight=_IN_FLIGHT,
             singles=_SINGLES,
+            reads_in_flight=_READS_IN_FLIGHT,
         )

@@ -37,7 +37,7 @@ __all__ = ["Connection", "Credentials", "FlatOnlyError", "Link"]
 
 _log = get_logger(__name__)
 
-Method: TypeAlias = Literal["txn", "range", "grant", "revoke"]
+Method: TypeAlias = Literal["txn", "range", "delete_range", "grant", "revoke"]
 
 _CHANNEL_OPTIONS: Final = (
     # Beyond this a read is repeated in parts. A write is known to have been applied then, and what
@@ -143,7 +143,14 @@ class _Member:
         self.txn = self.channel.unary_unary(
             "/etcdserverpb.KV/Txn", request_serializer=None, response_deserializer=None
         )
+        # Nor does etcd3 know all fields of a watch's request, so these are bytes as well.
+        self.watch = self.channel.stream_stream(
+            "/etcdserverpb.Watch/Watch",
+            request_serializer=None,
+            response_deserializer=messages.WatchResponse.FromString,
+        )
         self.range = grpc_stubs.KVStub(self.channel).Range
+        self.delete_range = grpc_stubs.KVStub(self.channel).DeleteRange
         self.grant = grpc_stubs.LeaseStub(self.channel).LeaseGrant
         self.revoke = grpc_stubs.LeaseStub(self.channel).LeaseRevoke
         self.status = grpc_stubs.MaintenanceStub(self.channel).Status
@@ -161,6 +168,7 @@ class Link:
 
     __slots__ = (
         "address",
+        "delete_range",
         "grant",
         "metadata",
         "nesting",
@@ -168,6 +176,7 @@ class Link:
         "revoke",
         "txn",
         "version",
+        "watch",
     )
 
     def __init__(
@@ -176,8 +185,10 @@ class Link:
         self.address = member.address
         self.txn = member.txn
         self.range = member.range
+        self.delete_range = member.delete_range
         self.grant = member.grant
         self.revoke = member.revoke
+        self.watch = member.watch
         self.version = version
         self.nesting = nesting
         self.metadata = metadata
@@ -307,6 +318,66 @@ class Connection:
             self._pause(failures, deadline, cause)
             failures += 1
             self.tally.add("retry")
+
+    def begin(self, request: Any, timeout: float) -> grpc.Future[Any] | None:
+        """Send a range, and return what its response will be found in.
+
+        Returns ``None`` where there is no member in use. If it fails, and ``refusal`` knows no
+        reason against it, the request is to be made anew with ``call``.
+        """
+        link = self._link
+        if link is None:
+            return None
+        try:
+            pending: grpc.Future[Any] = link.range.future(
+                request, timeout=timeout, metadata=link.metadata
+            )
+        except ValueError:  # gRPC's for a call on a closed channel
+            return None
+        return pending
+
+    def refusal(self, cause: grpc.RpcError, request: Any) -> RequestRefusedError | None:
+        """Return the error of a range that would be refused again, ``None`` for any other failure.
+
+        Args:
+            cause: what the range that was begun has failed with.
+            request: the range.
+        """
+        code, message = _status(cause)
+        if judge(code, message, write=False) is not Verdict.REFUSED:
+            return None
+        return RequestRefusedError(refused(code, message, request.ByteSize()))
+
+    def broken(
+        self, link: Link, cause: grpc.RpcError | None, failures: int, deadline: float
+    ) -> None:
+        """Take in that a stream of answers has ended too early; return when to ask for it again.
+
+        Args:
+            link: whose stream it was.
+            cause: what it broke with; without one, its login is not accepted any more.
+            failures: how many times it has broken before, with nothing of use between.
+            deadline: by ``time.monotonic()``.
+
+        Raises:
+            MetadataStoreError: it would break again, or the deadline comes first; as for a read.
+        """
+        message = "the login is not accepted any more"
+        if cause is not None:
+            code, message = _status(cause)
+            verdict = judge(code, message, write=False)
+            if verdict is Verdict.LOGIN and self._credentials.username is not None:
+                verdict = Verdict.RENEW
+            if verdict is Verdict.REFUSED:
+                raise refused(code, message, 0) from cause
+            if final := self._final_error(verdict, code, message, write=False, logins=0):
+                raise final from cause
+        self._lost(link, message)
+        pause = _pause_length(failures)
+        if time.monotonic() + pause >= deadline:
+            raise self._unavailable(message) from cause
+        self.pause(failures)
+        self.tally.add("retry")
 
     def pause(self, failures: int) -> None:
         """Wait before another attempt, longer after more failures.

@@ -248,7 +248,7 @@ def parse_read(
                     kv.mod_revision,
                     None,
                     None,
-                    False,
+                    kv.lease != 0,
                     False,
                 )
                 append(new(get_result, (kv.value, new(stat, fields))))

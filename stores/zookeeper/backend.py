@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ from ...ops.errors import (
     OperationTimeoutError,
     StoreUnavailableError,
 )
+from ...ops.results import Range, ScanResult
 from ..backend import Answer, Backend, Limits, Request, Tally
 from ..registry import ConnectOptions, StoreURL
 from .connection import Connection, Reply
@@ -20,6 +21,7 @@ from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, refused
 from .nodes import Nodes
 from .plan import OP_OVERHEAD, REQUEST_OVERHEAD
 from .reads import Reader
+from .scans import Scanner
 from .session import Security
 from .sizes import Sizes
 from .slots import Slots
@@ -75,6 +77,9 @@ class ZooKeeperBackend:
         self._writer = Writer(
             connection, self._reader, nodes, self._sizes, slots, chroot, acl, tally
         )
+        self._scanner = Scanner(
+            connection, self._reader, self._writer, self._sizes, chroot, multi_reads
+        )
         self._op_bytes = OP_OVERHEAD + len(chroot.encode())
         self._request_overhead = REQUEST_OVERHEAD + slots.room
         self._limits = self._limits_for(packet)
@@ -109,6 +114,24 @@ class ZooKeeperBackend:
     def sync(self, deadline: float) -> None:
         self._connection.check_process()
         self._reader.sync(deadline)
+
+    def scan(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        self._connection.check_process()
+        return self._scanner.scan(prefix, within, revision, timeout)
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        self._connection.check_process()
+        return self._scanner.split(prefix, n, timeout)
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        self._connection.check_process()
+        return self._scanner.delete_recursive(path, timeout)
+
+    def revision(self, timeout: float) -> int:
+        self._connection.check_process()
+        return self._scanner.revision(timeout)
 
     def close(self) -> None:
         self._connection.close()

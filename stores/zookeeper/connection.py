@@ -17,7 +17,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from kazoo.exceptions import ConnectionLoss
@@ -214,6 +215,11 @@ class Connection:
         client_id = self._client.client_id
         return client_id[0] if client_id else None
 
+    @property
+    def zxid(self) -> int:
+        """The last change that a server was at when it answered; 0 if none has in this session."""
+        return int(self._client.last_zxid)
+
     def check_process(self) -> None:
         """Refuse to go on in a forked child, where locks may be held for ever.
 
@@ -237,15 +243,33 @@ class Connection:
         A read that was lost twice after it was sent has the reply ``CONNECTION_LOSS``: its answer
         may be too large.
         """
+        return self.begin(requests, deadline, repeat=repeat)(deadline)
+
+    def begin(
+        self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
+    ) -> Callable[[float], list[Reply]]:
+        """Do the first half of ``exchange``: send, and do not wait.
+
+        The other half is what is returned, to be called once at most, with a deadline of its own.
+        """
         if self._pid != os.getpid():
             # Before the lock, which a thread of the parent may have held at the fork.
-            return [_forked() for _ in requests]
+            forked: list[Reply] = [_forked() for _ in requests]
+            return lambda _: forked
+        calls = [(i, self._send(*request, deadline)) for i, request in enumerate(requests)]
+        return partial(self._finish, requests, calls, repeat)
+
+    def _finish(
+        self,
+        requests: Sequence[tuple[int, bytes]],
+        calls: Sequence[tuple[int, _Call | MetadataStoreError]],
+        repeat: bool,
+        deadline: float,
+    ) -> list[Reply]:
         replies: list[Reply] = [CONNECTION_LOSS] * len(requests)
         losses = 0
         attempt = 0
-        waiting: Sequence[int] = range(len(requests))
         while True:
-            calls = [(i, self._send(*requests[i], deadline)) for i in waiting]
             again = []
             resent = 0
             lost = False
@@ -267,7 +291,7 @@ class Connection:
             self._tally.add("retry", resent)
             self.pause(attempt, deadline)
             attempt += 1
-            waiting = again
+            calls = [(i, self._send(*requests[i], deadline)) for i in again]
 
     def _send(self, opcode: int, body: bytes, deadline: float) -> _Call | MetadataStoreError:
         """Hand a request to kazoo as soon as it is connected, or say why that cannot be done."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...ops.errors import MetadataStoreError, OperationTimeoutError
@@ -83,6 +83,15 @@ class Sizes:
             replies += some
             del waiting[: end + 1]
         return replies
+
+    def begin(
+        self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
+    ) -> Callable[[float], list[Reply]]:
+        """Do what the connection's ``begin`` does; unproven requests are waited for at once."""
+        if all(self._is_proven(ENVELOPE + len(body)) for _, body in requests):
+            return self._connection.begin(requests, deadline, repeat=repeat)
+        replies = self.exchange(requests, deadline, repeat=repeat)
+        return lambda _: replies
 
     def drops(self, size: int, deadline: float) -> bool:
         """Whether the server drops requests of this size; asked after one has lost its connection.

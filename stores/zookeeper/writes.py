@@ -53,6 +53,8 @@ from .wire import (
 
 __all__ = ["Writer"]
 
+# Requests of one multi.
+_MOST: Final = 1000
 # Rounds that send everything together, then up to this round in groups, then singly.
 _JOINT_ROUNDS: Final = 3
 _GROUP_ROUNDS: Final = 5
@@ -186,7 +188,7 @@ class Writer:
 
     def _round(self, batch: Batch, deadline: float) -> list[int]:
         """Send what is pending; return what failed because a path was not as it was thought."""
-        limit = len(batch.pending)
+        limit = _MOST
         if batch.rounds >= _GROUP_ROUNDS:
             limit = 1
             self._connection.pause(batch.rounds - _GROUP_ROUNDS, deadline)

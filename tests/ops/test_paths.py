@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchkeeper import InvalidPathError
-from batchkeeper.ops.paths import check_parent, check_path, parent
+from batchkeeper.ops.paths import all_reachable, check_parent, check_path, parent
 
 GOOD = [
     "/a",
@@ -52,6 +52,14 @@ BAD = [
     ("/\ufff0", r"U\+FFF0"),
     ("/\U0001f600", r"U\+1F600"),
 ]
+
+
+@pytest.mark.parametrize("bad", [path for path, _ in BAD] + ["/a\n/b", "\n", "/a\n"])
+def test_one_unreachable_path_among_many_is_found(bad: str) -> None:
+    """Many paths are looked at together, with the answer that each gives by itself."""
+    assert all_reachable(GOOD)
+    for place in range(len(GOOD) + 1):
+        assert not all_reachable([*GOOD[:place], bad, *GOOD[place:]])
 
 
 @pytest.mark.parametrize("path", GOOD)

@@ -1,11 +1,16 @@
-"""Which error a write ends with, decided once for all stores."""
+"""Which error a write ends with, decided once for all stores; and back ends around others."""
 
 from __future__ import annotations
+
+import time
+from typing import Any, cast
 
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.stores.backend import refusal
+from batchkeeper.ops import Range
+from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores.backend import PassingBackend, ScanningBackend, refusal
 
 ABSENT = bk.ABSENT
 
@@ -54,3 +59,30 @@ def test_a_delete_says_the_version_first_then_values_below_then_absence(
     """The same order of errors on every store."""
     found = refusal(bk.Delete("/a", expected), actual, occupied)
     assert (None if found is None else type(found)) is error
+
+
+class Unscanned:
+    """A back end that cannot be scanned."""
+
+
+def test_a_wrapped_back_end_is_scanned_as_such() -> None:
+    """Who stands around a back end passes scans on, and says so where there are none."""
+    inner = connect("memory://wrapped", ConnectOptions())
+    outer = PassingBackend(inner)
+    assert isinstance(outer, ScanningBackend)
+    inner.write([bk.Put("/a", b"1"), bk.Put("/b", b"2")], time.monotonic() + 60)
+    pages = list(outer.scan("/", Range(), None, 60))
+    assert [found.path for page in pages for found in page] == ["/a", "/b"]
+    assert outer.revision(60) == 1
+    assert [part.start for part in outer.split("/", 2, 60)] == [None, "/b"]
+    assert outer.delete_recursive("/a", 60) == 1
+    inner.close()
+    blind: Any = PassingBackend(cast("Any", Unscanned()))
+    for call in (
+        lambda: blind.scan("/", Range(), None, 60),
+        lambda: blind.split("/", 2, 60),
+        lambda: blind.delete_recursive("/", 60),
+        lambda: blind.revision(60),
+    ):
+        with pytest.raises(bk.UnsupportedError, match="cannot be scanned"):
+            call()

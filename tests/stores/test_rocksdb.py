@@ -24,6 +24,7 @@ from batchkeeper.ops import (
     Exists,
     Get,
     GetChildren,
+    GetResult,
     IndeterminateError,
     InvalidSettingError,
     NotEmptyError,
@@ -33,6 +34,7 @@ from batchkeeper.ops import (
     Put,
     StoreClosedError,
     StoreUnavailableError,
+    UnsupportedError,
 )
 from batchkeeper.stores import (
     Answer,
@@ -42,6 +44,7 @@ from batchkeeper.stores import (
     connect,
     rocksdb,
 )
+from batchkeeper.stores.backend import ScanningBackend
 
 
 def far() -> float:
@@ -556,6 +559,36 @@ def test_a_second_opener_is_refused(backend: Backend, directory: Path) -> None:
     assert "StoreUnavailableError" in other.stderr.splitlines()[-1]
     assert f"{directory} is open already" in other.stderr.splitlines()[-1]
     assert write(backend, Put("/a", b""))
+
+
+def test_a_read_only_opener_sees_what_is_there_and_writes_nothing(
+    backend: Backend, directory: Path
+) -> None:
+    """Beside its writer, any number can open a store to read it as it is then, and only that."""
+    write(backend, Put("/a", b"1"))
+    readers = [opened(directory, "?read_only=true") for _ in range(2)]
+    write(backend, Put("/a", b"2"))
+    for reader in readers:
+        (found,) = read(reader, Get("/a"))
+        assert isinstance(found, GetResult)
+        assert (found.value, found.stat.revision) == (b"1", 1)
+        with pytest.raises(UnsupportedError, match="open with read_only"):
+            write(reader, Put("/a", b"3"))
+        assert isinstance(reader, ScanningBackend)
+        with pytest.raises(UnsupportedError, match="open with read_only"):
+            reader.delete_recursive("/", 60)
+        assert reader.revision(60) == 1
+        reader.close()
+    (kept,) = read(backend, Get("/a"))
+    assert isinstance(kept, GetResult)
+    assert kept.value == b"2"
+
+
+def test_a_read_only_opener_makes_no_store(tmp_path: Path) -> None:
+    """Where there is no store, there is nothing to read, and nothing is made."""
+    with pytest.raises(StoreUnavailableError, match="no RocksDB store to read"):
+        opened(tmp_path / "none", "?read_only=true")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_missing_parents_of_the_directory_are_made(tmp_path: Path) -> None:

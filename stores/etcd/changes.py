@@ -1,0 +1,294 @@
+"""The changes of a range of keys between two revisions, out of etcd's history, by a watch.
+
+A watch tells what has happened, and says nothing when there is no more to tell. So that a call ends
+for certain, it has to know when all changes up to the last revision asked for have come:
+
+- A change of a greater revision has come: those of one watch come in order.
+- The member says so, asked for its progress. Only from 3.4.31 and 3.5.13 on is that answer in
+  order with the changes (etcd #15220), and does it come where there is none (etcd #17507).
+- On an older etcd the watch is for all keys, and what is not asked for is passed over. Every
+  revision but the first has changed some key, so the last one asked for has its own change.
+
+Changes of one revision are handed over together, and a watch that breaks off is taken up after the
+last revision that was complete.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final, NamedTuple
+
+import grpc
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from ...ops.errors import (
+    AuthenticationError,
+    InvalidSettingError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    StoreClosedError,
+)
+from ...ops.log import get_logger
+from ...ops.paths import reachable
+from ...ops.results import Change
+from ..backend import RequestRefusedError
+from .connection import Connection, Link
+from .errors import COMPACTED, FUTURE, short
+from .protos import messages
+from .txn import below_of
+from .wire import field
+
+__all__ = ["changes", "tells_progress"]
+
+_log = get_logger(__name__)
+
+# Fields that etcd3's messages do not have, from etcd's ``rpc.proto``.
+_CREATE: Final = b"\x0a"  # WatchRequest.create_request
+_FRAGMENT: Final = b"\x40\x01"  # WatchCreateRequest.fragment: large answers may come in pieces
+_ASK_PROGRESS: Final = b"\x1a\x00"  # WatchRequest.progress_request
+_IS_FRAGMENT: Final = 7  # WatchResponse.fragment
+
+# etcd looks every 100 ms which watches to bring up to date.
+_ASK_EVERY: Final = 0.03
+
+_FIRST: Final = 1  # the revision of an empty store, the only one that has changed nothing
+
+_PUT: Final = 0  # Event.type
+
+_LOGIN_EXPIRED: Final = ("invalid auth token", "revision of auth store is old")
+
+_ALL: Final = b"\0"  # as the first key and as the end: all keys
+
+
+class _Span(NamedTuple):
+    """The keys asked for: one, and those from ``below`` to before ``stop``, the next after it."""
+
+    prefix: int
+    own: bytes
+    below: bytes
+    stop: bytes
+
+    def path(self, key: bytes) -> str | None:
+        """Return the path that a caller knows a key by, ``None`` where there is none."""
+        if key != self.own and not self.below <= key < self.stop:
+            return None
+        try:
+            path = key[self.prefix :].decode()
+        except UnicodeDecodeError:
+            return None
+        return path if reachable(path) else None
+
+
+def tells_progress(version: str) -> bool:
+    """Whether an etcd of this version tells truly, and always, how far a watch has come."""
+    try:
+        major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
+    except ValueError:
+        return False
+    mended = {(3, 4): 31, (3, 5): 13}.get((major, minor))
+    return (major, minor) > (3, 5) if mended is None else patch >= mended
+
+
+def changes(
+    connection: Connection, prefix: str, path: str, after: int, until: int, timeout: float
+) -> Generator[Sequence[Change], None, None]:
+    """Give each change under a path once, in pages. See :class:`ChangesBackend`."""
+    below, stop = below_of(path, prefix)
+    own = below if path == "/" else below[:-1]
+    span = _Span(len(prefix.encode()), own, below, stop)
+    after = max(after, _FIRST)
+    _check(connection, span, after, max(after, until), timeout)
+    failures = 0
+    deadline = time.monotonic() + timeout
+    while after < until:
+        link = connection.open(deadline)
+        watch = _Watch(link, span, after, until, timeout)
+        cause: grpc.RpcError | None = None
+        try:
+            with closing(watch):
+                yield from watch.pages()
+        except grpc.RpcError as error:
+            if watch.stalled:
+                raise OperationTimeoutError(
+                    f"no news of a watch from etcd at {link.address} for {timeout:g} s"
+                ) from error
+            cause = error
+        if watch.after == until:
+            return
+        if watch.heard:
+            failures, deadline, after = 0, time.monotonic() + timeout, watch.after
+        connection.broken(link, cause, failures, deadline)
+        failures += 1
+        _log.debug("etcd watch opened again", after=after)
+
+
+def _check(connection: Connection, span: _Span, after: int, until: int, timeout: float) -> None:
+    """Refuse revisions that are not there.
+
+    A watch is refused, too, after a compaction, but not where its first revision is the compacted
+    one itself; and there deletes may be missing (etcd #18089).
+    """
+
+    def newest(revision: int) -> int:
+        request = messages.RangeRequest(key=span.below, revision=revision, limit=1, count_only=True)
+        deadline = time.monotonic() + timeout
+        answer = connection.call("range", request, deadline, write=False)
+        return int(answer.header.revision)
+
+    def readable(revision: int) -> bool:
+        try:
+            newest(revision)
+        except RequestRefusedError as refusal:
+            if COMPACTED in str(refusal):
+                return False
+            raise
+        return True
+
+    try:
+        last = newest(after)
+    except RequestRefusedError as refusal:
+        if FUTURE in str(refusal):
+            raise InvalidSettingError(f"there is no revision {after} yet") from refusal
+        if COMPACTED not in str(refusal):
+            raise refusal.error from refusal
+        later = range(after + 1, newest(0))
+        kept = after + 1 + bisect_left(later, True, key=readable)
+        raise _compacted(after, kept) from refusal
+    if until > last:
+        raise InvalidSettingError(f"there is no revision {until} yet, the newest is {last}")
+
+
+def _compacted(after: int, kept: int) -> InvalidSettingError:
+    return InvalidSettingError(
+        f"the changes after revision {after} are not all there any more: the store was compacted "
+        f"at revision {kept}, and keeps those after it"
+    )
+
+
+class _Watch:
+    """One watch at one member, from a revision on, until all up to another one have come.
+
+    Attributes:
+        after: the last revision whose changes have all been given.
+        heard: whether the member has said anything that gets us on.
+        stalled: whether the watch was ended because nothing of the kind came for too long.
+    """
+
+    def __init__(self, link: Link, span: _Span, after: int, until: int, timeout: float) -> None:
+        self.after = after
+        self.heard = False
+        self.stalled = False
+        self._span = span
+        self._until = until
+        self._timeout = timeout
+        self._progress = tells_progress(link.version)
+        self._newest = after
+        self._held: list[Change] = []  # those of the newest revision, of which more may come
+        self._closed = threading.Event()
+        # When it was that we got on, None while nobody waits; read by gRPC's thread for requests.
+        self._since: float | None = time.monotonic()
+        self._call: Any = None
+        try:
+            self._call = link.watch(self._requests(), metadata=link.metadata)
+        except ValueError as error:  # gRPC's for a call on a closed channel
+            raise StoreClosedError("the store is closed") from error
+
+    def pages(self) -> Generator[list[Change], None, None]:
+        """Give the changes, those of one revision always together.
+
+        It ends early where the login is not accepted any more, and where the member ends it.
+
+        Raises:
+            grpc.RpcError: the stream has broken.
+            MetadataStoreError: etcd refuses the watch.
+        """
+        for response in self._call:
+            if response.canceled:
+                self._refused(response)
+                return
+            before = self.after
+            page = self._take(response)
+            if self.after > before or response.events:
+                self.heard = True
+                self._since = None
+                if page:
+                    yield page
+                if self.after == self._until:
+                    return
+                self._since = time.monotonic()
+
+    def close(self) -> None:
+        """End the watch."""
+        self._closed.set()
+        self._call.cancel()
+
+    def _requests(self) -> Iterator[bytes]:
+        """Give what is to be sent, in a thread of gRPC's, until the watch is closed."""
+        # Without progress all keys are watched: from the first one on, with no end.
+        first, stop = (self._span.own, self._span.stop) if self._progress else (_ALL, _ALL)
+        create = messages.WatchCreateRequest(
+            key=first, range_end=stop, start_revision=self.after + 1
+        )
+        yield field(_CREATE, create.SerializeToString() + _FRAGMENT)
+        while not self._closed.wait(_ASK_EVERY):
+            since = self._since
+            if since is None:
+                continue
+            if time.monotonic() - since > self._timeout and self._call is not None:
+                self.stalled = True
+                self._call.cancel()
+                return
+            if self._progress:
+                yield _ASK_PROGRESS
+
+    def _take(self, response: Any) -> list[Change]:
+        """Take in what the member says; return the changes of all revisions that are complete."""
+        page: list[Change] = []
+        for event in response.events:
+            revision = event.kv.mod_revision
+            if revision > self._newest:
+                page += self._completed()
+                self._newest = revision
+            if self.after < revision <= self._until and (change := self._change(event)):
+                self._held.append(change)
+        if not _is_fragment(response):
+            if self._progress and not response.events and not response.created:
+                self._newest = max(self._newest, response.header.revision)
+            page += self._completed()
+        return page
+
+    def _completed(self) -> list[Change]:
+        held, self._held = self._held, []
+        self.after = min(self._newest, self._until)
+        return held
+
+    def _change(self, event: Any) -> Change | None:
+        kv = event.kv
+        if (path := self._span.path(kv.key)) is None:
+            return None
+        if event.type == _PUT:
+            return Change(
+                path, "put", kv.value, kv.version - 1, kv.mod_revision, ephemeral=kv.lease != 0
+            )
+        return Change(path, "delete", None, None, kv.mod_revision)
+
+    def _refused(self, response: Any) -> None:
+        """Say why etcd has ended the watch; return if it may be opened again."""
+        if response.compact_revision:
+            raise _compacted(self.after, response.compact_revision)
+        reason = response.cancel_reason
+        if any(text in reason for text in _LOGIN_EXPIRED):
+            return
+        if "permission denied" in reason:
+            whole = "" if self._progress else "; before 3.5.13 a watch has to be for all keys"
+            raise AuthenticationError(f"etcd refused the watch: {short(reason)}{whole}")
+        raise MetadataStoreError(f"etcd ended the watch: {short(reason)}")
+
+
+def _is_fragment(response: Any) -> bool:
+    unknown: Any = UnknownFieldSet(response)  # its types leave out that it can be iterated over
+    return any(one.field_number == _IS_FRAGMENT and bool(one.data) for one in unknown)

@@ -1,0 +1,349 @@
+"""Walks over etcd's keys: all pages of one revision, and the next one under way."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Generator, Sequence
+from itertools import groupby, pairwise
+from typing import Any, Final
+
+import grpc
+
+from ...ops.errors import (
+    IndeterminateError,
+    InvalidSettingError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    StoreClosedError,
+)
+from ...ops.paths import all_reachable, reachable
+from ...ops.results import Range, ScanPage, ScanResult
+from ..backend import RequestRefusedError, partly_removed
+from ..spans import ranges, spans
+from .connection import Connection
+from .errors import COMPACTED, FUTURE, NO_SPACE, TOO_MANY_OPS, AnswerTooLargeError
+from .limits import AnswerBytes
+from .protos import messages
+from .splitting import Bucket, cuts
+from .windows import Windows
+
+__all__ = ["Scans"]
+
+# Larger pages are no quicker.
+_LARGEST_PAGE: Final = 5_000
+# The keys that are removed in one transaction. etcd serves nobody else meanwhile.
+_DELETED_AT_ONCE: Final = 1_000
+# The keys of a page that are looked at to find the end of the next range.
+_SAMPLE: Final = 64
+_PRIME: Final = 7919
+
+# Seconds for finding out why there was no answer in all the time that there was.
+_LAST_TRY: Final = 0.05
+# The ranges that are counted in one transaction: below etcd's default for --max-txn-ops.
+_COUNTED_AT_ONCE: Final = 120
+
+
+class Scans:
+    """Reads what lies under a path, for any number of threads.
+
+    Args:
+        connection: the calls to the cluster.
+        prefix: stands before every path in the keys.
+    """
+
+    def __init__(self, connection: Connection, prefix: str) -> None:
+        self._connection = connection
+        self._prefix = prefix
+        self._values = AnswerBytes()
+
+    def revision(self, timeout: float) -> int:
+        """Return the newest revision of the cluster."""
+        key = (self._prefix + "/").encode()
+        request = messages.RangeRequest(key=key, count_only=True)
+        return int(self._call(request, timeout).header.revision)
+
+    def pages(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        """Give what lies under ``prefix``, in pages. See :class:`ScanningBackend`."""
+        if revision == 0:
+            raise InvalidSettingError("etcd's revisions begin with 1: there is no revision 0")
+        asked = revision or 0  # 0 is etcd's word for the newest
+        for start, end in spans(prefix, within):
+            windows = Windows((self._prefix + start).encode(), (self._prefix + end).encode())
+            page = _Page(self._connection, self._request(windows, asked), timeout)
+            try:
+                while True:
+                    found = self._finished(page, windows)
+                    asked = asked or found.header.revision
+                    kvs = found.kvs
+                    windows.took(_sample(kvs), len(kvs), found.count - len(kvs))
+                    if not windows.done:
+                        page = _Page(self._connection, self._request(windows, asked), timeout)
+                    if results := self._results(kvs):
+                        yield results
+                    if windows.done:
+                        break
+            finally:
+                page.give_up()
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        """Return ranges with about equally many values. See :class:`ScanningBackend`."""
+        start, end = spans(prefix)[-1]
+        stretch = (self._prefix + start).encode(), (self._prefix + end).encode()
+
+        def count(edges: Sequence[bytes]) -> Sequence[Bucket]:
+            return self._count(edges, timeout)
+
+        def keys(bucket: Bucket, limit: int) -> Sequence[bytes]:
+            return [kv.key for kv in self._keys(bucket.start, bucket.end, limit, timeout).kvs]
+
+        (bucket,) = count(stretch)
+        starts: list[str] = []
+        for cut in cuts(bucket, n, count, keys) if n > 1 else ():
+            path = self._path(cut)
+            if path is None:
+                # Others can begin no range: the next one that can is close by.
+                near = self._keys(cut, stretch[1], _DELETED_AT_ONCE, timeout).kvs
+                path = next(filter(None, (self._path(kv.key) for kv in near)), None)
+            if path is not None and (not starts or path > starts[-1]):
+                starts.append(path)
+        return ranges(starts)
+
+    def delete(self, path: str, timeout: float) -> int:
+        """Remove what lies under ``path``, and return how many values that were.
+
+        Only what a page of keys has shown is removed, so nothing that is hidden goes, not even if
+        it is put at this moment. A request is repeated if its answer was lost; what it removed the
+        first time is not counted then.
+        """
+        removed = 0
+        try:
+            for start, end in spans(path):
+                windows = Windows((self._prefix + start).encode(), (self._prefix + end).encode())
+                while not windows.done:
+                    page = self._keys(windows.start, windows.end, _DELETED_AT_ONCE, timeout)
+                    keys = [kv.key for kv in page.kvs]
+                    windows.took(_sample(page.kvs), len(keys), page.count - len(keys))
+                    for visible, run in groupby(keys, lambda key: self._path(key) is not None):
+                        if visible:
+                            removed += self._remove([*run], page.header.revision, timeout)
+        except RequestRefusedError as refusal:
+            raise partly_removed(removed, path, refusal.error) from refusal
+        except MetadataStoreError as error:
+            raise partly_removed(removed, path, error) from error
+        return removed
+
+    def _remove(self, keys: Sequence[bytes], revision: int, timeout: float) -> int:
+        """Remove keys that follow each other, and nothing between them that is newer."""
+        stretch = {"key": keys[0], "range_end": keys[-1] + b"\0"}
+        delete = messages.DeleteRangeRequest(**stretch)
+        txn = messages.TxnRequest(success=[messages.RequestOp(request_delete_range=delete)])
+        if len(keys) > 1:
+            # Holds if it does for every key that there is.
+            txn.compare.add(
+                result=messages.Compare.LESS,
+                target=messages.Compare.MOD,
+                mod_revision=revision + 1,
+                **stretch,
+            )
+        deadline = time.monotonic() + timeout
+        # Called like a read, that is repeated whatever became of it: to delete once more what is
+        # gone already does no harm.
+        try:
+            answer = self._connection.call("txn", txn.SerializeToString(), deadline, write=False)
+        except RequestRefusedError as refusal:
+            if NO_SPACE not in str(refusal):
+                raise
+            # An etcd that is beyond its quota refuses every transaction; this it takes.
+            found = self._connection.call("delete_range", delete, deadline, write=False)
+            return int(found.deleted)
+        except (OperationTimeoutError, StoreClosedError) as error:
+            raise IndeterminateError(f"sent, and perhaps carried out: {error}") from error
+        response = messages.TxnResponse.FromString(answer)
+        if response.succeeded:
+            return int(response.responses[0].response_delete_range.deleted)
+        half = len(keys) // 2
+        return self._remove(keys[:half], revision, timeout) + self._remove(
+            keys[half:], revision, timeout
+        )
+
+    def _count(self, edges: Sequence[bytes], timeout: float) -> list[Bucket]:
+        """Count the keys between edges, and find the first one of each stretch."""
+        buckets: list[Bucket] = []
+        stretches = [*pairwise(edges)]
+        for place in range(0, len(stretches), _COUNTED_AT_ONCE):
+            some = stretches[place : place + _COUNTED_AT_ONCE]
+            requests = [
+                messages.RangeRequest(key=start, range_end=end, limit=1, keys_only=True)
+                for start, end in some
+            ]
+            for (start, end), found in zip(some, self._ranges(requests, timeout), strict=True):
+                first = found.kvs[0].key if found.kvs else b""
+                buckets.append(Bucket(start, end, found.count, first))
+        return buckets
+
+    def _ranges(self, requests: Sequence[Any], timeout: float) -> list[Any]:
+        """Execute ranges in one transaction, or singly where etcd takes no transactions."""
+        operations = [messages.RequestOp(request_range=request) for request in requests]
+        body = messages.TxnRequest(success=operations).SerializeToString()
+        deadline = time.monotonic() + timeout
+        try:
+            answer = self._connection.call("txn", body, deadline, write=False)
+        except RequestRefusedError as refusal:
+            if NO_SPACE not in str(refusal) and TOO_MANY_OPS not in str(refusal):
+                raise refusal.error from refusal
+            return [self._call(request, timeout) for request in requests]
+        responses = messages.TxnResponse.FromString(answer).responses
+        return [response.response_range for response in responses]
+
+    def _keys(self, start: bytes, end: bytes, limit: int, timeout: float) -> Any:
+        request = messages.RangeRequest(key=start, range_end=end, limit=limit, keys_only=True)
+        return self._call(request, timeout)
+
+    def _path(self, key: bytes) -> str | None:
+        """Return the path of a key; ``None`` if callers have nothing to do with it."""
+        try:
+            path = key[len(self._prefix.encode()) :].decode()
+        except UnicodeDecodeError:
+            return None
+        return path if reachable(path) else None
+
+    def _request(self, windows: Windows, revision: int) -> Any:
+        return messages.RangeRequest(
+            key=windows.start,
+            range_end=windows.end,
+            limit=min(self._values.values, _LARGEST_PAGE),
+            revision=revision,
+        )
+
+    def _finished(self, page: _Page, windows: Windows) -> Any:
+        """Return a page, with fewer values than were asked for if they were too large."""
+        while True:
+            limit = page.request.limit
+            try:
+                found = page.result()
+            except RequestRefusedError as refusal:
+                if not isinstance(refusal.error, AnswerTooLargeError) or limit == 1:
+                    raise self._reason(refusal.error, page) from refusal
+                self._values.refused(limit)
+                page = _Page(
+                    self._connection, self._request(windows, page.request.revision), page.timeout
+                )
+                continue
+            if found.kvs:
+                self._values.saw(len(found.kvs), found.ByteSize())
+            return found
+
+    def _results(self, kvs: Sequence[Any]) -> ScanPage:
+        """Return what callers may see of some keys: those that are paths, and not hidden."""
+        skip = len(self._prefix.encode())
+        # In columns, each made in one go. Besides, as tuples that live on together, whole pages
+        # would cost the garbage collector more time than all else.
+        some: Sequence[Any] = [*kvs]
+        paths: Sequence[str]
+        try:
+            paths = b"\n".join([kv.key[skip:] for kv in some]).decode().split("\n")
+        except UnicodeDecodeError:
+            paths = ()
+        if len(paths) != len(some) or not all_reachable(paths):
+            found = [(self._path(kv.key), kv) for kv in some]
+            some = [kv for path, kv in found if path is not None]
+            paths = [path for path, _ in found if path is not None]
+        return ScanPage(
+            paths,
+            [kv.value for kv in some],
+            [kv.version - 1 for kv in some],
+            [kv.mod_revision for kv in some],
+            [kv.lease != 0 for kv in some],
+        )
+
+    def _call(self, request: Any, timeout: float) -> Any:
+        deadline = time.monotonic() + timeout
+        return self._connection.call("range", request, deadline, write=False)
+
+    def _reason(self, error: MetadataStoreError, page: _Page) -> MetadataStoreError:
+        """Return the error of a request that was refused, in words for whoever scans."""
+        text = str(error)
+        asked = page.request.revision
+        if FUTURE in text:
+            newest = self.revision(page.timeout)
+            return InvalidSettingError(
+                f"etcd has no revision {asked:,} yet: its newest is {newest:,}"
+            )
+        if COMPACTED in text:
+            oldest = self._oldest(asked, page.timeout)
+            return InvalidSettingError(
+                f"etcd keeps revision {asked:,} no more: it was compacted, and the oldest that can "
+                f"be read is {oldest:,}. Scan a newer revision, or anew without one; if this "
+                f"happens in the middle of a scan, compact less often "
+                f"(--auto-compaction-retention), or scan in more and smaller parts at a time"
+            )
+        return error
+
+    def _oldest(self, compacted: int, timeout: float) -> int:
+        """Return the oldest revision that can be read, by halving: etcd does not name it."""
+        key = (self._prefix + "/").encode()
+
+        def readable(revision: int) -> bool:
+            request = messages.RangeRequest(key=key, count_only=True, revision=revision)
+            try:
+                self._call(request, timeout)
+            except RequestRefusedError as refusal:
+                if COMPACTED in str(refusal):
+                    return False
+                raise
+            return True
+
+        newest = self.revision(timeout)
+        return compacted + 1 + bisect_left(range(compacted + 1, newest), True, key=readable)
+
+
+def _sample(kvs: Sequence[Any]) -> list[bytes]:
+    """Return some of the keys, the first and the last one in their places."""
+    size = len(kvs)
+    if size <= _SAMPLE:
+        return [kv.key for kv in kvs]
+    # Not evenly spread: numbers at even distances would all end in the same digits.
+    places = [0, *(place * _PRIME % size for place in range(1, _SAMPLE)), size - 1]
+    return [kvs[place].key for place in places]
+
+
+class _Page:
+    """A range that was asked for.
+
+    The first attempt is under way while the caller is busy with the page before it; further ones
+    are made when the result is asked for.
+    """
+
+    def __init__(self, connection: Connection, request: Any, timeout: float) -> None:
+        self._connection = connection
+        self.request = request
+        self.timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._pending = connection.begin(request, timeout)
+
+    def result(self) -> Any:
+        """Return the response; raises what ``Connection.call`` raises."""
+        asked = time.monotonic()
+        deadline = self._deadline
+        pending, self._pending = self._pending, None
+        if pending is None or pending.done():
+            # While nobody waited no time has passed.
+            deadline = asked + self.timeout
+        if pending is not None:
+            try:
+                return pending.result()
+            except grpc.FutureCancelledError:  # by a close
+                pass
+            except grpc.RpcError as error:
+                if refusal := self._connection.refusal(error, self.request):
+                    raise refusal from error
+        deadline = max(deadline, time.monotonic() + _LAST_TRY)
+        return self._connection.call("range", self.request, deadline, write=False)
+
+    def give_up(self) -> None:
+        """Take no interest in the response any more."""
+        if self._pending is not None:
+            self._pending.cancel()

@@ -1,0 +1,103 @@
+"""Where to cut a range of keys so that the parts hold equally many.
+
+etcd counts the keys of a range, in a fifth of a microsecond for each, and tells nothing else of how
+they lie. So buckets are counted, and those that a cut falls into are divided and counted again. A
+bucket is divided by turns in two ways, both of which meet keys however long a beginning they share:
+
+- along its first key: the keys that share all of it, all but its last byte, all but two, and so on.
+  That finds the place where the keys of the bucket part, with one pass over it;
+- by the byte at that place.
+
+This decides; it does no I/O, but for what it is given for counting.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+__all__ = ["Bucket", "Count", "Keys", "cuts"]
+
+
+class Bucket(NamedTuple):
+    """The keys from ``start`` up to ``end``: how many, and the first one."""
+
+    start: bytes
+    end: bytes
+    size: int
+    first: bytes
+
+
+#: Counts the keys of the stretches between edges that follow each other.
+Count: TypeAlias = Callable[[Sequence[bytes]], Sequence[Bucket]]
+#: Returns up to so many keys of a bucket, its first ones.
+Keys: TypeAlias = Callable[[Bucket, int], Sequence[bytes]]
+
+# A bucket with no more keys than that is read instead of being divided.
+_FEW: Final = 2_000
+# The part of a range's size by which its ends may be off.
+_TOLERANCE: Final = 1 / 20
+# The bytes after a place that are tried one by one; all of ASCII that may follow is among them.
+_BYTES: Final = 100
+
+
+def cuts(bucket: Bucket, n: int, count: Count, keys: Keys) -> list[bytes]:
+    """Return up to ``n - 1`` keys that cut a bucket into parts with about equally many keys."""
+    buckets = [bucket]
+    total = bucket.size
+    slack = int(total / n * _TOLERANCE)
+    found: list[bytes] = []
+    for part in range(1, n):
+        target = total * part // n
+        while True:
+            # The keys before each bucket: what is counted anew may have changed a little.
+            before = [0]
+            for one in buckets:
+                before.append(before[-1] + one.size)
+            index = min(max(bisect_left(before, target + 1) - 1, 0), len(buckets) - 1)
+            chosen = buckets[index]
+            offset = target - before[index]
+            if offset <= slack:
+                cut = chosen.first
+                break
+            if chosen.size - offset <= slack and index + 1 < len(buckets):
+                cut = buckets[index + 1].first
+                break
+            if chosen.size <= _FEW:
+                read = keys(chosen, offset + 1)
+                cut = read[-1] if read else chosen.first
+                break
+            buckets[index : index + 1] = [b for b in _divided(chosen, count) if b.size]
+        if cut > bucket.first and (not found or cut > found[-1]):
+            found.append(cut)
+    return found
+
+
+def _divided(bucket: Bucket, count: Count) -> list[Bucket]:
+    """Divide a bucket along its first key, and its largest part by the byte where it parts."""
+    first = bucket.first
+    edges = [bucket.start, first + b"\0"]
+    edges += [after for size in range(len(first), 0, -1) if (after := _after(first[:size]))]
+    along = list(count(_within(edges, bucket)))
+    index = max(range(len(along)), key=lambda i: along[i].size)
+    largest = along[index]
+    # All its keys share what comes before the last byte of its start.
+    place = len(largest.start) - 1
+    if index and largest.size > 1:
+        shared, byte = largest.first[:place], largest.first[place]
+        stop = min(byte + _BYTES, 0x100)
+        edges = [largest.start, *(shared + bytes([b]) for b in range(byte + 1, stop))]
+        along[index : index + 1] = count(_within(edges, largest))
+    return along
+
+
+def _within(edges: Sequence[bytes], bucket: Bucket) -> list[bytes]:
+    inside = {edge for edge in edges if bucket.start < edge < bucket.end}
+    return [bucket.start, *sorted(inside), bucket.end]
+
+
+def _after(beginning: bytes) -> bytes:
+    """Return the first key after all that start with ``beginning``; nothing if there is none."""
+    beginning = beginning.rstrip(b"\xff")
+    return beginning[:-1] + bytes([beginning[-1] + 1]) if beginning else b""

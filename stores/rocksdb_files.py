@@ -1,0 +1,141 @@
+"""The files of a store on RocksDB: whose they are, and opening them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from typing import Final
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteOptions,
+)
+
+from ..ops.errors import InvalidSettingError, StoreUnavailableError
+
+__all__ = ["FORMAT", "META", "META_KEY", "open_files", "prepare", "read_meta"]
+
+_MIB: Final = 1024 * 1024
+
+FORMAT: Final = 1
+META_KEY: Final = b"batchkeeper"
+#: The format, the last revision, and the size of the largest record that was ever put.
+META: Final = struct.Struct(">BQI")
+
+# What RocksDB and rocksdict leave behind when they die before the directory has become a RocksDB.
+_UNFINISHED = re.compile(
+    r"LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+|\d+\.dbtmp|OPTIONS-\d+\.dbtmp"
+    r"|rocksdict-config\.json"
+)
+
+_CONFIG: Final = "rocksdict-config.json"
+
+
+def prepare(directory: str) -> bool:
+    """Make the directory where it is missing; return whether the store in it is yet to be made."""
+    if os.path.lexists(directory) and not os.path.isdir(directory):
+        raise InvalidSettingError(f"not a directory, so no RocksDB store: {directory}")
+    os.makedirs(directory, exist_ok=True)
+    names = os.listdir(directory)
+    if "CURRENT" not in names:
+        for name in names:
+            if not _UNFINISHED.fullmatch(name):
+                raise InvalidSettingError(
+                    f"not a RocksDB store, and not empty (it holds {name!r}): {directory}"
+                )
+        return True
+    if not _may_be_ours(os.path.join(directory, _CONFIG)):
+        raise InvalidSettingError(f"a RocksDB, but not made by batchkeeper: {directory}")
+    return False
+
+
+def _may_be_ours(config: str) -> bool:
+    """Whether rocksdict made this RocksDB, in the mode that we use.
+
+    It would open any other as well, and write its own configuration into it.
+    """
+    try:
+        with open(config, encoding="utf-8") as file:
+            return bool(json.load(file).get("raw_mode", True))
+    except FileNotFoundError:
+        return False
+    except (ValueError, AttributeError):
+        # Torn: rocksdict writes it anew, and not atomically, whenever it opens the store.
+        return True
+
+
+def open_files(directory: str, new: bool, read_only: bool = False) -> Rdict:
+    access = (
+        AccessType.read_only(error_if_log_file_exist=False)
+        if read_only
+        else AccessType.read_write()
+    )
+    try:
+        return Rdict(directory, _options(new), access_type=access)
+    except Exception as error:
+        reason = str(error)
+        if "lock" in reason and "/LOCK" in reason:
+            raise StoreUnavailableError(
+                f"the RocksDB store in {directory} is open already, in this or in another "
+                f"process; only one opener at a time is possible"
+            ) from error
+        raise StoreUnavailableError(
+            f"RocksDB cannot open the store in {directory}: {reason}"
+        ) from error
+
+
+def _options(new: bool) -> Options:
+    """Small and frequent writes of small values; 50 MiB of memory at most, half of it as a rule."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(new)
+    options.set_write_buffer_size(8 * _MIB)
+    # A disk that does not keep up stops a write, and the interpreter with it, once all are full.
+    options.set_max_write_buffer_number(4)
+    # Most puts of a hub are of new paths. Filters spare the search for them, in memory (one percent
+    # is about 10 bits for each record of 100 bytes; the search costs a third of what it did) and on
+    # the disk.
+    options.set_memtable_whole_key_filtering(True)
+    options.set_memtable_prefix_bloom_ratio(0.01)
+    options.set_compression_type(DBCompressionType.lz4())
+    tables = BlockBasedOptions()
+    tables.set_bloom_filter(10, False)
+    tables.set_block_cache(Cache(16 * _MIB))
+    options.set_block_based_table_factory(tables)
+    # RocksDB's own log: its default keeps a thousand files of any size.
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(_MIB)
+    options.set_stats_dump_period_sec(0)
+    return options
+
+
+def read_meta(directory: str, db: Rdict, sync: bool, read_only: bool = False) -> tuple[int, int]:
+    """Return the last revision and the size of the largest record; write them to a new store."""
+    try:
+        record: bytes | None = db.get(META_KEY)
+        empty = record is None and not any(True for _ in db.keys())  # noqa: SIM118 - an Rdict is not iterable
+        if empty:
+            record = META.pack(FORMAT, 0, 0)
+            options = WriteOptions()
+            options.sync = sync
+            if not read_only:
+                db.put(META_KEY, record, options)
+    except Exception as error:
+        raise StoreUnavailableError(
+            f"RocksDB cannot open the store in {directory}: {error}"
+        ) from error
+    if record is None or len(record) != META.size:
+        raise InvalidSettingError(f"a RocksDB, but not made by batchkeeper: {directory}")
+    written_format, revision, largest = META.unpack(record)
+    if written_format != FORMAT:
+        raise InvalidSettingError(
+            f"the store in {directory} has format {written_format}; this batchkeeper knows "
+            f"format {FORMAT}"
+        )
+    return revision, largest

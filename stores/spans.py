@@ -1,0 +1,42 @@
+"""Which stretches of the order of paths a scan goes over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from ..ops.results import Range
+
+__all__ = ["EVERYTHING", "evenly", "ranges", "spans"]
+
+EVERYTHING: Final = Range()
+
+
+def spans(prefix: str, within: Range = EVERYTHING) -> list[tuple[str, str]]:
+    """Return the stretches, each from its first text up to its second, in order.
+
+    There are two of them: the path itself, and what is below it. Other paths may lie between, for
+    ``/topics-x`` comes after ``/topics`` and before ``/topics/a``.
+    """
+    below = "/" if prefix == "/" else prefix + "/"
+    both = [(below, below[:-1] + "0")]  # what follows the slash in ASCII
+    if prefix != "/":
+        both.insert(0, (prefix, prefix + "\0"))
+    first, last = within
+    clipped = [
+        (max(start, first or start), end if last is None else min(end, last)) for start, end in both
+    ]
+    return [(start, end) for start, end in clipped if start < end]
+
+
+def evenly(paths: Sequence[str], n: int) -> list[Range]:
+    """Return up to ``n`` ranges that hold equally many of the paths, or one more."""
+    places = sorted({len(paths) * part // n for part in range(1, n)} - {0})
+    return ranges([paths[place] for place in places])
+
+
+def ranges(starts: Iterable[str]) -> list[Range]:
+    """Return the ranges that meet at ``starts``; the outer two have no start, and no end."""
+    edges = [None, *starts, None]
+    return [Range(start, end) for start, end in pairwise(edges)]

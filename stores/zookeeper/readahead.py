@@ -1,0 +1,293 @@
+"""Reads that are under way for a walk: many in flight, and no more than a bound of bytes.
+
+A walk is asked for the reads that it needs next, as soon as there is room for them, so that what
+it needs first goes first. How large an answer is, is known only when it is there, and the server
+builds it in its heap: it is planned by the values that this walk has seen. It begins with a few,
+and goes on with four times as many as have come.
+
+Answers are good only if they come from the session that was last synced in: its servers, one after
+the other, never go back. What was asked in another one is asked again after a new sync.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from ...ops.errors import MetadataStoreError
+from .connection import Connection, Reply
+from .errors import CONNECTION_LOSS
+from .sizes import ENVELOPE, Sizes
+from .wire import (
+    EXISTS,
+    GET_CHILDREN,
+    GET_DATA,
+    MULTI_READ,
+    Found,
+    ZNode,
+    multi_read,
+    parse_multi_read,
+    parse_single,
+    single_read,
+)
+
+__all__ = ["Read", "ReadAhead"]
+
+# Bytes of one answer, and of all that are under way; reads of both.
+_ANSWER_BYTES: Final = 1 << 20
+_BYTES: Final = 4 << 20
+_PACKET_READS: Final = 64
+_FLIGHTS: Final = 8
+_READS: Final = _PACKET_READS * _FLIGHTS
+# How many reads are under way at first, and then how many times as many as have been answered.
+_FIRST_READS: Final = 16
+_GROWTH: Final = 4
+# The size of a value before any was seen.
+_FIRST_GUESS: Final = 1 << 16
+# A Stat, a length and a header.
+_ENTRY_BYTES: Final = 81
+# What a name takes in a list of children, about.
+_NAME_BYTES: Final = 40
+# Up to this size of the values it costs less to read them along than to ask for Stats singly.
+_SMALL: Final = 1024
+# xid, opcode and the end of the list; header, length and watch flag of one read.
+_REQUEST_OVERHEAD: Final = 17
+_READ_OVERHEAD: Final = 14
+
+
+class Read(NamedTuple):
+    """One thing to be read.
+
+    ``opcode`` is GET_DATA, GET_CHILDREN, or EXISTS for a node whose value is of no interest (only
+    whether it is null). ``path`` is the caller's, without the chroot; ``children`` how many names
+    there are about, for GET_CHILDREN.
+    """
+
+    opcode: int
+    path: str
+    children: int = 0
+
+
+class _Flight(NamedTuple):
+    """Requests that were sent together."""
+
+    session: int
+    requests: Sequence[tuple[int, bytes]]
+    #: Of each request: its opcode, and its reads.
+    parts: Sequence[tuple[int, Sequence[Read]]]
+    reads: int
+    expected: int
+    finish: Callable[[float], list[Reply]]
+
+
+class ReadAhead:
+    """The reads of one walk. For one thread.
+
+    Args:
+        connection: the session.
+        sizes: how long requests may be.
+        sync: catches up with the leader until a deadline.
+        chroot: of all paths.
+        multi_reads: whether the server knows multi-reads.
+        timeout: seconds for each request.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        sizes: Sizes,
+        sync: Callable[[float], None],
+        chroot: str,
+        multi_reads: bool,
+        timeout: float,
+    ) -> None:
+        self._connection = connection
+        self._sizes = sizes
+        self._sync = sync
+        self._chroot = chroot.encode()
+        self._multi_reads = multi_reads
+        self._timeout = timeout
+        self._session = 0  # in which the last sync was; none yet
+        self._flights: deque[_Flight] = deque()
+        self._again: deque[Read] = deque()
+        self._reads = 0  # under way
+        self._bytes = 0  # expected to come
+        self._most = _FIRST_READS  # reads that may be under way
+        self._seen = 0  # nodes so far
+        self._mean: float | None = None  # size of the values of late
+
+    @property
+    def expected(self) -> int:
+        """The bytes that a node takes in an answer, about."""
+        return _ENTRY_BYTES + int(_FIRST_GUESS if self._mean is None else self._mean)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there are answers to be collected."""
+        return bool(self._flights)
+
+    def fill(self, take: Callable[[], Read | None]) -> None:
+        """Send as many reads as should be under way. ``take`` returns the next one, if any.
+
+        Raises:
+            MetadataStoreError: it was not possible to catch up with the leader.
+        """
+        if self._session == 0:
+            self._catch_up(self._deadline())
+        while self._reads < self._most and self._bytes < _BYTES and len(self._flights) < _FLIGHTS:
+            if not self._send_some(take):
+                return
+
+    def collect(self) -> list[tuple[Read, Found]]:
+        """Wait for the reads that were sent first; return what each of them has found.
+
+        An ``int`` is the server's error code. Reads that have to be repeated are not among them.
+
+        Raises:
+            MetadataStoreError: they could not be answered within the time.
+        """
+        flight = self._flights.popleft()
+        self._reads -= flight.reads
+        self._bytes -= flight.expected
+        deadline = self._deadline()
+        replies = flight.finish(deadline)
+        answers: list[tuple[Read, Found]] = []
+        for (opcode, reads), request, reply in zip(
+            flight.parts, flight.requests, replies, strict=True
+        ):
+            if isinstance(reply, MetadataStoreError):
+                raise reply
+            if isinstance(reply, tuple):
+                if opcode == MULTI_READ:
+                    answers += zip(reads, parse_multi_read(*reply), strict=True)
+                else:
+                    answers.append((reads[0], parse_single(opcode, *reply)))
+            elif reply == CONNECTION_LOSS or opcode == MULTI_READ:
+                # Sent twice and lost, or refused as a whole: the request may be too long, or the
+                # answer too large for something on the way.
+                if reply == CONNECTION_LOSS:
+                    self._sizes.drops(ENVELOPE + len(request[1]), deadline)
+                answers += zip(reads, self._read_singly(reads, deadline), strict=True)
+            else:
+                answers.append((reads[0], reply))
+        if self._connection.sessions != flight.session:
+            # Some may be of a session that has never caught up.
+            self._catch_up(deadline)
+            self._again.extend(read for _, reads in flight.parts for read in reads)
+            return []
+        return self._settled(flight, answers)
+
+    def fetch(self, reads: Iterable[Read]) -> Iterator[tuple[Read, Found]]:
+        """Give what each read has found, in any order."""
+        waiting = iter(reads)
+        while True:
+            self.fill(lambda: next(waiting, None))
+            if not self.under_way:
+                return
+            yield from self.collect()
+
+    def _send_some(self, take: Callable[[], Read | None]) -> bool:
+        """Send a multi-read, and beside it what has to go singly; say whether there was any."""
+        together: list[tuple[int, Read, bytes]] = []
+        singles: list[tuple[int, Read, bytes]] = []
+        node_bytes, again, full = self.expected, self._again, self._full
+        look_singly = node_bytes > _SMALL
+        room = min(_PACKET_READS, self._most - self._reads)
+        usual = self._sizes.usual
+        sent = _REQUEST_OVERHEAD
+        expected = 0
+        while room > 0 and expected < _ANSWER_BYTES:
+            read = again.popleft() if again else take()
+            if read is None:
+                break
+            opcode, path, children = read
+            raw = full(path)
+            sent += _READ_OVERHEAD + len(raw)
+            if sent > usual and together:
+                again.appendleft(read)
+                break
+            room -= 1
+            if opcode == EXISTS and look_singly:
+                singles.append((EXISTS, read, raw))
+                expected += _ENTRY_BYTES
+                continue
+            expected += (
+                node_bytes if opcode != GET_CHILDREN else _ENTRY_BYTES + (_NAME_BYTES * children)
+            )
+            asked = (opcode if opcode != EXISTS else GET_DATA, read, raw)
+            (together if self._multi_reads else singles).append(asked)
+        if len(together) == 1:
+            singles += together
+            together = []
+        requests = [(opcode, single_read(raw)) for opcode, _, raw in singles]
+        parts: list[tuple[int, Sequence[Read]]] = [(opcode, [read]) for opcode, read, _ in singles]
+        if together:
+            requests.append((MULTI_READ, multi_read([(code, raw) for code, _, raw in together])))
+            parts.append((MULTI_READ, [read for _, read, _ in together]))
+        if not requests:
+            return False
+        count = len(singles) + len(together)
+        finish = self._sizes.begin(requests, self._deadline(), repeat=True)
+        self._flights.append(_Flight(self._session, requests, parts, count, expected, finish))
+        self._reads += count
+        self._bytes += expected
+        return True
+
+    def _read_singly(self, reads: Sequence[Read], deadline: float) -> list[Found]:
+        """Read each by itself, until the deadline."""
+        opcodes = [GET_CHILDREN if read.opcode == GET_CHILDREN else GET_DATA for read in reads]
+        requests = [
+            (opcode, single_read(self._full(read.path)))
+            for opcode, read in zip(opcodes, reads, strict=True)
+        ]
+        found: list[Found] = [CONNECTION_LOSS] * len(reads)
+        # One after the other, for it may be their answers that do not arrive.
+        for k, request in enumerate(requests):
+            while found[k] == CONNECTION_LOSS:
+                (reply,) = self._connection.exchange([request], deadline, repeat=True)
+                if isinstance(reply, MetadataStoreError):
+                    raise reply
+                found[k] = reply if isinstance(reply, int) else parse_single(opcodes[k], *reply)
+        return found
+
+    def _settled(
+        self, flight: _Flight, answers: list[tuple[Read, Found]]
+    ) -> list[tuple[Read, Found]]:
+        """Learn from answers; leave out, and ask again, those that tell too little."""
+        singly = {reads[0].path for opcode, reads in flight.parts if opcode == EXISTS}
+        total = nodes = 0
+        unclear = False
+        for read, found in answers:
+            if type(found) is ZNode:
+                total += max(0, found.size)
+                nodes += 1
+                unclear = unclear or (found.size == 0 and read.path in singly)
+        if nodes:
+            # Up at once and down by halves, for the damage is on the one side only.
+            self._mean = max(total / nodes, (self._mean or 0) / 2)
+            self._seen += nodes
+            self._most = min(_READS, max(_FIRST_READS, _GROWTH * self._seen))
+        if not unclear:
+            return answers
+        # Null or empty: only getData tells.
+        clear = []
+        for read, found in answers:
+            if type(found) is ZNode and found.size == 0 and read.path in singly:
+                self._again.append(Read(GET_DATA, read.path))
+            else:
+                clear.append((read, found))
+        return clear
+
+    def _full(self, path: str) -> bytes:
+        return self._chroot + path.encode() if path != "/" else self._chroot or b"/"
+
+    def _catch_up(self, deadline: float) -> None:
+        while self._session != self._connection.sessions:
+            session = self._connection.sessions
+            self._sync(deadline)
+            self._session = session
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout

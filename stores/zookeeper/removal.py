@@ -1,0 +1,137 @@
+"""Removing a tree: what has no children first, in multis of bounded size."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Final, Literal, NamedTuple, Protocol
+
+from ...ops.errors import IndeterminateError, MetadataStoreError, NotEmptyError, NotFoundError
+from ..backend import Answer, Request
+from .nodes import NULL
+from .walk import Walk
+
+__all__ = ["Removal"]
+
+# Deletes of one call of the writer, which sends them as some multis, one behind the other.
+_CALL: Final = 4000
+# How often the tree is walked, where paths come into being below those that are removed.
+_WALKS: Final = 5
+
+
+class _Writer(Protocol):
+    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]: ...
+
+
+class _Node(NamedTuple):
+    """A node to be removed: a request to do so, and whether it holds a value."""
+
+    path: str
+    held: bool
+    kind: Literal["delete"] = "delete"
+    value: None = None
+    expected_version: None = None
+
+
+class Removal:
+    """Removes what a walk gives. For one thread, and for one tree.
+
+    Args:
+        writer: executes the deletes.
+        walk: begins a walk over the tree.
+        pause: waits a little, longer after more attempts, until a deadline at most.
+        timeout: seconds for each call of the writer.
+    """
+
+    def __init__(
+        self,
+        writer: _Writer,
+        walk: Callable[[], Walk],
+        pause: Callable[[int, float], None],
+        timeout: float,
+    ) -> None:
+        self._writer = writer
+        self._walk = walk
+        self._pause = pause
+        self._timeout = timeout
+        self._removed = 0
+        # Paths with values whose delete got no answer: one that is not met again was applied.
+        self._unknown: set[str] = set()
+        self._unsure: IndeterminateError | None = None
+
+    def run(self) -> int:
+        """Remove the tree; return how many values that were.
+
+        Raises:
+            MetadataStoreError: a request failed, or a node may not be read or removed. What was
+                removed until then is gone.
+        """
+        for attempt in range(_WALKS):
+            if attempt:
+                self._pause(attempt, math.inf)
+            if self._pass():
+                return self._removed
+        if self._unsure is not None:
+            raise self._unsure
+        return self._removed
+
+    def _pass(self) -> bool:
+        """Walk and remove; say whether there is no reason to do it once more."""
+        open_before, self._unknown = self._unknown, set()
+        self._unsure = None
+        done = True
+        walk = self._walk()
+        # A directory's turn comes when all below it has been given: then paths have come to where
+        # nothing below it can follow, which is its path and "0", next after "/".
+        parents: list[tuple[str, _Node]] = []
+        ready: list[_Node] = []
+        for page in walk.pages():
+            for path, znode in page:
+                open_before.discard(path)
+                while parents and parents[0][0] <= path:
+                    self._add(ready, heappop(parents)[1], walk)
+                if path == "/":
+                    continue
+                node = _Node(path, znode.size != NULL)
+                if znode.children:
+                    heappush(parents, (path + "0", node))
+                else:
+                    self._add(ready, node, walk)
+            while len(ready) >= _CALL:
+                done = self._remove(ready[:_CALL]) and done
+                del ready[:_CALL]
+        while parents:
+            self._add(ready, heappop(parents)[1], walk)
+        for start in range(0, len(ready), _CALL):
+            done = self._remove(ready[start : start + _CALL]) and done
+        self._removed += len(open_before)
+        return done
+
+    def _add(self, ready: list[_Node], node: _Node, walk: Walk) -> None:
+        if node.path not in walk.kept:
+            ready.append(node)
+
+    def _remove(self, nodes: Sequence[_Node]) -> bool:
+        """Remove nodes; say whether none has to be looked at again."""
+        answers: Sequence[Answer]
+        try:
+            answers = self._writer.write(nodes, time.monotonic() + self._timeout)
+        except IndeterminateError as error:
+            answers = [error] * len(nodes)
+        done = True
+        for node, answer in zip(nodes, answers, strict=True):
+            if answer is None:
+                self._removed += node.held
+            elif isinstance(answer, IndeterminateError):
+                # No longer under way, so another walk tells.
+                self._unsure = answer
+                done = False
+                if node.held:
+                    self._unknown.add(node.path)
+            elif isinstance(answer, NotEmptyError):
+                done = False
+            elif isinstance(answer, MetadataStoreError) and not isinstance(answer, NotFoundError):
+                raise answer
+        return done

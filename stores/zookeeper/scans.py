@@ -1,0 +1,117 @@
+"""Scans, recursive deletes and the revision: what goes over many nodes of the tree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+
+from ...ops.errors import UnsupportedError
+from ...ops.results import Range, ScanResult, Stat
+from .connection import Connection
+from .nodes import NULL
+from .readahead import ReadAhead
+from .reads import Reader
+from .removal import Removal
+from .sizes import Sizes
+from .splitting import split
+from .walk import Walk
+from .wire import ZNode
+from .writes import Writer
+
+__all__ = ["Scanner"]
+
+
+class Scanner:
+    """Walks over the tree below a chroot. Used by several threads at once."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        reader: Reader,
+        writer: Writer,
+        sizes: Sizes,
+        chroot: str,
+        multi_reads: bool,
+    ) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._writer = writer
+        self._sizes = sizes
+        self._chroot = chroot
+        self._multi_reads = multi_reads
+
+    def scan(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        """Give the values of the tree in pages; see ``stores.backend.ScanningBackend``.
+
+        Each node is given as it was at some time after the first page was asked for.
+
+        Raises:
+            UnsupportedError: a revision is given.
+        """
+        if revision is not None:
+            raise UnsupportedError(
+                f"ZooKeeper keeps no old revisions, and cannot be scanned as of {revision}"
+            )
+        return self._scan(prefix, within, timeout)
+
+    def _scan(
+        self, prefix: str, within: Range, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        walk = self._walk(prefix, within, timeout, values=True)
+        all_of_them = within == Range()
+        for nodes in walk.pages():
+            page = [
+                self._result(path, node)
+                for path, node in nodes
+                if node.size != NULL and path != "/" and (all_of_them or path in within)
+            ]
+            if page:
+                yield page
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        """Return ranges of about equally many values, from a sample of the tree."""
+        return split(self._reads(timeout), prefix, n)
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        """Remove the tree, the parents without a value among it; return how many values it held.
+
+        What is hidden from callers stays, and so do the parents that it needs.
+        """
+        return Removal(
+            self._writer,
+            lambda: self._walk(path, Range(), timeout, values=False),
+            self._connection.pause,
+            timeout,
+        ).run()
+
+    def revision(self, timeout: float) -> int:
+        """Return the zxid of the newest change that the leader knew of when it was asked."""
+        deadline = time.monotonic() + timeout
+        while True:
+            session = self._connection.sessions
+            self._reader.sync(deadline)
+            zxid = self._connection.zxid
+            # Of a session that has begun meanwhile it says nothing.
+            if session == self._connection.sessions and zxid > 0:
+                return zxid
+
+    def _reads(self, timeout: float) -> ReadAhead:
+        return ReadAhead(
+            self._connection,
+            self._sizes,
+            self._reader.sync,
+            self._chroot,
+            self._multi_reads,
+            timeout,
+        )
+
+    def _walk(self, prefix: str, within: Range, timeout: float, *, values: bool) -> Walk:
+        return Walk(self._reads(timeout), prefix, within, values=values)
+
+    def _result(self, path: str, node: ZNode) -> ScanResult:
+        value, _, _, revision, created, modified, version, owner, _ = node
+        owned = self._reader.owned_here(owner)
+        stat = Stat(path, version, revision, created, modified, owner != 0, owned)
+        return ScanResult(path, value or b"", stat)

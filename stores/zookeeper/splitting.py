@@ -1,0 +1,219 @@
+"""Where to cut the tree so that each part holds about as many values.
+
+Nobody counts what lies below a node; a node only says how many children it has. So the tree is
+looked at level by level, a sample of each level: what was looked at counts for itself, what was not
+counts as much as its siblings that were, on average, and where none was, as all of that level.
+Directories are listed, the largest first, for it is among the names that a cut can be made; one
+that is not listed counts with the number of its children.
+
+The cost is bounded: so many nodes are looked at, and so many names listed, whatever the tree is
+like. The list of one directory comes whole, however large it is, as it does when it is scanned.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from ...ops.paths import hidden
+from ...ops.results import Range
+from .errors import NO_NODE, refused
+from .nodes import NULL
+from .readahead import Read, ReadAhead
+from .wire import EXISTS, GET_CHILDREN, ZNode
+
+__all__ = ["split"]
+
+# Nodes that are looked at: of a level, and in all.
+_LEVEL_NODES: Final = 1 << 16
+_NODES: Final = 1 << 17
+# Names that are listed: of the large directories of a level, and of the others.
+_NAMES: Final = 1 << 19
+_LEVELS: Final = 1000
+# A directory is large from this part of a range on; and how fine the places for a cut are.
+_LARGE: Final = 4
+_GRAIN: Final = 64
+
+
+class _Directory:
+    """A node that has children."""
+
+    __slots__ = ("children", "holds", "known", "mean", "names", "path", "weight")
+
+    def __init__(self, path: str, holds: float, children: int) -> None:
+        self.path = path
+        #: 1 if it holds a value itself.
+        self.holds = holds
+        self.children = children
+        #: In order; ``None`` if it was not listed.
+        self.names: list[str] | None = None
+        #: Those that were looked at: the values at leaves, 0 or 1, and directories.
+        self.known: dict[str, _Directory | float] = {}
+        #: The values at and below a child that was not looked at, and at and below this one.
+        self.mean = 1.0
+        self.weight = 0.0
+
+    @property
+    def stem(self) -> str:
+        return self.path if self.path == "/" else self.path + "/"
+
+
+def split(ahead: ReadAhead, prefix: str, n: int) -> list[Range]:
+    """Return up to ``n`` ranges that hold about equally many values of those under ``prefix``.
+
+    Raises:
+        MetadataStoreError: a request failed, or a node may not be read.
+    """
+    points = _Sample(ahead, n).points(prefix) if n > 1 else []
+    total = sum(weight for _, weight in points)
+    cuts: list[str] = []
+    before = 0.0
+    for path, weight in sorted(points):
+        if len(cuts) < n - 1 and before * n >= total * (len(cuts) + 1):
+            cuts.append(path)
+        before += weight
+    bounds = [None, *cuts, None]
+    return [Range(start, end) for start, end in pairwise(bounds)]
+
+
+class _Sample:
+    """What was looked at of a tree."""
+
+    def __init__(self, ahead: ReadAhead, n: int) -> None:
+        self._ahead = ahead
+        self._n = n
+        # Always the same, so that the same tree is cut at the same places.
+        self._random = random.Random(0)  # noqa: S311  (a sample)
+        self._room = _NODES
+
+    def points(self, prefix: str) -> list[tuple[str, float]]:
+        """Return paths, and about how many values lie at and shortly before each."""
+        # The parent of all that is looked at, of which only the one child counts.
+        top = _Directory(prefix, 0, 0)
+        levels: list[list[_Directory]] = []
+        directories = self._look([(top, prefix, prefix)])
+        while directories:
+            levels.append(directories)
+            if self._room <= 0 or len(levels) >= _LEVELS:
+                break
+            self._list(directories)
+            directories = self._look(self._pick(directories))
+        _weigh(levels)
+        root = top.known[prefix]
+        if not isinstance(root, _Directory):
+            return [(prefix, root)] if root else []
+        grain = root.weight / (self._n * _GRAIN)
+        return [point for level in levels for each in level for point in _points(each, grain)]
+
+    def _look(self, nodes: Sequence[tuple[_Directory, str, str]]) -> list[_Directory]:
+        """Look at nodes, given as parent, name and path; return the directories among them."""
+        self._room -= len(nodes)
+        places = {path: (parent, name) for parent, name, path in nodes}
+        directories = []
+        for read, found in self._ahead.fetch(Read(EXISTS, path) for _, _, path in nodes):
+            path = read.path
+            parent, name = places[path]
+            if isinstance(found, ZNode):
+                holds = float(found.size != NULL and path != "/")
+                if found.children:
+                    directory = _Directory(path, holds, found.children)
+                    directories.append(directory)
+                    parent.known[name] = directory
+                else:
+                    parent.known[name] = holds
+            elif found == NO_NODE:
+                parent.known[name] = 0.0
+            else:
+                raise refused(found if isinstance(found, int) else NO_NODE, path)
+        return directories
+
+    def _list(self, directories: Sequence[_Directory]) -> None:
+        """List directories: the large ones, and some of the others."""
+        total = sum(each.children for each in directories)
+        large_from = total / (self._n * _LARGE)
+        large = [each for each in directories if each.children >= large_from]
+        large.sort(key=lambda each: each.children, reverse=True)
+        small = [each for each in directories if each.children < large_from]
+        self._random.shuffle(small)
+        chosen = {each.path: each for group in (large, small) for each in _within(group)}
+        reads = (Read(GET_CHILDREN, each.path, each.children) for each in chosen.values())
+        for read, found in self._ahead.fetch(reads):
+            path = read.path
+            if isinstance(found, int) and found != NO_NODE:
+                raise refused(found, path)
+            names = found if isinstance(found, list) else []
+            chosen[path].names = sorted(name for name in names if not hidden(path, name))
+
+    def _pick(self, directories: Sequence[_Directory]) -> list[tuple[_Directory, str, str]]:
+        """Choose what to look at among the children: one at random of each so many in a row."""
+        listed = [each for each in directories if each.names]
+        total = sum(len(each.names or ()) for each in listed)
+        count = min(total, _LEVEL_NODES, self._room)
+        stride = total / count if count else 1.0
+        picked = []
+        k, before = 0, 0
+        for each in listed:
+            assert each.names is not None
+            end = before + len(each.names)
+            while k < count:
+                shift = self._random.random() if count < total else 0.0
+                place = max(before, min(int((k + shift) * stride), total - 1))
+                if place >= end:
+                    break
+                name = each.names[place - before]
+                picked.append((each, name, each.stem + name))
+                k += 1
+            before = end
+        return picked
+
+
+def _within(directories: Iterable[_Directory]) -> list[_Directory]:
+    """Return as many as have no more names than are listed, but one at least."""
+    taken: list[_Directory] = []
+    names = 0
+    for each in directories:
+        names += each.children
+        if taken and names > _NAMES:
+            break
+        taken.append(each)
+    return taken
+
+
+def _weigh(levels: Sequence[Sequence[_Directory]]) -> None:
+    """Estimate how many values lie at and below each directory, from the bottom up."""
+    usual = 1.0
+    for level in reversed(levels):
+        seen = [_weight(child) for each in level for child in each.known.values()]
+        if seen:
+            usual = sum(seen) / len(seen)
+        for each in level:
+            known = sum(map(_weight, each.known.values()))
+            each.mean = known / len(each.known) if each.known else usual
+            children = each.children if each.names is None else len(each.names)
+            each.weight = each.holds + known + (children - len(each.known)) * each.mean
+
+
+def _weight(child: _Directory | float) -> float:
+    return child.weight if isinstance(child, _Directory) else child
+
+
+def _points(directory: _Directory, grain: float) -> Iterable[tuple[str, float]]:
+    if directory.names is None:
+        yield directory.path, directory.weight
+        return
+    if directory.holds:
+        yield directory.path, directory.holds
+    known, mean, stem = directory.known, directory.mean, directory.stem
+    gathered = 0.0
+    for name in directory.names:
+        child = known.get(name, mean)
+        if isinstance(child, _Directory):
+            continue  # It has points of its own.
+        gathered += child
+        if gathered >= grain:
+            yield stem + name, gathered
+            gathered = 0.0
+    if gathered and directory.names:
+        yield stem + directory.names[-1], gathered

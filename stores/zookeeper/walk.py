@@ -1,0 +1,189 @@
+"""A walk over the tree in the order of paths, which is not the order of the tree.
+
+``/a-b`` lies between ``/a`` and ``/a/b``, for ``-`` comes before ``/``. So the walk keeps a
+frontier, a heap of the paths that were listed and not yet read: the smallest one comes next, since
+whatever is not known yet lies below something that is in the heap.
+
+Ahead of what comes next, nodes are read and their children listed, always the smallest path first.
+They wait in the *window*, in order, until all that comes before them has been given. A path is
+read only while few in the window come before it, so memory is bounded by some nodes for each level
+of the tree, and the names of directories that have been begun.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from heapq import heappop, heappush, heapreplace
+from typing import Final
+
+from ...ops.paths import hidden, parent
+from ...ops.results import Range
+from .errors import NO_NODE, refused
+from .readahead import Read, ReadAhead
+from .wire import EXISTS, GET_CHILDREN, GET_DATA, ZNode
+
+__all__ = ["Walk"]
+
+# Nodes that are read ahead: so many, or as many as have so many bytes, but a few in any case.
+_WINDOW: Final = 2048
+_WINDOW_BYTES: Final = 8 << 20
+_WINDOW_LEAST: Final = 16
+# Names that are held for directories which are listed ahead.
+_NAMES: Final = 1 << 17
+
+
+class _Frontier:
+    """Paths that were listed and not yet taken, of which the smallest can be had."""
+
+    def __init__(self) -> None:
+        # The next path of a directory, what all of its paths start with, and its other names in
+        # falling order. Names, and not paths: there may be millions.
+        self._heap: list[tuple[str, str, list[str]]] = []
+        self.names = 0
+
+    @property
+    def first(self) -> str | None:
+        return self._heap[0][0] if self._heap else None
+
+    def push(self, stem: str, names: list[str]) -> None:
+        if names:
+            self.names += len(names)
+            names.sort(reverse=True)
+            heappush(self._heap, (stem + names.pop(), stem, names))
+
+    def pop(self) -> str:
+        path, stem, names = self._heap[0]
+        if names:
+            heapreplace(self._heap, (stem + names.pop(), stem, names))
+        else:
+            heappop(self._heap)
+        self.names -= 1
+        return path
+
+
+class Walk:
+    """One walk over what lies under a prefix and within a range. For one thread.
+
+    Args:
+        ahead: its reads.
+        prefix: where it begins; ``/`` for all.
+        within: what lies outside is not given, and no subtree read that lies outside as a whole.
+        values: whether the values are wanted.
+
+    Attributes:
+        kept: paths below which there is something that is hidden from callers, as far as the walk
+            has come.
+    """
+
+    def __init__(self, ahead: ReadAhead, prefix: str, within: Range, *, values: bool) -> None:
+        self.kept: set[str] = set()
+        self._ahead = ahead
+        self._within = within
+        self._opcode = GET_DATA if values else EXISTS
+        self._frontier = _Frontier()
+        self._frontier.push(prefix, [""])
+        # In order: what was asked for and not yet given.
+        self._window: list[str] = []
+        # What is ready of it; None: vanished.
+        self._ready: dict[str, ZNode | None] = {}
+        self._value_bytes = 0
+        # What was read, and its children are not listed yet; and, as a heap, those of them for
+        # which that has not been asked.
+        self._parents: dict[str, ZNode] = {}
+        self._unlisted: list[str] = []
+        self._names_asked = 0
+
+    def pages(self) -> Iterator[list[tuple[str, ZNode]]]:
+        """Give paths with their nodes, those without a value among them, in order.
+
+        Raises:
+            MetadataStoreError: a request failed, or a node may not be read.
+        """
+        ahead = self._ahead
+        ahead.fill(self._next_read)
+        while ahead.under_way:
+            for read, found in ahead.collect():
+                if isinstance(found, int) and found != NO_NODE:
+                    raise refused(found, read.path)
+                if read.opcode == GET_CHILDREN:
+                    self._names_asked -= read.children
+                    self._list(read.path, found if isinstance(found, list) else [])
+                else:
+                    self._note(read.path, found if isinstance(found, ZNode) else None)
+            page = self._page()
+            ahead.fill(self._next_read)
+            if page:
+                yield page
+
+    def _next_read(self) -> Read | None:
+        """Return the read of the smallest path that waits for one, if one should be made now."""
+        frontier, unlisted, window = self._frontier, self._unlisted, self._window
+        path = frontier.first
+        if unlisted and (path is None or unlisted[0] < path):
+            children = self._parents[unlisted[0]].children
+            held = frontier.names + self._names_asked
+            if held + children <= _NAMES or unlisted[0] == window[0]:
+                self._names_asked += children
+                return Read(GET_CHILDREN, heappop(unlisted), children)
+        if path is None:
+            return None
+        place = len(window) if not window or path > window[-1] else bisect_left(window, path)
+        room = (_WINDOW_BYTES - self._value_bytes) // self._ahead.expected
+        if place >= max(_WINDOW_LEAST, min(_WINDOW, room)):
+            return None
+        window.insert(place, frontier.pop())
+        return Read(self._opcode, path)
+
+    def _note(self, path: str, node: ZNode | None) -> None:
+        if node is not None:
+            self._value_bytes += len(node.value or b"")
+            if node.children and self._reaches_below(path):
+                self._parents[path] = node
+                heappush(self._unlisted, path)
+                return
+        self._ready[path] = node
+
+    def _list(self, path: str, names: list[str]) -> None:
+        stem = path if path == "/" else path + "/"
+        # Few names are hidden, so they are taken out rather than all others in.
+        for name in [name for name in names if hidden(path, name)]:
+            names.remove(name)
+            self._keep(path)
+        start, end = self._within
+        if start is not None and start > stem:
+            # The directories above the start come before it, and are needed.
+            names = [name for name in names if stem + name + "0" > start]
+        if end is not None:
+            names = [name for name in names if stem + name < end]
+        self._frontier.push(stem, names)
+        self._ready[path] = self._parents.pop(path)
+
+    def _keep(self, path: str) -> None:
+        while path not in self.kept:
+            self.kept.add(path)
+            path = parent(path)
+
+    def _reaches_below(self, path: str) -> bool:
+        """Whether something below ``path`` may lie in the range."""
+        start, end = self._within
+        if path == "/":
+            return True
+        # Everything below lies between these two: "0" comes next after "/".
+        return (start is None or path + "0" > start) and (end is None or path + "/" < end)
+
+    def _page(self) -> list[tuple[str, ZNode]]:
+        """Take what can be given out of the window."""
+        window, ready, first = self._window, self._ready, self._frontier.first
+        page = []
+        count = 0
+        for path in window:
+            if path not in ready or (first is not None and first < path):
+                break
+            node = ready.pop(path)
+            count += 1
+            if node is not None:
+                self._value_bytes -= len(node.value or b"")
+                page.append((path, node))
+        del window[:count]
+        return page

@@ -1,0 +1,32 @@
+"""Pages of scans: results in columns, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from batchkeeper.ops.results import ScanPage, ScanResult, Stat
+
+RESULTS = [
+    ScanResult("/a", b"1", Stat("/a", 0, 5, 10, 20, False, False)),
+    ScanResult("/b", b"", Stat("/b", 3, 6, 11, None, True, True)),
+    ScanResult("/c", b"3", Stat("/c", 1, 7, None, 22, True, False)),
+]
+
+
+@pytest.mark.parametrize("results", [RESULTS, RESULTS[1:], []], ids=len)
+def test_a_page_gives_back_its_results(results: Sequence[ScanResult]) -> None:
+    """Whatever is in a stat is in a page, under its own name, and comes out of it the same."""
+    page = ScanPage.of(results)
+    assert [*page] == results
+    assert [page[place] for place in range(len(page))] == results
+    assert all(type(found) is ScanResult and type(found.stat) is Stat for found in page)
+    assert [*page.ephemeral] == [stat.ephemeral for _, _, stat in results]
+    assert ScanPage.of(page) is page
+
+
+def test_what_a_store_keeps_none_of_is_none() -> None:
+    """Without times and owners, there are none in the results."""
+    page = ScanPage(["/a"], [b"x"], [2], [9], [True])
+    assert [*page] == [ScanResult("/a", b"x", Stat("/a", 2, 9, None, None, True, False))]

@@ -1,0 +1,331 @@
+"""Scans of a real etcd: one revision, answers of any size, faults, and whose keys are spared."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.bench.servers import EtcdServer
+from batchkeeper.stores import parse_url
+from batchkeeper.stores.etcd.connection import Connection, Credentials
+from batchkeeper.stores.etcd.scans import Scans
+
+from ..proxy import Proxy
+
+# After the import above, which makes it possible on any protobuf.
+etcd3: Any = importlib.import_module("etcd3")
+
+PATIENCE = 60.0
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def url(fresh_url: Callable[[str], str]) -> str:
+    """The URL of an empty store."""
+    return fresh_url("etcd")
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[bk.MetadataStore]:
+    """An empty store."""
+    with bk.open_store(url) as opened:
+        yield opened
+
+
+@contextmanager
+def plain(url: str) -> Iterator[Any]:
+    """Give a client of somebody else's, and the prefix of our keys."""
+    parsed = parse_url(url)
+    host, _, port = parsed.hosts[0].partition(":")
+    client = etcd3.client(host, int(port))
+    try:
+        yield client, parsed.prefix()
+    finally:
+        client.close()
+
+
+def put(store: bk.MetadataStore, values: dict[str, bytes]) -> int:
+    """Put values; return a revision at which they are all there."""
+    outcomes = store.apply([bk.Put(path, value) for path, value in values.items()])
+    assert all(outcome.ok for outcome in outcomes)
+    return store.revision()
+
+
+def contents(store: bk.MetadataStore, prefix: str, **more: Any) -> dict[str, bytes]:
+    return {path: value for path, value, _ in store.scan(prefix, **more)}
+
+
+# --- one revision
+
+
+def test_all_pages_are_of_the_first_ones_revision(store: bk.MetadataStore) -> None:
+    """What changes behind the first page is not seen by the rest of the scan."""
+    old = {f"/t/{number:05d}": b"old" for number in range(20_000)}
+    put(store, old)
+    scan = store.scan("/t")
+    found = [next(scan)]
+    new = dict.fromkeys(list(old)[::3], b"new") | {
+        f"/t/{n:05d}x": b"" for n in range(0, 20_000, 50)
+    }
+    put(store, new)
+    assert all(outcome.ok for outcome in store.apply([bk.Delete(p) for p in list(old)[1::3]]))
+    found += scan
+    assert {path: value for path, value, _ in found} == old
+    assert len(found) == len(old)
+
+
+def test_several_scans_see_one_revision(store: bk.MetadataStore) -> None:
+    """With a revision, parts that are scanned at different times fit together."""
+    old = {f"/t/{number:05d}": b"old" for number in range(3_000)}
+    revision = put(store, old)
+    ranges = store.split("/t", 4)
+    found: dict[str, bytes] = {}
+    for number, part in enumerate(ranges):
+        put(store, dict.fromkeys(list(old)[number::5], b"%d" % number))
+        store.delete(f"/t/{2_990 + number:05d}").result(PATIENCE)
+        found |= contents(store, "/t", start=part.start, end=part.end, revision=revision)
+    assert found == old
+
+
+def test_a_compacted_revision_is_refused(own_etcd: Callable[..., EtcdServer]) -> None:
+    """The error names the revision, the oldest one there is, and what to do."""
+    server = own_etcd()
+    with bk.open_store(server.url) as store, plain(server.url) as (client, _):
+        first = put(store, {"/a": b"1"})
+        for value in range(50):
+            oldest = store.put("/a", b"%d" % value).result(PATIENCE).revision
+        put(store, {"/a": b"2"})
+        client.compact(oldest)
+        with pytest.raises(bk.InvalidSettingError) as caught:
+            list(store.scan("/", revision=first))
+        assert f"revision {first} no more" in str(caught.value)
+        assert f"the oldest that can be read is {oldest}." in str(caught.value)
+        assert contents(store, "/", revision=oldest) == {"/a": b"49"}
+
+
+def test_a_compaction_ends_a_scan_with_an_error(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A scan whose revision goes says so: it neither ends early nor turns to another one."""
+    server = own_etcd()
+    with bk.open_store(server.url) as store, plain(server.url) as (client, _):
+        put(store, {f"/t/{number:05d}": b"" for number in range(20_000)})
+        scan = store.scan("/t")
+        assert next(scan).path == "/t/00000"
+        client.compact(store.put("/a", b"").result(PATIENCE).revision)
+        with pytest.raises(bk.InvalidSettingError, match="was compacted"):
+            list(scan)
+
+
+def test_a_revision_to_come_is_refused(store: bk.MetadataStore) -> None:
+    """It would be answered with something else later."""
+    put(store, {"/a": b""})
+    with pytest.raises(bk.InvalidSettingError, match="no revision 9,999,999 yet: its newest is"):
+        list(store.scan("/", revision=9_999_999))
+    with pytest.raises(bk.InvalidSettingError, match="begin with 1"):
+        list(store.scan("/", revision=0))
+
+
+# --- answers of any size
+
+
+def test_large_values_behind_small_ones(
+    store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that is too large, after many small values, comes in parts, and not once more."""
+    calls: list[str] = []
+    call = Connection.call
+
+    def counting(self: Connection, method: Any, *args: Any, **more: Any) -> Any:
+        calls.append(method)
+        return call(self, method, *args, **more)
+
+    monkeypatch.setattr(Connection, "call", counting)
+    values = {f"/t/{number:05d}": b"%d" % number for number in range(4_000)}
+    values |= {f"/t/large-{number:02d}": bytes([number]) * MIB for number in range(40)}
+    put(store, values)
+    calls.clear()
+    for _ in range(2):
+        seen = 0
+        for path, value, _ in store.scan("/t"):
+            assert value == values[path]
+            seen += 1
+        assert seen == len(values)
+    assert calls == []  # Every page came at the first attempt, or was asked for as a smaller one.
+
+
+# --- faults
+
+
+def test_a_scan_outlives_its_server(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A server that is killed and comes back in the middle of a scan is waited for."""
+    server = own_etcd()
+    with bk.open_store(server.url) as store:
+        old = {f"/t/{number:05d}": b"%d" % number for number in range(20_000)}
+        put(store, old)
+        scan = store.scan("/t")
+        found = [next(scan) for _ in range(5)]
+        server.kill()
+        server.start()
+        found += scan
+        assert {path: value for path, value, _ in found} == old
+        assert len(found) == len(old)
+
+
+def test_a_dead_server_ends_a_scan_in_time(own_etcd: Callable[..., EtcdServer]) -> None:
+    """With nobody to answer, a scan ends with the error that a get would end with."""
+    server = own_etcd()
+    with bk.open_store(server.url) as store:
+        put(store, {f"/t/{number:05d}": b"" for number in range(20_000)})
+        scan = store.scan("/t", timeout=0.5)
+        next(scan)
+        server.kill()
+        with pytest.raises(bk.OperationTimeoutError):
+            list(scan)
+        for call in (
+            lambda: list(store.scan("/t", timeout=0.2)),
+            lambda: store.split("/t", 2, timeout=0.2),
+            lambda: store.revision(timeout=0.2),
+            lambda: store.delete_recursive("/t", timeout=0.2).result(0),
+        ):
+            with pytest.raises(bk.OperationTimeoutError):
+                call()
+
+
+def test_a_delete_whose_answer_is_lost_goes_on(
+    url: str, proxy: Callable[[str], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that was removed unnoticed is not counted, and everything is gone in the end."""
+    line = proxy(parse_url(url).hosts[0])
+    through = url.replace(parse_url(url).hosts[0], line.address)
+    with bk.open_store(url) as direct, bk.open_store(through) as store:
+        put(direct, {f"/t/{number:05d}": b"" for number in range(4_500)})
+        call, removals = Connection.call, []
+
+        def losing(self: Connection, method: Any, *args: Any, **more: Any) -> Any:
+            if method == "txn":
+                removals.append(method)
+                if len(removals) == 3:
+                    line.swallows = True
+            return call(self, method, *args, **more)
+
+        monkeypatch.setattr(Connection, "call", losing)
+        counts: list[int] = []
+        thread = Thread(target=lambda: counts.append(store.delete_recursive("/t").result(0)))
+        thread.start()
+        assert line.swallowed.wait(PATIENCE)
+        line.swallows = False
+        line.cut()
+        thread.join(PATIENCE)
+        assert counts == [3_500]
+        assert contents(direct, "/") == {}
+
+
+# --- whose keys are left alone
+
+
+FOREIGN = [
+    b"/.batchkeeper/token",
+    b"/a/.batchkeeper/token",
+    b"/a/deep/.batchkeeper",
+    b"/a//b",
+    b"/a/\xff\xfe",
+    b"/a/line\nfeed",
+    b"/a/x\n/a/y",
+    b"/a/",
+    b"/",
+    b"/zookeeper/x",
+]
+
+
+@pytest.mark.parametrize(
+    "foreign", [*([key] for key in FOREIGN), FOREIGN], ids=[*map(repr, FOREIGN), "all"]
+)
+def test_keys_that_are_no_paths_are_not_seen(
+    store: bk.MetadataStore, url: str, foreign: list[bytes]
+) -> None:
+    """Hidden names, at any depth, and keys that no call leads to are left out and left alone."""
+    put(store, {"/a": b"1", "/a/b": b"2", "/é": b"3", "/z": b"4"})
+    with plain(url) as (client, prefix):
+        for key in foreign:
+            client.put(prefix.encode() + key, b"theirs")
+        assert contents(store, "/") == {"/a": b"1", "/a/b": b"2", "/z": b"4", "/é": b"3"}
+        for part in store.split("/", 20)[1:]:
+            assert next(store.scan("/", *part)).path == part.start
+        assert store.delete_recursive("/").result(0) == 4
+        assert contents(store, "/") == {}
+        left = {meta.key for _, meta in client.get_prefix(prefix + "/", keys_only=True)}
+        assert {prefix.encode() + key for key in foreign} <= left
+
+
+def test_other_prefixes_are_not_touched(fresh_url: Callable[[str], str]) -> None:
+    """The whole of a store is what is below its prefix, not what only begins with it."""
+    url = fresh_url("etcd")
+    with bk.open_store(url) as store, bk.open_store(url + "-2") as neighbour:
+        put(store, {"/a": b"ours"})
+        put(neighbour, {"/a": b"theirs"})
+        assert contents(store, "/") == {"/a": b"ours"}
+        assert store.delete_recursive("/").result(0) == 1
+        assert contents(neighbour, "/") == {"/a": b"theirs"}
+
+
+def test_what_is_newer_than_the_page_is_spared(store: bk.MetadataStore, url: str) -> None:
+    """A key that appears between those that are being removed stays; they go all the same."""
+    revision = put(store, {f"/t/{number}": b"" for number in range(10)})
+    put(store, {"/t/4-new": b"new", "/t/7": b"changed"})
+    parsed = parse_url(url)
+    connection = Connection(parsed.addresses(2379), Credentials())
+    scans = Scans(connection, parsed.prefix())
+    try:
+        keys = [f"{parsed.prefix()}/t/{number}".encode() for number in range(10)]
+        assert scans._remove(keys, revision, PATIENCE) == 10
+    finally:
+        connection.close()
+    assert contents(store, "/") == {"/t/4-new": b"new"}
+
+
+def test_a_key_with_a_lease_is_ephemeral(store: bk.MetadataStore, url: str) -> None:
+    """A copy has to know which values end with a session; a get says the same."""
+    with plain(url) as (client, prefix):
+        client.put(f"{prefix}/leased", b"", lease=client.lease(60))
+        client.put(f"{prefix}/lasting", b"")
+    assert {found.path: found.stat.ephemeral for found in store.scan("/")} == {
+        "/lasting": False,
+        "/leased": True,
+    }
+    for path, value, stat in store.scan("/"):
+        assert store.get(path).result(PATIENCE) == (value, stat)
+
+
+# --- a full server
+
+
+def test_a_full_etcd_can_be_emptied(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Beyond its quota etcd refuses transactions; scans, splits and deletes go on without."""
+    directory = tmp_path_factory.mktemp("etcd")
+    values = {f"/t/{number:04d}": b"" for number in range(3_000)}
+    with EtcdServer(directory) as server, bk.open_store(server.url) as store:
+        put(store, values)
+    full = EtcdServer(directory, flags=("--quota-backend-bytes", "1"))
+    with full as server, bk.open_store(server.url) as store:
+        with pytest.raises(bk.MetadataStoreError, match="space exceeded"):
+            store.put("/a", b"").result(PATIENCE)
+        assert contents(store, "/") == values
+        assert len(store.split("/t", 4)) == 4
+        assert store.delete_recursive("/t").result(0) == len(values)
+        assert contents(store, "/") == {}
+
+
+def test_few_operations_in_a_transaction_are_enough(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A low --max-txn-ops makes a split slower, and no worse."""
+    server = own_etcd("--max-txn-ops", "8")
+    with bk.open_store(server.url) as store:
+        put(store, {f"/t/{number:05d}": b"" for number in range(5_000)})
+        sizes = [len(list(store.scan("/t", *part))) for part in store.split("/t", 4)]
+        assert all(1_000 <= size <= 1_500 for size in sizes)
+        assert sum(sizes) == 5_000
+        assert store.delete_recursive("/t").result(0) == 5_000

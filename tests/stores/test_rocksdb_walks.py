@@ -1,0 +1,146 @@
+"""What is special about scans of RocksDB."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchkeeper.ops import (
+    Delete,
+    IndeterminateError,
+    Put,
+    Range,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from batchkeeper.stores import ConnectOptions, connect
+
+MIB = 1024 * 1024
+EVERYTHING = Range()
+PATIENCE = 60.0
+
+
+def opened(directory: Path, query: str = "") -> Any:
+    return connect(f"rocksdb://{directory}{query}", ConnectOptions())
+
+
+def far() -> float:
+    return time.monotonic() + PATIENCE
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def backend(directory: Path) -> Iterator[Any]:
+    store = opened(directory)
+    yield store
+    store.close()
+
+
+def many(backend: Any, count: int = 5_000) -> list[str]:
+    paths = [f"/t/{number:05d}" for number in range(count)]
+    backend.write([Put(path, b"old") for path in paths], far())
+    return paths
+
+
+def test_a_scan_sees_the_store_as_it_was(backend: Any) -> None:
+    """What is put and deleted behind the first page is not seen by those that follow."""
+    paths = many(backend)
+    scan = backend.scan("/", EVERYTHING, None, PATIENCE)
+    found = list(next(scan))
+    backend.write([Put(path, b"new") for path in paths[::2]], far())
+    backend.write([Delete(path) for path in paths[1::2]], far())
+    backend.write([Put(f"{path}x", b"") for path in paths], far())
+    for page in scan:
+        found += page
+    assert [(path, value) for path, value, _ in found] == [(path, b"old") for path in paths]
+
+
+def test_pages_are_bounded_by_bytes(backend: Any) -> None:
+    """Large values make pages of few of them."""
+    backend.write([Put(f"/t/{number:02d}", bytes(MIB)) for number in range(20)], far())
+    sizes = [len(page) for page in backend.scan("/", EVERYTHING, None, PATIENCE)]
+    assert sum(sizes) == 20
+    assert max(sizes) <= 5
+
+
+def test_a_close_ends_scans_and_frees_the_directory(backend: Any, directory: Path) -> None:
+    """An iterator that is still open would keep RocksDB, and its lock, alive."""
+    paths = many(backend)
+    scan = backend.scan("/", EVERYTHING, None, PATIENCE)
+    next(scan)
+    backend.close()
+    again = opened(directory)
+    assert sum(len(page) for page in again.scan("/", EVERYTHING, None, PATIENCE)) == len(paths)
+    again.close()
+    with pytest.raises(StoreClosedError):
+        next(scan)
+
+
+def test_readers_scan_beside_each_other(backend: Any, directory: Path) -> None:
+    """Stores that are open with read_only are scanned and split like others."""
+    paths = many(backend)
+    readers = [opened(directory, "?read_only=true") for _ in range(3)]
+    ranges = readers[0].split("/", 3, PATIENCE)
+    found = [
+        path
+        for reader, part in zip(readers, ranges, strict=True)
+        for page in reader.scan("/", part, None, PATIENCE)
+        for path, _, _ in page
+    ]
+    assert found == paths
+    for reader in readers:
+        reader.close()
+
+
+class UnsyncedDisk:
+    """A RocksDB whose disk fails to sync."""
+
+    def __init__(self, db: Any) -> None:
+        self._db = db
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+    def flush_wal(self, sync: bool) -> None:
+        raise Exception("the disk is gone")  # noqa: TRY002 - as rocksdict does
+
+
+def test_a_scan_gives_nothing_that_a_power_cut_may_take_back(backend: Any) -> None:
+    """What was written and could not be synced is not shown, and no tree is deleted any more."""
+    backend.write([Put("/a", b"")], far())
+    backend._db = UnsyncedDisk(backend._db)
+    with pytest.raises(IndeterminateError):
+        backend.write([Put("/b", b"")], far())
+    with pytest.raises(StoreUnavailableError, match="the disk is gone"):
+        next(backend.scan("/", EVERYTHING, None, PATIENCE))
+    with pytest.raises(StoreUnavailableError, match="the disk is gone"):
+        backend.delete_recursive("/", PATIENCE)
+    backend._db = backend._db._db
+
+
+def test_a_delete_that_fails_half_way_says_so(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something is gone, so the error does not claim that nothing was done."""
+    many(backend, 2_500)
+    remove = backend._remove
+
+    def failing(keys: list[bytes], timeout: float) -> None:
+        if b"/t/01000" in keys:
+            raise StoreUnavailableError("the disk is gone")
+        remove(keys, timeout)
+
+    monkeypatch.setattr(backend, "_remove", failing)
+    with pytest.raises(IndeterminateError, match="1,000 values under '/t' were removed") as caught:
+        backend.delete_recursive("/t", PATIENCE)
+    assert (caught.value.outcome, caught.value.path) == ("unknown", "/t")
+    left = [path for page in backend.scan("/", EVERYTHING, None, PATIENCE) for path, _, _ in page]
+    assert left == [f"/t/{number:05d}" for number in range(1_000, 2_500)]
