@@ -38,6 +38,7 @@ from .ops import (
     ABSENT,
     AuthenticationError,
     BadVersionError,
+    Change,
     Delete,
     Exists,
     Get,
@@ -54,7 +55,10 @@ from .ops import (
     Outcome,
     Put,
     QueueFullError,
+    Range,
     Result,
+    ScanPage,
+    ScanResult,
     SessionLostError,
     Stat,
     StoreClosedError,
@@ -62,7 +66,7 @@ from .ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from .stores import Backend, ConnectOptions, connect
+from .stores import Backend, ConnectOptions, StoreURL, connect, parse_url
 
 __all__ = [
     "ABSENT",
@@ -75,6 +79,7 @@ __all__ = [
     "Exists",
     "Get",
     "GetChildren",
+    "Change",
     "GetResult",
     "Histogram",
     "IndeterminateError",
@@ -92,15 +97,20 @@ __all__ = [
     "OutcomeStream",
     "Put",
     "QueueFullError",
+    "Range",
+    "ScanPage",
+    "ScanResult",
     "Result",
     "SessionLostError",
     "Stat",
     "StoreClosedError",
+    "StoreURL",
     "StoreUnavailableError",
     "UnsupportedError",
     "ValueTooLargeError",
     "open_async_store",
     "open_store",
+    "parse_url",
 ]
 
 

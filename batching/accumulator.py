@@ -70,6 +70,7 @@ class Accumulator:
         self.ready = 0  # entries that can be sent: gathered or in the queue, without ghosts
         self.ready_bytes = 0
         self.in_flight = 0  # batches
+        self.telling = 0  # batches that are back, and whose callers are being told
         self.hurry: Cause | None = None  # set while somebody waits for everything to be sent
 
     def add(self, entry: Entry) -> None:
@@ -119,7 +120,8 @@ class Accumulator:
             return "bytes"
         if self.hurry is not None:
             return self.hurry
-        if self._adaptive and not self.in_flight:
+        # Who is being told may come back with more, which had better leave together.
+        if self._adaptive and not self.in_flight and not self.telling:
             return "idle"
         if now >= self._due_at():
             return "delay"

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from ..ops.errors import MetadataStoreError
 from ..ops.operations import ABSENT, Kind, Operation, check_expected, check_value
 from ..ops.paths import check_parent, check_path
-from ..ops.results import GetResult, Outcome, Stat
+from ..ops.results import Change, GetResult, Outcome, Range, ScanResult, Stat
 from ..stores.backend import Backend
 from .bulk import Bulk, lies_ready
+from .changes import changes_of_async, check_changes
 from .checks import check_operation, check_size, check_supported
 from .engine import Engine
 from .entry import ENDED, Entry
 from .lane import Lane
 from .metrics import Metrics
+from .scans import check_scan, check_split, results_of_async
 from .settings import BatchingConfig, check_seconds
 
 __all__ = ["AsyncMetadataStore"]
@@ -238,6 +248,58 @@ class AsyncMetadataStore:
                 await sink.wait_for(entry)
         if source_error is not None:
             raise source_error
+
+    def scan(
+        self,
+        prefix: str,
+        start: str | None = None,
+        end: str | None = None,
+        revision: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[ScanResult, None]:
+        """Give ``(path, value, stat)`` of all that lies under ``prefix``, in the order of paths.
+
+        See :meth:`MetadataStore.scan`. Pages are read on threads of the loop's default executor;
+        ``aclose()``, or the end of the task, ends the scan.
+        """
+        asked = check_scan(prefix, start, end, revision)
+        return results_of_async(self._engine.scanner(), *asked, self._seconds(timeout))
+
+    async def split(self, prefix: str, n: int, *, timeout: float | None = None) -> Sequence[Range]:
+        """Return up to ``n`` ranges for ``scan`` that hold about equally many values each.
+
+        Together they hold all that lies under ``prefix``, whatever is put there later: the first
+        has no start, and the last no end.
+        """
+        check_split(prefix, n)
+        seconds = self._seconds(timeout)
+        return await asyncio.to_thread(self._engine.scanner().split, prefix, n, seconds)
+
+    async def delete_recursive(self, path: str, *, timeout: float | None = None) -> int:
+        """Remove the value at a path and all below it, in batches; return how many that were.
+
+        See :meth:`MetadataStore.delete_recursive`. It goes on if the task that awaits it is
+        cancelled.
+        """
+        check_parent(path)
+        seconds = self._seconds(timeout)
+        return await asyncio.to_thread(self._engine.scanner().delete_recursive, path, seconds)
+
+    async def revision(self, *, timeout: float | None = None) -> int:
+        """Return the store's revision: that of every later change is greater."""
+        return await asyncio.to_thread(self._engine.scanner().revision, self._seconds(timeout))
+
+    def changes(
+        self, prefix: str, after: int, until: int, *, timeout: float | None = None
+    ) -> AsyncGenerator[Change, None]:
+        """Give each change under ``prefix`` between two revisions once, in their order (etcd).
+
+        See :meth:`MetadataStore.changes`. They are read on threads of the loop's default executor;
+        ``aclose()``, or the end of the task, ends it.
+        """
+        asked = check_changes(prefix, after, until)
+        return changes_of_async(self._engine.historian(), *asked, self._seconds(timeout))
 
     async def flush(self) -> None:
         """Send what is queued at once; return when all that was submitted before has ended."""

@@ -26,12 +26,17 @@ from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread, current_thread
 from typing import Literal, TypeAlias
 
-from ..ops.errors import MetadataStoreError, QueueFullError, StoreClosedError
+from ..ops.errors import (
+    MetadataStoreError,
+    QueueFullError,
+    StoreClosedError,
+    UnsupportedError,
+)
 from ..ops.log import get_logger
 from ..ops.operations import Delete, Kind, Operation, Put
-from ..stores.backend import Answer, Backend
+from ..stores.backend import Answer, Backend, ChangesBackend, ScanningBackend
 from . import lifetime
-from .accumulator import Cause
+from .accumulator import Accumulator, Cause
 from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry
 from .epochs import Epochs
 from .execution import execute, overdue, shut_out, too_heavy
@@ -85,8 +90,9 @@ class Engine:
         self._unstarted: list[Thread] = []  # senders to be started once the lock is released
         if config.enabled:
             window = config.max_in_flight or limits.in_flight
+            reads_window = config.max_in_flight or limits.reads_in_flight or window
         else:
-            window = config.max_in_flight or max(1, limits.singles)
+            window = reads_window = config.max_in_flight or max(1, limits.singles)
         # The singles' room is what may be under way: nothing ever waits in their queue for long.
         singles = min(config.max_singles, limits.singles) if config.on_full == "single" else 0
 
@@ -105,7 +111,7 @@ class Engine:
                 bytes_room=config.max_queued_bytes,
             )
 
-        self.reads = lane("reads", writes=False, room=config.read_queue_size, window=window)
+        self.reads = lane("reads", writes=False, room=config.read_queue_size, window=reads_window)
         self.writes = lane("writes", writes=True, room=config.write_queue_size, window=window)
         self._singles = lane("singles", writes=True, room=singles, window=singles)
         self._cap_batches()
@@ -370,7 +376,7 @@ class Engine:
     def _send(self, lane: Lane) -> None:
         with self._lock:
             lane.signalled = False
-        told: Sequence[Entry] = ()
+        told: Sequence[Entry] | None = None
         while (batch := self._next_batch(lane, told)) is not None:
             started = time.monotonic()
             answers = execute(self._backend, batch)
@@ -396,13 +402,13 @@ class Engine:
             value_bytes=limits.value_bytes,
         )
 
-    def _next_batch(self, lane: Lane, told: Sequence[Entry]) -> list[Entry] | None:
-        """Count the last batch's operations as ended, and wait for the next batch."""
+    def _next_batch(self, lane: Lane, told: Sequence[Entry] | None) -> list[Entry] | None:
+        """Count the last batch's operations as ended, if there was one; wait for the next batch."""
         batches = lane.batches
         if not self._dropped.empty():
             self._withdraw_dropped()
         with self._lock:
-            self._settle(told)
+            self._count_told(batches, told)
             while (cause := batches.due(now := time.monotonic())) is None:
                 if self._stopping:
                     return None
@@ -443,6 +449,7 @@ class Engine:
         late: set[Entry] = set()
         with self._lock:
             lane.batches.in_flight -= 1
+            lane.batches.telling += 1
             lane.record.answered(seconds)
             if lane is self._singles:
                 lane.release(1, 0)
@@ -478,6 +485,11 @@ class Engine:
     def settle(self, told: Sequence[Entry]) -> None:
         """Let flushes wait no longer for operations whose callers have been told of their end."""
         with self._lock:
+            self._settle(told)
+
+    def _count_told(self, batches: Accumulator, told: Sequence[Entry] | None) -> None:
+        if told is not None:
+            batches.telling -= 1
             self._settle(told)
 
     def _settle(self, told: Sequence[Entry]) -> None:
@@ -551,9 +563,32 @@ class Engine:
 
     def sync(self, timeout: float) -> None:
         """Have the back end catch up with what others have written."""
-        if self._closing:
-            raise StoreClosedError(self._why_closed())
+        self._check_open()
         self._backend.sync(time.monotonic() + timeout)
+
+    def scanner(self) -> ScanningBackend:
+        """Return what walks over the back end's paths, in the caller's thread.
+
+        Raises:
+            StoreClosedError: the store is closed.
+            UnsupportedError: the back end cannot be scanned.
+        """
+        self._check_open()
+        if not isinstance(self._backend, ScanningBackend):
+            raise UnsupportedError(f"the store cannot be scanned: {self.name}")
+        return self._backend
+
+    def historian(self) -> ChangesBackend:
+        """Return what tells the back end's history, in the caller's thread.
+
+        Raises:
+            StoreClosedError: the store is closed.
+            UnsupportedError: the back end keeps no history.
+        """
+        self._check_open()
+        if not isinstance(self._backend, ChangesBackend):
+            raise UnsupportedError(f"the store keeps no history of changes: {self.name}")
+        return self._backend
 
     def close(self, timeout: float | None = None) -> None:
         """Take nothing in any more, send what is queued, and close the back end.
@@ -635,13 +670,17 @@ class Engine:
         if self._forked:
             raise StoreClosedError(self._why_closed())
 
+    def _check_open(self) -> None:
+        if self._closing:
+            raise StoreClosedError(self._why_closed())
+
     def _why_closed(self) -> str:
         if self._forked:
             return f"the store was opened before this process was forked; open it here: {self.name}"
         return f"the store is closed: {self.name}"
 
     def _queue_full(self, entry: Entry) -> QueueFullError:
-        lane = self.writes if entry.writes else self.reads
+        lane = entry.lane
         return QueueFullError(
             f"the queue of {lane.name} is full ({lane.held} of {lane.room} operations, "
             f"{lane.held_bytes} of {self.max_queued_bytes} bytes)",
@@ -651,7 +690,7 @@ class Engine:
     def _overdue(self, entry: Entry) -> MetadataStoreError:
         if not entry.waits_for & ROOM:
             return overdue(entry)
-        lane = self.writes if entry.writes else self.reads
+        lane = entry.lane
         return QueueFullError(
             f"no room in the queue of {lane.name} (of {lane.room} operations and "
             f"{self.max_queued_bytes} bytes) within {entry.deadline - entry.submitted:.3g} s",

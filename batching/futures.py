@@ -17,7 +17,8 @@ futures at a time, in the order of their ids, which would deadlock if futures sh
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures._base import (
     CANCELLED_AND_NOTIFIED,
@@ -27,7 +28,7 @@ from concurrent.futures._base import (
 )
 from queue import SimpleQueue
 from threading import Condition, Lock, Thread, current_thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
@@ -54,14 +55,63 @@ def _renew_births() -> None:
 os.register_at_fork(after_in_child=_renew_births)
 
 
+# So many threads are woken together: there is nothing to be gained from taking turns.
+_FEW: Final = 2
+# Seconds that threads have for waking each other: some for the first, and some for each. They take
+# a tenth of it where nothing else wants the interpreter.
+_FIRST_TURN: Final = 0.001
+_TURN: Final = 0.00005
+
+
+class _Relay:
+    """Wakes the threads that wait for a batch: each wakes the next, and the last whoever began.
+
+    Woken together they would all fight for the interpreter, which only one of them can have: with
+    64 threads that each wait for a put of their own, this makes 1.3 times as many puts for two
+    thirds of the CPU. Whoever began waits for the end of it, within bounds, so that the batch after
+    this one finds all of them come back, and not the first of them alone.
+    """
+
+    __slots__ = ("_gates",)
+
+    def __init__(self) -> None:
+        self._gates: deque[Lock] = deque()
+
+    def add(self, gates: Iterable[Lock]) -> None:
+        """Have these woken as well; before ``run``."""
+        self._gates.extend(gates)
+
+    def pass_on(self) -> None:
+        """Wake the next one: whoever stops waiting does, for whatever reason."""
+        try:  # noqa: SIM105 - costs nothing while there is one, and every waiting thread does this
+            self._gates.popleft().release()
+        except IndexError:
+            pass
+
+    def run(self) -> None:
+        """Wake the first one, and wait for the last."""
+        if len(self._gates) > _FEW:
+            last = Lock()
+            last.acquire()
+            seconds = _FIRST_TURN + _TURN * len(self._gates)
+            self._gates.append(last)
+            self.pass_on()
+            last.acquire(timeout=seconds)
+        # All that are left: they are few, or one was interrupted before it could wake the next, or
+        # has to wait for a thread that computes.
+        while self._gates:
+            self.pass_on()
+
+
 class _Waiting:
     """Those who wait for a future, made when the first of them comes."""
 
-    __slots__ = ("callbacks", "condition", "gates", "waiters")
+    __slots__ = ("callbacks", "condition", "gates", "relay", "waiters")
 
     def __init__(self) -> None:
         # Guarded by _births:
         self.gates: list[Lock] = []  # each held, until the end, by a thread in `result`
+        self.relay: _Relay | None = None  # by which those threads are woken, from the end on
         self.condition: Condition | None = None
         # Guarded by the condition:
         self.waiters: list[Any] = []
@@ -167,6 +217,8 @@ class OperationFuture(Entry, Future[Any]):
             if self.told is None:
                 with _births:
                     waiting.gates.remove(gate)
+            if waiting.relay is not None:
+                waiting.relay.pass_on()
         if self.told is None:
             raise TimeoutError
 
@@ -220,7 +272,7 @@ class OperationFuture(Entry, Future[Any]):
 
 def _end(futures: Sequence[OperationFuture], told: str) -> list[OperationFuture]:
     """End futures; return those that have done-callbacks to be run."""
-    gates: list[Lock] = []
+    relay = _Relay()
     watched: list[OperationFuture] = []
     with _births:
         # This loop runs once for every operation.
@@ -231,10 +283,10 @@ def _end(futures: Sequence[OperationFuture], told: str) -> list[OperationFuture]
             elif waiting.condition is not None:
                 watched.append(future)
             elif future.told is None:
+                relay.add(waiting.gates)
+                waiting.relay = relay
                 future.told = told
-                gates += waiting.gates
-    for gate in gates:
-        gate.release()
+    relay.run()
     return [future for future in watched if future.tell_waiters(told)]
 
 

@@ -145,6 +145,11 @@ def test_adaptive_fires_when_nothing_is_in_flight(
     adaptive.batches.in_flight = 1
     assert adaptive.batches.due(0.0) is None
     assert adaptive.batches.due(1.0) == "delay"
+    # The callers of a batch that is back may come with more: that leaves together.
+    adaptive.batches.in_flight, adaptive.batches.telling = 0, 1
+    assert adaptive.batches.due(0.0) is None
+    adaptive.batches.telling = 0
+    assert adaptive.batches.due(0.0) == "idle"
 
 
 @pytest.mark.parametrize("hurry", ["flush", "close"])

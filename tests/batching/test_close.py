@@ -488,7 +488,8 @@ def test_flush_does_not_wait_for_a_call_that_settles(
 ) -> None:
     """Operations have ended at their deadlines, whatever their call still finds out."""
     store = open_on(settling())
-    futures: list[AnyFuture] = [store.put(f"/{n}", b"", timeout=0.05) for n in range(5)]
+    # Time enough for all of them to be sent, on a slow machine too.
+    futures: list[AnyFuture] = [store.put(f"/{n}", b"", timeout=1.0) for n in range(5)]
     pool.submit(store.flush).result(PATIENCE)
     assert {type(future.exception(0)) for future in futures} == {IndeterminateError}
     assert store.metrics().writes.in_flight >= 1

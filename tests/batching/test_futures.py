@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import (
     ALL_COMPLETED,
@@ -681,3 +682,60 @@ def test_nobody_misses_the_end(
         assert all(found.result(PATIENCE) for found in asked)
     store.close()
     assert len(called) == expected
+
+
+# --- threads that wait for one batch wake each other
+
+
+def stand_in_result(queued: list[AnyFuture], pool: ThreadPoolExecutor) -> list[AnyFuture]:
+    """Have a thread wait for each future; return when all of them do."""
+    waiters = [pool.submit(future.result, PATIENCE) for future in queued]
+    until = time.monotonic() + PATIENCE
+    while not all(future.caller and future.caller.gates for future in queued):  # type: ignore[attr-defined]
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    return waiters
+
+
+def test_threads_that_wait_for_a_batch_wake_each_other(
+    store: MetadataStore,
+    backend: FaultyBackend,
+    sent: AnyFuture,
+    release_all: Release,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With no help but the first wake-up, all of them come back."""
+    monkeypatch.setattr(futures, "_FIRST_TURN", PATIENCE)
+    queued: list[AnyFuture] = [store.put(f"/{n}", b"") for n in range(20)]
+    with ThreadPoolExecutor(len(queued)) as pool:
+        waiters = stand_in_result(queued, pool)
+        release_all(backend)
+        assert [waiter.result(PATIENCE / 2).path for waiter in waiters] == [
+            f"/{n}" for n in range(20)
+        ]
+
+
+def test_a_thread_that_gives_up_wakes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stops waiting at the very end, by itself, still passes the baton on."""
+    monkeypatch.setattr(futures, "_FIRST_TURN", PATIENCE)
+    relay, gates = futures._Relay(), [threading.Lock() for _ in range(5)]
+    for gate in gates:
+        gate.acquire()
+    relay.add(gates)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(relay.run)
+        for gate in gates:
+            # Its thread has left, or comes back: either way it passes on once.
+            assert gate.acquire(timeout=PATIENCE / 2)
+            relay.pass_on()
+        running.result(PATIENCE / 2)
+
+
+def test_a_baton_that_is_lost_holds_nobody_up() -> None:
+    """A thread that an interrupt stopped between waking and passing on costs a moment."""
+    relay, gates = futures._Relay(), [threading.Lock() for _ in range(50)]
+    for gate in gates:
+        gate.acquire()
+    relay.add(gates)
+    relay.run()
+    assert not any(gate.locked() for gate in gates)

@@ -6,7 +6,7 @@ Checked by ``tox -e types`` against the installed package; never run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, assert_type
 
@@ -33,6 +33,11 @@ def threads() -> None:
         assert_type(store.apply_stream(bk.Delete(path) for path in ("/a",)), bk.OutcomeStream)
         outcomes: Iterator[bk.Outcome] = store.apply_stream([])
         assert_type(next(outcomes), bk.Outcome)
+        assert_type(next(store.scan("/a", end="/b", revision=1)), bk.ScanResult)
+        assert_type(next(store.scan_pages("/a")), bk.ScanPage)
+        assert_type(store.split("/", 4), Sequence[bk.Range])
+        assert_type(store.delete_recursive("/a"), Future[int])
+        assert_type(store.revision(), int)
         assert_type(store.metrics(), bk.Metrics)
         store.flush()
         store.close(timeout=1.0)
@@ -48,6 +53,10 @@ async def tasks() -> None:
         assert_type(store.submit(bk.Exists("/a")), asyncio.Future[Any])
         assert_type(await store.apply([bk.GetChildren("/")]), list[bk.Outcome])
         assert_type(store.apply_stream([bk.Get("/a")]), AsyncIterator[bk.Outcome])
+        assert_type(await anext(store.scan("/a", "/a/b")), bk.ScanResult)
+        assert_type(await store.split("/", 4), Sequence[bk.Range])
+        assert_type(await store.delete_recursive("/a"), int)
+        assert_type(await store.revision(), int)
         await store.delete("/a")
         await store.flush()
     opened = await bk.open_async_store("memory://api")

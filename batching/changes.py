@@ -1,0 +1,46 @@
+"""What has happened in a store, out of its history: in the caller's thread, beside the queues."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import closing
+
+from ..ops.errors import InvalidSettingError
+from ..ops.paths import check_parent
+from ..ops.results import Change
+from ..stores.backend import ChangesBackend
+from .scans import one_by_one
+
+__all__ = ["changes_of", "changes_of_async", "check_changes"]
+
+
+def check_changes(prefix: str, after: int, until: int) -> tuple[str, int, int]:
+    """Return what changes were asked for, if there can be any.
+
+    Raises:
+        InvalidPathError: the prefix is no path.
+        InvalidSettingError: a revision is none, or they are the wrong way round.
+    """
+    check_parent(prefix)
+    for name, revision in (("after", after), ("until", until)):
+        if type(revision) is not int or revision < 0:
+            raise InvalidSettingError(f"{name} is an int from 0 up: {revision!r}")
+    if after > until:
+        raise InvalidSettingError(f"after, {after}, is greater than until, {until}")
+    return prefix, after, until
+
+
+def changes_of(
+    historian: ChangesBackend, prefix: str, after: int, until: int, timeout: float
+) -> Generator[Change, None, None]:
+    """Give changes one by one. Closing the iterator ends what is under way for them."""
+    with closing(historian.changes(prefix, after, until, timeout)) as pages:
+        for page in pages:
+            yield from page
+
+
+def changes_of_async(
+    historian: ChangesBackend, prefix: str, after: int, until: int, timeout: float
+) -> AsyncGenerator[Change, None]:
+    """Give changes one by one, and read them on other threads."""
+    return one_by_one(lambda: historian.changes(prefix, after, until, timeout))

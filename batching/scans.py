@@ -1,0 +1,124 @@
+"""Walks over many paths: in the caller's thread, beside the queues and outside their order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from typing import TypeVar
+
+from ..ops.errors import InvalidSettingError, MetadataStoreError
+from ..ops.paths import check_parent, check_path
+from ..ops.results import Range, ScanPage, ScanResult
+from ..stores.backend import ScanningBackend
+
+__all__ = [
+    "check_scan",
+    "check_split",
+    "ended",
+    "one_by_one",
+    "pages_of",
+    "results_of",
+    "results_of_async",
+]
+
+_T = TypeVar("_T")
+
+
+def check_scan(
+    prefix: str, start: str | None, end: str | None, revision: int | None
+) -> tuple[str, Range, int | None]:
+    """Return what a scan was asked for, if it is fit for one.
+
+    Raises:
+        InvalidPathError: the prefix, or a bound, is no path.
+        InvalidSettingError: the revision is no revision.
+    """
+    check_parent(prefix)
+    for bound in (start, end):
+        if bound is not None:
+            check_path(bound)
+    if revision is not None and (type(revision) is not int or revision < 0):
+        raise InvalidSettingError(f"revision is None or an int from 0 up: {revision!r}")
+    return prefix, Range(start, end), revision
+
+
+def check_split(prefix: str, n: int) -> None:
+    """Refuse what no split can be made of.
+
+    Raises:
+        InvalidPathError: the prefix is no path.
+        InvalidSettingError: ``n`` is no number of ranges.
+    """
+    check_parent(prefix)
+    if type(n) is not int or n < 1:
+        raise InvalidSettingError(f"n is an int from 1 up: {n!r}")
+
+
+def results_of(
+    scanner: ScanningBackend, prefix: str, within: Range, revision: int | None, timeout: float
+) -> Generator[ScanResult, None, None]:
+    """Give what a scan finds, one by one. Closing the iterator ends the scan."""
+    with closing(scanner.scan(prefix, within, revision, timeout)) as pages:
+        for page in pages:
+            yield from page
+
+
+def pages_of(
+    scanner: ScanningBackend, prefix: str, within: Range, revision: int | None, timeout: float
+) -> Generator[ScanPage, None, None]:
+    """Give what a scan finds, in pages of columns. Closing the iterator ends the scan."""
+    with closing(scanner.scan(prefix, within, revision, timeout)) as pages:
+        yield from map(ScanPage.of, pages)
+
+
+def results_of_async(
+    scanner: ScanningBackend, prefix: str, within: Range, revision: int | None, timeout: float
+) -> AsyncGenerator[ScanResult, None]:
+    """Give what a scan finds, one by one, and read its pages on other threads."""
+    return one_by_one(lambda: scanner.scan(prefix, within, revision, timeout))
+
+
+async def one_by_one(
+    begin: Callable[[], Generator[Sequence[_T], None, None]],
+) -> AsyncGenerator[_T, None]:
+    """Give what pages hold, one by one, and read the pages on other threads."""
+    pages: Generator[Sequence[_T], None, None] | None = None
+
+    def next_page() -> Sequence[_T] | None:
+        nonlocal pages
+        if pages is None:
+            pages = begin()
+        return next(pages, None)
+
+    def close(read: asyncio.Future[Sequence[_T] | None]) -> None:
+        if not read.cancelled():
+            read.exception()  # nobody else asks for it, and asyncio would complain
+        if pages is not None:
+            pages.close()
+
+    loop = asyncio.get_running_loop()
+    reading = loop.run_in_executor(None, next_page)
+    try:
+        # Shielded, so that a cancelled task leaves it whole: a page that is being read cannot be
+        # stopped, and the generator cannot be closed before that has ended.
+        while (page := await asyncio.shield(reading)) is not None:
+            for found in page:
+                yield found
+            reading = loop.run_in_executor(None, next_page)
+    finally:
+        if reading.done():
+            close(reading)
+        else:
+            reading.add_done_callback(close)
+
+
+def ended(call: Callable[[], _T]) -> Future[_T]:
+    """Return what became of a call, as a future that has ended."""
+    future: Future[_T] = Future()
+    try:
+        future.set_result(call())
+    except MetadataStoreError as error:
+        future.set_exception(error)
+    return future

@@ -1,0 +1,125 @@
+"""Scans through the asynchronous face: what becomes of pages that nobody waits for any more."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Generator, Sequence
+
+import pytest
+
+from batchkeeper.batching.scans import results_of_async
+from batchkeeper.ops import Range, ScanResult, Stat, StoreUnavailableError
+
+PATIENCE = 30.0
+
+
+def page(*paths: str) -> list[ScanResult]:
+    return [ScanResult(path, b"", Stat(path, 0, 1)) for path in paths]
+
+
+class Scanner:
+    """Gives two pages, the second one when it is let, and says when it was closed."""
+
+    def __init__(self) -> None:
+        self.reading = threading.Event()
+        self.let = threading.Event()
+        self.closed = threading.Event()
+        self.error: Exception | None = None
+
+    def scan(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        try:
+            yield page("/a", "/b")
+            self.reading.set()
+            assert self.let.wait(PATIENCE)
+            if self.error:
+                raise self.error
+            yield page("/c")
+        finally:
+            self.closed.set()
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        raise NotImplementedError
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        raise NotImplementedError
+
+    def revision(self, timeout: float) -> int:
+        raise NotImplementedError
+
+
+async def given(scanner: Scanner) -> list[str]:
+    return [found.path async for found in results_of_async(scanner, "/", Range(), None, 1)]
+
+
+def test_the_loop_is_free_while_a_page_is_read() -> None:
+    """Another task goes on, and lets the page come."""
+    scanner = Scanner()
+
+    async def main() -> list[str]:
+        async def let() -> None:
+            await asyncio.to_thread(scanner.reading.wait, PATIENCE)
+            scanner.let.set()
+
+        found, _ = await asyncio.wait_for(asyncio.gather(given(scanner), let()), PATIENCE)
+        return found
+
+    assert asyncio.run(main()) == ["/a", "/b", "/c"]
+    assert scanner.closed.is_set()
+
+
+def test_an_error_of_a_page_reaches_the_task() -> None:
+    """What the back end raises comes out of the iterator, behind what was read before."""
+    scanner = Scanner()
+    scanner.error = StoreUnavailableError("gone")
+    scanner.let.set()
+    found: list[str] = []
+
+    async def main() -> None:
+        async for result in results_of_async(scanner, "/", Range(), None, 1):
+            found.append(result.path)  # noqa: PERF401 - what comes before the error is kept
+
+    with pytest.raises(StoreUnavailableError, match="gone"):
+        asyncio.run(main())
+    assert found == ["/a", "/b"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_cancelled_scan_is_closed_when_its_page_has_come(fails: bool) -> None:
+    """Cancelling does not wait for the page, and the scan is closed behind it, without a sound."""
+    scanner = Scanner()
+    scanner.error = StoreUnavailableError("gone") if fails else None
+    complaints: list[object] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+        task = asyncio.create_task(given(scanner))
+        await asyncio.to_thread(scanner.reading.wait, PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not scanner.closed.is_set()
+        scanner.let.set()
+        assert await asyncio.to_thread(scanner.closed.wait, PATIENCE)
+        await asyncio.sleep(0)
+        gc.collect()  # What nobody has looked at complains when it goes.
+
+    asyncio.run(main())
+    assert complaints == []
+
+
+def test_a_scan_that_is_left_is_closed() -> None:
+    """Closing the iterator between two pages closes the scan."""
+    scanner = Scanner()
+
+    async def main() -> None:
+        results = results_of_async(scanner, "/", Range(), None, 1)
+        assert (await anext(results)).path == "/a"
+        assert not scanner.closed.is_set()
+        await results.aclose()
+        assert scanner.closed.is_set()
+
+    asyncio.run(main())
