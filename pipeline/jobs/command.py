@@ -1,0 +1,195 @@
+"""The command ``batchkeeper spark``: its options, and the jobs that it runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib.util import find_spec
+from typing import Final, get_args
+
+from ...ops.errors import InvalidSettingError, UnsupportedError
+from ..options import OnError, parse_options
+from .places import Store, is_store
+
+__all__ = ["add_arguments", "run"]
+
+_EXIT_CODES: Final = """\
+exit codes:
+  0  fine; diff: both sides hold the same
+  1  at least one row was not written, or a task failed; copy: the target does not hold what the
+     source does; diff: the sides differ
+  2  no connection: the store cannot be reached or opened; diff: any error
+  3  bad input: arguments, settings, files, rows
+"""
+
+_DESCRIPTION: Final = """\
+Run a bulk job on Spark: on this machine, or with --master on a cluster. Options stand after the
+name of the job.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EXIT_CODES
+    jobs = parser.add_subparsers(metavar="JOB", dest="job", required=True)
+
+    def add(name: str, help: str) -> argparse.ArgumentParser:  # noqa: A002 - argparse's word
+        job: argparse.ArgumentParser = jobs.add_parser(
+            name,
+            help=help,
+            description=f"{help[0].upper()}{help[1:]}.",
+            epilog=_EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        return job
+
+    load = add("load", "put the records of files into a store")
+    load.add_argument("files", metavar="FILE", nargs="+", help="or a folder, or a URI")
+    load.add_argument(
+        "--format",
+        choices=("jsonl", "csv", "parquet"),
+        help='JSON lines of {"path": ..., "value": text or {"base64": ...}}, CSV with a header, or '
+        "Parquet, with the columns path and value (default: what the name says)",
+    )
+
+    export = add("export", "write what a store holds below a path to Parquet files")
+    export.add_argument("folder", metavar="DIR", help="empty, or not there yet; or a URI")
+    export.add_argument("--overwrite", action="store_true", help="replace an earlier export")
+
+    restore = add("restore", "put an export back into a store, the same or any other")
+    restore.add_argument("folder", metavar="DIR", help="of the export; or a URI")
+
+    copy = add("copy", "copy what a store holds below a path into another store")
+    copy.add_argument("--from", dest="source", metavar="URL", required=True, help="what is read")
+    copy.add_argument("--to", dest="target", metavar="URL", required=True, help="what is written")
+    copy.add_argument(
+        "--state",
+        metavar="DIR",
+        required=True,
+        help="where the copy keeps what is done, and its report in Parquet; or a URI",
+    )
+    copy.add_argument("--resume", action="store_true", help="take up a copy that has ended early")
+    copy.add_argument(
+        "--overwrite", action="store_true", help="replace other values that the target holds"
+    )
+
+    diff = add("diff", "compare two stores, or a store and an export, by path and value")
+    for name in ("left", "right"):
+        diff.add_argument(name, metavar=name.upper(), help="a store's URL, or an export's folder")
+    diff.add_argument(
+        "--ephemeral", action="store_true", help="compare what ends with a session, too"
+    )
+    diff.add_argument(
+        "--show", type=int, default=20, metavar="N", help="paths of each kind (default: 20)"
+    )
+
+    for job, sides in ((copy, ("from", "to")), (diff, ("left", "right"))):
+        for side in sides:
+            job.add_argument(
+                f"--{side}-option",
+                action="append",
+                default=[],
+                metavar="NAME=VALUE",
+                help="as --option, for this side only",
+            )
+    for job in (load, restore):
+        job.add_argument("--create-only", action="store_true", help="leave what is there as it is")
+    for job in (load, restore):
+        job.add_argument(
+            "--on-error",
+            choices=get_args(OnError),
+            default="fail",
+            help="what a bad row does: end the job, or be counted, and told or not (default: fail)",
+        )
+    for job in (export, copy, diff):
+        job.add_argument("--prefix", metavar="PATH", default="/", help="default: / for everything")
+    for job in (load, export, restore):
+        job.add_argument(
+            "--store", metavar="URL", default=argparse.SUPPRESS, help="default: $BATCHKEEPER_STORE"
+        )
+    for job in (load, export, restore, copy, diff):
+        _add_common(job)
+
+
+def _add_common(job: argparse.ArgumentParser) -> None:
+    # A default here would overwrite what stood before the command.
+    common = job.add_argument_group("common options", argument_default=argparse.SUPPRESS)
+    common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
+    common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
+    common.add_argument("--timeout", type=float, metavar="SECONDS", help="default: 30")
+    common.add_argument("-v", "--verbose", action="store_true", help="show what Spark logs")
+    job.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the data source: rate_limit=5000, max_in_flight=2, password_file=/path, ...",
+    )
+    job.add_argument(
+        "--master", metavar="URL", help="where Spark runs (default: local[*], on this machine)"
+    )
+    job.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a job, and return the exit code.
+
+    Raises:
+        MetadataStoreError: an argument is bad, or the extra ``spark`` is missing; each kind has
+            the exit code that it has with the other commands.
+    """
+    stores = [
+        _store(arguments, name, options) if is_store(name) else None
+        for name, options in _named_stores(arguments)
+    ]
+    if arguments.job == "copy" and arguments.source == arguments.target:
+        raise InvalidSettingError(f"--from and --to are the same store: {arguments.source}")
+    for package in ("pyspark", "pyarrow"):
+        if find_spec(package) is None:
+            raise UnsupportedError(
+                f"the package {package!r} is missing: pip install 'batchkeeper[spark]'"
+            )
+    # Here, because it imports pyspark, which takes a second, and may not be there.
+    from .running import run as run_job
+
+    return run_job(arguments, stores)
+
+
+def _named_stores(arguments: argparse.Namespace) -> list[tuple[str, list[str]]]:
+    """Return the stores that a job is about, with options of their own.
+
+    What may be an export instead is among them.
+    """
+    if arguments.job == "copy":
+        return [
+            (arguments.source, arguments.from_option),
+            (arguments.target, arguments.to_option),
+        ]
+    if arguments.job == "diff":
+        return [
+            (arguments.left, arguments.left_option),
+            (arguments.right, arguments.right_option),
+        ]
+    url = getattr(arguments, "store", None) or os.environ.get("BATCHKEEPER_STORE")
+    if not url:
+        raise InvalidSettingError("no store: give --store URL, or set BATCHKEEPER_STORE")
+    return [(url, [])]
+
+
+def _store(arguments: argparse.Namespace, url: str, options: list[str]) -> Store:
+    given: dict[str, object] = {
+        "connect_timeout": arguments.connect_timeout,
+        "operation_timeout": arguments.timeout,
+        "prefix": getattr(arguments, "prefix", "/"),
+        "on_error": getattr(arguments, "on_error", "fail"),
+    }
+    for text in (*arguments.option, *options):
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidSettingError(f"--option takes NAME=VALUE, not {text!r}")
+        given[name.lower()] = value
+    given["url"] = url
+    return Store(parse_options(given), given)

@@ -1,0 +1,309 @@
+"""``copy``: a store's subtree into another store, to be taken up again after a kill.
+
+The source is cut into ranges of paths, and each range is read, written and reported by one task.
+Values that the target holds are kept, unless told otherwise; one that is the same already counts
+as copied, so a range that was copied in part is simply copied again. At the end both sides are
+compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+from ... import MetadataStore
+from ...ops.operations import ABSENT, Get
+from ...ops.results import GetResult, ScanResult
+from ..clients import client, opened
+from ..options import SourceOptions
+from ..report import Report, RowOutcome, Tally
+from ..rows import Columns, RowWriter
+from ..throttle import parallelism, rate_of
+from .diff import compare
+from .export import SNAPSHOTS, stored_rows
+from .folder import Folder
+from .inputs import Batches
+from .places import Store
+from .progress import Steps
+from .session import JobError
+from .state import PLAN, REPORT, Plan, done_ranges, range_name, read_plan
+from .summary import written
+from .writing import REPORT_DDL, report_batch, total
+
+__all__ = ["copy"]
+
+# Rows and bytes of what a task reads before it writes them.
+_CHUNK_ROWS: Final = 10_000
+_CHUNK_BYTES: Final = 16 * 1024 * 1024
+_NAMED: Final = 10  # paths in the summary that are not the same on both sides
+# Ranges, at the least: a kill costs the work of those that are under way.
+_RANGES: Final = 32
+
+# How the errors begin that may be other ones another time: the server was away.
+_PASSING: Final = (
+    "IndeterminateError",
+    "OperationTimeoutError",
+    "QueueFullError",
+    "SessionLostError",
+    "StoreUnavailableError",
+)
+
+_REPORT: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("source_version", pa.int64()),
+        ("target_version", pa.int64()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+
+
+def copy(
+    spark: SparkSession,
+    source: Store,
+    target: Store,
+    folder: Folder,
+    steps: Steps,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> tuple[bool, dict[str, Any]]:
+    """Copy, and return whether the target holds now what the source does, with the summary.
+
+    Raises:
+        JobError: the state belongs to another copy, or there is none to resume.
+        PySparkException: a task failed. What was done stays recorded.
+    """
+    plan = _plan(spark, source, target, folder, resume=resume, overwrite=overwrite)
+    done = done_ranges(folder, plan)
+    left = [number for number in range(len(plan.ranges)) if number not in done]
+    steps.begin("copying")
+    begun = time.monotonic()
+    report = _copy_ranges(spark, plan, left, source.options, target.options, folder.uri)
+    seconds = time.monotonic() - begun
+    steps.begin("verifying")
+    place = f"{folder.uri.rstrip('/')}/{REPORT}"
+    rows = spark.read.parquet(place)
+    outcomes = _outcomes(rows)
+    fine, verified = _verify(spark, plan, source, target, rows)
+    summary = written("copy", report, seconds)
+    summary |= {
+        "ranges_done_before": len(done),
+        "ephemeral_left_out": outcomes.pop("ephemeral", 0),
+        "paths": outcomes,
+        "revision": plan.revision,
+        "snapshot": plan.snapshot,
+        **verified,
+        "report": place,
+    }
+    return fine, summary
+
+
+def _plan(
+    spark: SparkSession,
+    source: Store,
+    target: Store,
+    folder: Folder,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> Plan:
+    """Return the plan of this copy: the one that is resumed, or a new one, which is kept."""
+    found = read_plan(folder)
+    asked = (source.options.url, target.options.url, source.options.prefix, overwrite)
+    if found is not None:
+        if not resume:
+            raise JobError(
+                f"{folder.uri} holds the state of a copy: --resume takes it up again, another "
+                "--state begins a new one",
+                "InputError",
+            )
+        if asked != (found.source, found.target, found.prefix, found.overwrite):
+            overwriting = " with --overwrite" if found.overwrite else ""
+            raise JobError(
+                f"{folder.uri} holds the state of another copy: of {found.prefix} from "
+                f"{found.source} to {found.target}{overwriting}",
+                "InputError",
+            )
+        for name in folder.names(REPORT):
+            if name.startswith("."):  # What a killed task has left.
+                folder.remove(f"{REPORT}/{name}")
+        return found
+    if resume:
+        raise JobError(f"nothing to resume: {folder.uri} has no {PLAN}", "InputError")
+    if not folder.empty():
+        raise JobError(f"{folder.uri} is not empty, and holds no state of a copy", "InputError")
+    wanted = source.options.partitions or max(_RANGES, 4 * (parallelism(spark) or 1))
+    with opened(source.options, read_only=True) as store:
+        # In this order: what is written between the two counts as changed meanwhile.
+        revision = source.options.revision or store.revision()
+        ranges = store.split(source.options.prefix, wanted)
+    plan = Plan(
+        source=source.options.url,
+        target=target.options.url,
+        prefix=source.options.prefix,
+        revision=revision,
+        snapshot=source.options.scheme in SNAPSHOTS,
+        overwrite=overwrite,
+        ranges=ranges,
+    )
+    folder.write(PLAN, plan.dumps())
+    return plan
+
+
+def _copy_ranges(
+    spark: SparkSession,
+    plan: Plan,
+    numbers: Sequence[int],
+    source: SourceOptions,
+    target: SourceOptions,
+    state: str,
+) -> Report:
+    if not numbers:
+        return Report()
+    rate = rate_of(target, spark)
+
+    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
+        folder = Folder(state)
+        with client(source, read_only=True) as here, client(target) as there:
+            for batch in batches:
+                for place in batch.column("id").to_pylist():
+                    # One for each range: two of them have no path in common.
+                    tally = Tally()
+                    writer = RowWriter(
+                        there,
+                        Columns(0, 1, 2),
+                        tally,
+                        parents_count=target.parents_count,
+                        rate=rate,
+                    )
+                    _copy_range(plan, numbers[place], here, there, writer, folder)
+                    yield report_batch(tally.report())
+
+    # An embedded store is open for writing in one process at a time.
+    tasks = 1 if target.embedded else len(numbers)
+    ranges = spark.range(0, len(numbers), 1, tasks)
+    return total(row.report for row in ranges.mapInArrow(task, REPORT_DDL).collect())
+
+
+def _outcomes(rows: DataFrame) -> dict[str, int]:
+    """Count what became of the paths, by status, over all that was done before as well."""
+    return {row.status: row["count"] for row in rows.groupBy("status").count().collect()}
+
+
+def _verify(
+    spark: SparkSession, plan: Plan, source: Store, target: Store, report: DataFrame
+) -> tuple[bool, dict[str, Any]]:
+    """Compare the source, as of the plan's revision where it keeps old ones, with the target."""
+    revision = plan.revision if plan.snapshot else None
+    left = stored_rows(spark, {**source.given, "revision": revision})
+    right = stored_rows(spark, {**target.given, "revision": None})  # A revision is the source's.
+    found = compare(left, right, since=None if plan.snapshot else plan.revision)
+    removed = 0
+    if not plan.snapshot:
+        copied = report.where(F.col("status") != "ephemeral").select("path")
+        removed = copied.join(left.select("path"), "path", "left_anti").count()
+    counts = found.counts
+    fine = not (counts["only_left"] or counts["different"] or removed)
+    return fine, {
+        "verified": fine,
+        "verification": {
+            "equal": counts["equal"],
+            "missing": counts["only_left"],
+            "different": counts["different"],
+            "only_in_target": counts["only_right"],
+        },
+        "changed_meanwhile": sum(found.changed.values()) + removed,
+        "unlike": [*found.examples["only_left"], *found.examples["different"]][:_NAMED],
+    }
+
+
+# --- in the tasks
+
+
+def _copy_range(
+    plan: Plan,
+    number: int,
+    here: MetadataStore,
+    there: MetadataStore,
+    writer: RowWriter,
+    folder: Folder,
+) -> None:
+    within = plan.ranges[number]
+    revision = plan.revision if plan.snapshot else None
+    found = here.scan(plan.prefix, within.start, within.end, revision)
+    with closing(found), folder.table(f"{REPORT}/{range_name(number)}", _REPORT) as report:
+        for rows in _chunks(found):
+            kept = [row for row in rows if not row.stat.ephemeral]
+            outcomes = _write(kept, there, writer, None if plan.overwrite else ABSENT)
+            report.write_batch(_told(rows, outcomes))
+
+
+def _chunks(rows: Iterable[ScanResult]) -> Iterator[list[ScanResult]]:
+    chunk: list[ScanResult] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += len(row.value)
+        if len(chunk) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _write(
+    rows: Sequence[ScanResult], there: MetadataStore, writer: RowWriter, expected: int | None
+) -> list[RowOutcome]:
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([row.path for row in rows], pa.string()),
+            pa.array([row.value for row in rows], pa.binary()),
+            pa.array([expected] * len(rows), pa.int64()),
+        ],
+        names=["path", "value", "expected_version"],
+    )
+    outcomes = [outcome for part in writer.write(batch) for outcome in part]
+    for outcome in outcomes:
+        if outcome.error is not None and outcome.error.startswith(_PASSING):
+            # The range is not recorded as done: its task is tried again, or the copy resumed.
+            raise JobError(f"{outcome.path!r}: {outcome.error}")
+    return _same_counts(rows, outcomes, there)
+
+
+def _same_counts(
+    rows: Sequence[ScanResult], outcomes: list[RowOutcome], there: MetadataStore
+) -> list[RowOutcome]:
+    """Count conflicts with an equal value as copied, whatever its version is.
+
+    That of ZooKeeper's parents begins at 1, and an attempt before this one may have made them.
+    """
+    places = [place for place, outcome in enumerate(outcomes) if outcome.status == "conflict"]
+    looks = there.apply([Get(rows[place].path) for place in places]) if places else []
+    for place, look in zip(places, looks, strict=True):
+        found = look.result
+        if isinstance(found, GetResult) and found.value == rows[place].value:
+            outcomes[place] = RowOutcome(rows[place].path, "already_applied", found.stat.version)
+    return outcomes
+
+
+def _told(rows: Sequence[ScanResult], outcomes: Sequence[RowOutcome]) -> pa.RecordBatch:
+    ended = iter(outcomes)
+    table = [
+        (row.path, row.stat.version, None, "ephemeral", None)
+        if row.stat.ephemeral
+        else (row.path, row.stat.version, (end := next(ended)).version, end.status, end.error)
+        for row in rows
+    ]
+    columns = zip(*table, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, _REPORT, strict=True)],
+        schema=_REPORT,
+    )

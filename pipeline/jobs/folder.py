@@ -1,0 +1,150 @@
+"""A folder of files that a job keeps something in: on this machine, or where pyarrow reaches."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs, parquet
+
+from .places import FOLDER_SCHEMES
+from .session import JobError
+
+__all__ = ["FileState", "Folder"]
+
+_CHUNK: Final = 4 * 1024 * 1024
+# What Hadoop's file systems are called by pyarrow's.
+_SAME: Final = {"s3a": "s3", "gs": "gcs"}
+
+
+class FileState(NamedTuple):
+    """What a file holds: its length in bytes, and the SHA-256 of them, in hexadecimal."""
+
+    length: int
+    sha256: str
+
+
+class Folder:
+    """A folder, by a path of this machine or a URI; ``uri`` is what Spark takes for it.
+
+    Errors of the file system are ``JobError``s that name the file.
+    """
+
+    def __init__(self, name: str) -> None:
+        scheme = urlsplit(name).scheme
+        # Java has a working directory of its own, which may be another.
+        self.uri = name if scheme in FOLDER_SCHEMES else str(Path(name).absolute())
+        try:
+            if scheme in FOLDER_SCHEMES:
+                same = _SAME.get(scheme, scheme)
+                self._system, self._root = fs.FileSystem.from_uri(same + name.removeprefix(scheme))
+            else:
+                # pyarrow takes an absolute path for a URI of this machine's files.
+                self._system, self._root = fs.FileSystem.from_uri(self.uri)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise JobError(
+                f"{name}: not a folder that can be used: {error}", "InputError"
+            ) from error
+
+    def names(self, below: str = "") -> Sequence[str]:
+        """Return the files right below, sorted; none where there is no such folder."""
+        selector = fs.FileSelector(self._path(below), allow_not_found=True)
+        try:
+            found = self._system.get_file_info(selector)
+        except OSError as error:
+            raise self._failed("cannot be listed", below, error) from error
+        return sorted(info.base_name for info in found if info.type == fs.FileType.File)
+
+    def empty(self) -> bool:
+        """Say whether there is nothing in it, or no such folder."""
+        try:
+            selector = fs.FileSelector(self._root, allow_not_found=True)
+            return not self._system.get_file_info(selector)
+        except OSError as error:
+            raise self._failed("cannot be listed", "", error) from error
+
+    def read(self, name: str) -> bytes | None:
+        """Return what a small file holds; ``None`` if it is not there."""
+        try:
+            with self._system.open_input_stream(self._path(name)) as stream:
+                data: bytes = stream.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed("cannot be read", name, error) from error
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put a small file there, whole or not at all."""
+        path = self._path(name)
+        unfinished = self._path(f".{name}.unfinished")
+        try:
+            self._system.create_dir(self._root, recursive=True)
+            with self._system.open_output_stream(unfinished) as stream:
+                stream.write(data)
+            self._system.move(unfinished, path)
+        except OSError as error:
+            raise self._failed("cannot be written", name, error) from error
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        try:
+            self._system.delete_file(self._path(name))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._failed("cannot be removed", name, error) from error
+
+    def state(self, name: str) -> FileState | None:
+        """Return a file's length and checksum; ``None`` if it is not there."""
+        digest, length = hashlib.sha256(), 0
+        try:
+            with self._system.open_input_stream(self._path(name)) as stream:
+                while chunk := stream.read(_CHUNK):
+                    digest.update(chunk)
+                    length += len(chunk)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed("cannot be read", name, error) from error
+        return FileState(length, digest.hexdigest())
+
+    def rows(self, name: str) -> int:
+        """Return how many rows a Parquet file has, as its own footer says."""
+        try:
+            count: int = parquet.read_metadata(self._path(name), filesystem=self._system).num_rows
+        except OSError as error:
+            raise self._failed("cannot be read", name, error) from error
+        return count
+
+    @contextmanager
+    def table(self, name: str, schema: pa.Schema) -> Generator[parquet.ParquetWriter, None, None]:
+        """Write a Parquet file, batch by batch; it gets its name when the block ends well."""
+        path = self._path(name)
+        above, _, last = path.rpartition("/")
+        # A name of its own: an earlier attempt may be writing the same still.
+        unfinished = f"{above}/.{last}.{uuid.uuid4().hex}"
+        try:
+            self._system.create_dir(above, recursive=True)
+            with parquet.ParquetWriter(unfinished, schema, filesystem=self._system) as writer:
+                yield writer
+            self._system.move(unfinished, path)
+        except OSError as error:
+            raise self._failed("cannot be written", name, error) from error
+        except BaseException:
+            with suppress(OSError):
+                self._system.delete_file(unfinished)
+            raise
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _failed(self, what: str, name: str, error: OSError) -> JobError:
+        where = f"{self.uri.rstrip('/')}/{name}" if name else self.uri
+        return JobError(f"{where} {what}: {error.strerror or error}", "InputError")

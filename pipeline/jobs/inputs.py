@@ -1,0 +1,333 @@
+"""What ``load`` reads: JSON lines, CSV or Parquet, checked row by row before anything is written.
+
+Every format is parsed into the same batches of ``path``, ``value`` and ``bad``: why the row is none
+that could be written, or null. A first pass over them counts the bad ones and says where they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from ...ops.paths import check_path
+from ...ops.records import parse_record
+from .session import JobError
+
+__all__ = ["BadRow", "Batches", "Checked", "Input", "check", "format_of", "listed", "read"]
+
+#: Bad rows that are told one by one; of more there is only the number.
+_TOLD: Final = 20
+# As in ``batchkeeper load``: the largest value that a store takes, in JSON's longest spelling.
+_LONGEST_LINE: Final = 128 * 1024 * 1024
+_CORRUPT: Final = "_corrupt_record"
+_REPLACEMENT: Final = "\ufffd"
+
+_ENDINGS: Final = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
+
+#: What goes through a task.
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+
+# A row stands in a block: the part of a file that one task reads, by its first byte.
+_ROWS: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("value", pa.binary()),
+        ("bad", pa.string()),
+        ("file", pa.string()),
+        ("block", pa.int64()),
+    ]
+)
+_COUNTS_DDL: Final = (
+    "file string, block bigint, rows bigint, good bigint, bad bigint, "
+    "examples array<struct<row: bigint, reason: string>>"
+)
+_COUNTS: Final = pa.schema(
+    [
+        ("file", pa.string()),
+        ("block", pa.int64()),
+        ("rows", pa.int64()),
+        ("good", pa.int64()),
+        ("bad", pa.int64()),
+        ("examples", pa.list_(pa.struct([("row", pa.int64()), ("reason", pa.string())]))),
+    ]
+)
+
+
+class Input(NamedTuple):
+    """Files as Spark reads them, and what makes rows of that, in the tasks.
+
+    ``parse`` gives batches of ``path``, ``value``, ``bad``, ``file`` and ``block``; an empty line
+    is a row of nulls. It is called within a task's own function, so that no second Python stands
+    between a file and its rows.
+    """
+
+    raw: DataFrame
+    parse: Callable[[Batches], Batches]
+
+
+class BadRow(NamedTuple):
+    """A row that cannot be written: ``file``, its number from 1 up in that file, and why."""
+
+    file: str
+    row: int
+    reason: str
+
+
+class Checked(NamedTuple):
+    """What the first pass found: how many good and bad rows, and the first of the bad ones."""
+
+    rows: int
+    bad: int
+    examples: Sequence[BadRow]
+
+
+def format_of(name: str) -> str:
+    """Return the format that a file's name says.
+
+    Raises:
+        JobError: it says none.
+    """
+    bare = name.rstrip("/").removesuffix(".gz").removesuffix(".bz2")
+    for ending, found in _ENDINGS.items():
+        if bare.endswith(ending):
+            return found
+    raise JobError(f"{name}: its name does not say what it holds; give --format", "InputError")
+
+
+def read(spark: SparkSession, names: Sequence[str], kind: str) -> Input:
+    """Return the rows of files.
+
+    Raises:
+        JobError: a column is missing, or has a type that cannot be meant.
+        PySparkException: a file is not there, or cannot be read.
+    """
+    readers: dict[str, Callable[[SparkSession, Sequence[str]], Input]] = {
+        "jsonl": _json_lines,
+        "csv": _csv,
+        "parquet": _parquet,
+    }
+    return readers[kind](spark, names)
+
+
+def check(given: Input) -> Checked:
+    """Look at every row without writing any."""
+    parse = given.parse
+    blocks = given.raw.mapInArrow(lambda batches: _count(parse(batches)), _COUNTS_DDL).collect()
+    # A task's block begins where the blocks before it in the same file have ended.
+    before: Counter[str] = Counter()
+    examples = []
+    for block in sorted(blocks, key=lambda found: (found.file, found.block)):
+        for example in block.examples:
+            row = before[block.file] + example.row
+            examples.append(BadRow(_readable(block.file), row, example.reason))
+        before[block.file] += block.rows
+    good, bad = (sum(block[name] for block in blocks) for name in ("good", "bad"))
+    return Checked(good, bad, examples[:_TOLD])
+
+
+def _json_lines(spark: SparkSession, names: Sequence[str]) -> Input:
+    # As bytes: Spark would put a replacement character where a line is not UTF-8.
+    lines = spark.read.text(list(names), lineSep="\n").select(
+        F.col("value").cast("binary").alias("line"),
+        F.col("_metadata.file_path").alias("file"),
+        F.col("_metadata.file_block_start").alias("block"),
+    )
+    return Input(lines, _parse_lines)
+
+
+def _csv(spark: SparkSession, names: Sequence[str]) -> Input:
+    # Fields may hold line breaks, so a file is read by one task; and `""` stands for a quote.
+    options: dict[str, Any] = {"header": True, "multiLine": True, "escape": '"', "emptyValue": ""}
+    header = spark.read.csv(list(names), **options, enforceSchema=False).schema
+    _need_columns(header, names)
+    schema = StructType([StructField(name, StringType()) for name in header.names])
+    schema.add(StructField(_CORRUPT, StringType()))
+    records = (
+        spark.read.option("columnPruning", False)  # Else only the two columns are looked at.
+        .csv(
+            list(names),
+            schema=schema,
+            columnNameOfCorruptRecord=_CORRUPT,
+            mode="PERMISSIVE",
+            enforceSchema=False,
+            **options,
+        )
+        .select(
+            F.col("path"),
+            F.col("value"),
+            F.col(_CORRUPT).isNotNull().alias("corrupt"),
+            F.col("_metadata.file_path").alias("file"),
+        )
+    )
+    return Input(records, _check_records)
+
+
+def _parquet(spark: SparkSession, names: Sequence[str]) -> Input:
+    table = spark.read.parquet(*names)
+    _need_columns(table.schema, names)
+    for name, allowed in (("path", (StringType,)), ("value", (StringType, BinaryType))):
+        kind = table.schema[name].dataType
+        if not isinstance(kind, allowed):
+            wanted = " or ".join(one().simpleString() for one in allowed)
+            raise JobError(
+                f"{listed(names)}: the column {name!r} is {kind.simpleString()}, not {wanted}",
+                "InputError",
+            )
+    records = table.select(
+        F.col("path"),
+        F.col("value").cast("binary").alias("value"),
+        F.col("_metadata.file_path").alias("file"),
+        F.col("_metadata.file_block_start").alias("block"),
+    )
+    return Input(records, _check_table)
+
+
+def _need_columns(schema: StructType, names: Sequence[str]) -> None:
+    for name in ("path", "value"):
+        if name not in schema.names:
+            found = ", ".join(map(repr, schema.names)) or "none"
+            raise JobError(
+                f"{listed(names)}: no column {name!r}; its columns are {found}", "InputError"
+            )
+
+
+# --- in the tasks
+
+
+def _parse_lines(batches: Batches) -> Batches:
+    for batch in batches:
+        rows = [_parsed(line) for line in batch.column("line").to_pylist()]
+        yield _batch(rows, batch.column("file"), batch.column("block"))
+
+
+def _parsed(line: bytes) -> tuple[str | None, bytes | None, str | None]:
+    if not line or line.isspace():
+        return None, None, None  # No record, and nothing wrong with it; still a line to count.
+    if len(line) >= _LONGEST_LINE:
+        return None, None, f"longer than {_LONGEST_LINE} bytes"
+    try:
+        put = parse_record(line)
+    except ValueError as error:
+        return None, None, str(error)
+    return put.path, put.value, None
+
+
+def _check_records(batches: Batches) -> Batches:
+    for batch in batches:
+        rows = [
+            _checked(path, value, corrupt)
+            for path, value, corrupt in zip(
+                batch.column("path").to_pylist(),
+                batch.column("value").to_pylist(),
+                batch.column("corrupt").to_pylist(),
+                strict=True,
+            )
+        ]
+        yield _batch(rows, batch.column("file"), pa.array([0] * len(rows), pa.int64()))
+
+
+def _checked(
+    path: str | None, value: str | None, corrupt: bool
+) -> tuple[str | None, bytes | None, str | None]:
+    # CSV does not tell an empty field from none.
+    value = value or ""
+    if corrupt:
+        return None, None, "not as many fields as the header has, or an open quote"
+    if _REPLACEMENT in value or _REPLACEMENT in (path or ""):
+        return None, None, "not UTF-8"
+    if reason := _bad_path(path):
+        return None, None, reason
+    return path, value.encode(), None
+
+
+def _check_table(batches: Batches) -> Batches:
+    for batch in batches:
+        rows = [
+            (None, None, reason) if (reason := _bad_path(path, value)) else (path, value, None)
+            for path, value in zip(
+                batch.column("path").to_pylist(), batch.column("value").to_pylist(), strict=True
+            )
+        ]
+        yield _batch(rows, batch.column("file"), batch.column("block"))
+
+
+def _bad_path(path: str | None, value: bytes | None = b"") -> str | None:
+    if path is None:
+        return "no path"
+    if value is None:
+        return f"no value for {path!r}"
+    try:
+        check_path(path)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _batch(rows: Sequence[tuple[Any, Any, Any]], file: pa.Array, block: pa.Array) -> pa.RecordBatch:
+    paths, values, bad = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(paths, pa.string()),
+            pa.array(values, pa.binary()),
+            pa.array(bad, pa.string()),
+            file,
+            block,
+        ],
+        schema=_ROWS,
+    )
+
+
+def _count(batches: Batches) -> Batches:
+    """Count rows and bad rows of each block; its first bad ones come with their numbers in it."""
+    rows: Counter[tuple[str, int]] = Counter()
+    good: Counter[tuple[str, int]] = Counter()
+    bad: Counter[tuple[str, int]] = Counter()
+    examples: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("file", "block", "path", "bad"))
+        for file, block, path, reason in zip(*columns, strict=True):
+            place = (file, block)
+            rows[place] += 1
+            if path is not None:
+                good[place] += 1
+            elif reason is not None:
+                bad[place] += 1
+                told = examples.setdefault(place, [])
+                if len(told) < _TOLD:
+                    told.append({"row": rows[place], "reason": reason})
+    found = [
+        {
+            "file": place[0],
+            "block": place[1],
+            "rows": count,
+            "good": good[place],
+            "bad": bad[place],
+            "examples": examples.get(place, []),
+        }
+        for place, count in rows.items()
+    ]
+    yield pa.RecordBatch.from_pylist(found, schema=_COUNTS)
+
+
+def _readable(file: str) -> str:
+    """Return a file's name as a user writes it: Spark gives a URI with everything quoted."""
+    parts = urlsplit(file)
+    return unquote(parts.path) if parts.scheme == "file" else unquote(file)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return what to call these files in a message."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -1,0 +1,168 @@
+"""The manifest of an export: what was exported, and which files it consists of.
+
+It is written last, so a folder without it is no export, or an unfinished one. The files lie in
+``data/``, the manifest beside that folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from .folder import FileState, Folder
+from .inputs import Batches
+from .session import JobError
+
+__all__ = ["DATA", "MANIFEST", "Manifest", "PartFile", "file_states", "read_manifest", "verify"]
+
+MANIFEST: Final = "manifest.json"
+DATA: Final = "data"
+#: Of the manifest and of the columns of the files. It grows when an older reader could not read.
+SCHEMA_VERSION: Final = 1
+
+_FORMAT: Final = "batchkeeper-export"
+
+
+@dataclass(frozen=True, slots=True)
+class PartFile:
+    """One file of an export.
+
+    Attributes:
+        name: in ``data/``.
+        rows: how many it holds, in the order of their paths.
+        first, last: the first and the last path, ``None`` if it holds no rows.
+        length: bytes.
+        sha256: of the bytes, in hexadecimal.
+    """
+
+    name: str
+    rows: int
+    first: str | None
+    last: str | None
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an export holds.
+
+    Attributes:
+        url: of the store, without its query.
+        prefix: what was exported: the value there, and all below.
+        revision: of the store as the export began.
+        snapshot: whether all rows are of that revision. Where not (only etcd keeps old ones), ...
+        changed_meanwhile: ... so many rows were written after it.
+        rows: in all files.
+        ephemeral: so many of them end with a session.
+        exported: when it began, in UTC, as ISO 8601.
+        files: all that there are.
+    """
+
+    url: str
+    prefix: str
+    revision: int
+    snapshot: bool
+    changed_meanwhile: int
+    rows: int
+    ephemeral: int
+    exported: str
+    files: Sequence[PartFile]
+
+    def dumps(self) -> bytes:
+        """Return it as JSON."""
+        fields = {"format": _FORMAT, "schema_version": SCHEMA_VERSION, **asdict(self)}
+        return (json.dumps(fields, ensure_ascii=False, indent=2) + "\n").encode()
+
+    @classmethod
+    def loads(cls, data: bytes) -> Self:
+        """Make it of JSON.
+
+        Raises:
+            ValueError: it is no manifest, or one of a version that is not known here.
+        """
+        try:
+            fields: dict[str, Any] = json.loads(data)
+            if fields.pop("format") != _FORMAT:
+                raise ValueError("it is not a manifest of an export")
+            if (found := fields.pop("schema_version")) != SCHEMA_VERSION:
+                raise ValueError(f"its schema version is {found!r}, and {SCHEMA_VERSION} is known")
+            files = [PartFile(**file) for file in fields.pop("files")]
+            return cls(**fields, files=files)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it is not a manifest of an export ({error})") from error
+
+
+def read_manifest(folder: Folder) -> Manifest:
+    """Return the manifest of an export.
+
+    Raises:
+        JobError: there is none, or it cannot be used.
+    """
+    data = folder.read(MANIFEST)
+    if data is None:
+        unfinished = "an unfinished export: " if folder.names(DATA) else "no export: "
+        raise JobError(f"{folder.uri} is {unfinished}it has no {MANIFEST}", "InputError")
+    try:
+        return Manifest.loads(data)
+    except ValueError as error:
+        raise JobError(f"{folder.uri}/{MANIFEST} cannot be used: {error}", "InputError") from error
+
+
+def verify(spark: SparkSession, folder: Folder, manifest: Manifest) -> None:
+    """Hold the files of an export against its manifest.
+
+    Raises:
+        JobError: a file is missing, has changed, or does not belong there.
+    """
+    expected = {file.name: FileState(file.length, file.sha256) for file in manifest.files}
+    found = file_states(spark, folder, sorted(expected))
+    for name, state in expected.items():
+        there = found.get(name)
+        if there is None:
+            raise _unlike(folder, name, "is missing")
+        if there.length != state.length:
+            raise _unlike(folder, name, f"has {there.length} bytes, and had {state.length}")
+        if there != state:
+            raise _unlike(folder, name, "has changed: its checksum is another")
+    for name in part_names(folder):
+        if name not in expected:
+            raise _unlike(folder, name, "does not belong to it")
+
+
+def _unlike(folder: Folder, name: str, what: str) -> JobError:
+    return JobError(f"{folder.uri} is not as its manifest says: {DATA}/{name} {what}", "InputError")
+
+
+def part_names(folder: Folder) -> Sequence[str]:
+    """Return the files with rows in them. Spark leaves others beside them."""
+    return [name for name in folder.names(DATA) if name.endswith(".parquet")]
+
+
+def file_states(
+    spark: SparkSession, folder: Folder, names: Sequence[str]
+) -> Mapping[str, FileState]:
+    """Return what the files in ``data/`` hold now, without those that are not there.
+
+    They are read by Spark's tasks, several at a time.
+    """
+    if not names:
+        return {}
+    uri = folder.uri
+
+    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
+        there = Folder(uri)
+        for batch in batches:
+            for place in batch.column("id").to_pylist():
+                state = there.state(f"{DATA}/{names[place]}")
+                if state is not None:
+                    yield pa.RecordBatch.from_pylist([{"name": names[place], **state._asdict()}])
+
+    tasks = spark.range(0, len(names), 1, min(len(names), 64))
+    found = tasks.mapInArrow(task, "name string, length bigint, sha256 string").collect()
+    return {row.name: FileState(row.length, row.sha256) for row in found}

@@ -1,0 +1,178 @@
+"""Running a job of ``batchkeeper spark``, from its arguments to its summary."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from ...ops.errors import InvalidSettingError
+from ..clients import opened
+from ..report import DONE, STATUSES
+from .copies import copy
+from .diff import diff, side
+from .export import export, restore
+from .folder import Folder
+from .inputs import format_of
+from .load import load
+from .places import Store
+from .progress import Steps, progress
+from .session import explain, spark_session
+from .summary import print_summary
+
+__all__ = ["run"]
+
+_FINE: Final = 0
+_REFUSED: Final = 1
+_NO_CONNECTION: Final = 2
+_BAD_INPUT: Final = 3
+# diff's own, as of other commands that compare: 1 says that the sides differ.
+_DIFF_FAILED: Final = 2
+
+#: By the classes of errors where they happened, which may have been in a task.
+_CODES: Final[Mapping[str, int]] = {
+    "AnalysisException": _BAD_INPUT,
+    "InputError": _BAD_INPUT,
+    "InvalidPathError": _BAD_INPUT,
+    "InvalidSettingError": _BAD_INPUT,
+    "JavaMissingError": _BAD_INPUT,
+    "UnsupportedError": _BAD_INPUT,
+    "ValueTooLargeError": _BAD_INPUT,
+    "IndeterminateError": _NO_CONNECTION,
+    "OperationTimeoutError": _NO_CONNECTION,
+    "SessionLostError": _NO_CONNECTION,
+    "StoreUnavailableError": _NO_CONNECTION,
+}
+
+#: Which of a job's stores it writes.
+_WRITTEN: Final[Mapping[str, Sequence[int]]] = {
+    "load": (0,),
+    "export": (),
+    "restore": (0,),
+    "copy": (1,),
+    "diff": (),
+}
+
+_NOT_DONE: Final[Sequence[str]] = [status for status in STATUSES if status not in DONE]
+
+_Ended = tuple[int, dict[str, Any]]
+
+
+def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
+    """Run a job, print its summary, and return the exit code.
+
+    Errors are told in one line, whatever Spark and Java say beside it.
+
+    Args:
+        arguments: of the command.
+        stores: those that it names, in their order; ``None`` for an export.
+    """
+    try:
+        settings = dict(_setting(text) for text in arguments.conf)
+        # Said now, once, and not by every task after Spark has started.
+        for place, store in enumerate(stores):
+            if store is not None:
+                with opened(store.options, read_only=place not in _WRITTEN[arguments.job]):
+                    pass
+        with progress() as steps:
+            steps.begin("starting Spark")
+            with spark_session(arguments.master, settings, verbose=arguments.verbose) as spark:
+                steps.spark = spark
+                code, summary = _JOBS[arguments.job](spark, arguments, stores, steps)
+                steps.spark = None
+    except Exception as error:
+        if arguments.verbose:
+            raise
+        message, cause = explain(error)
+        if arguments.job == "copy" and _CODES.get(cause) != _BAD_INPUT:
+            message += " (what is done is kept: --resume takes the copy up again)"
+        sys.stderr.write(f"batchkeeper: {' '.join(message.split())}\n")
+        return _DIFF_FAILED if arguments.job == "diff" else _CODES.get(cause, _REFUSED)
+    print_summary(summary, arguments.output)
+    return code
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise InvalidSettingError(f"--conf takes NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def _load(
+    spark: SparkSession, arguments: argparse.Namespace, stores: Sequence[Store | None], steps: Steps
+) -> _Ended:
+    [store] = stores
+    assert store is not None
+    kind = arguments.format or format_of(arguments.files[0])
+    # Java has a working directory of its own, which may be another.
+    files = [name if "://" in name else str(Path(name).absolute()) for name in arguments.files]
+    summary = load(spark, files, kind, store.options, steps, create_only=arguments.create_only)
+    return _code_of(summary), summary
+
+
+def _export(
+    spark: SparkSession, arguments: argparse.Namespace, stores: Sequence[Store | None], steps: Steps
+) -> _Ended:
+    [store] = stores
+    assert store is not None
+    folder = Folder(arguments.folder)
+    return _FINE, export(spark, *store, folder, steps, overwrite=arguments.overwrite)
+
+
+def _restore(
+    spark: SparkSession, arguments: argparse.Namespace, stores: Sequence[Store | None], steps: Steps
+) -> _Ended:
+    [store] = stores
+    assert store is not None
+    folder = Folder(arguments.folder)
+    summary = restore(spark, folder, store.options, steps, create_only=arguments.create_only)
+    return _code_of(summary), summary
+
+
+def _copy(
+    spark: SparkSession, arguments: argparse.Namespace, stores: Sequence[Store | None], steps: Steps
+) -> _Ended:
+    source, target = stores
+    assert source is not None
+    assert target is not None
+    folder = Folder(arguments.state)
+    fine, summary = copy(
+        spark,
+        source,
+        target,
+        folder,
+        steps,
+        resume=arguments.resume,
+        overwrite=arguments.overwrite,
+    )
+    return _FINE if fine else _REFUSED, summary
+
+
+def _diff(
+    spark: SparkSession, arguments: argparse.Namespace, stores: Sequence[Store | None], steps: Steps
+) -> _Ended:
+    steps.begin("checking")
+    left, right = (
+        side(spark, Folder(name) if store is None else store, arguments.prefix)
+        for name, store in zip((arguments.left, arguments.right), stores, strict=True)
+    )
+    same, summary = diff(left, right, steps, ephemeral=arguments.ephemeral, show=arguments.show)
+    return _FINE if same else _REFUSED, summary
+
+
+_JOBS: Final[
+    Mapping[
+        str,
+        Callable[[SparkSession, argparse.Namespace, Sequence[Store | None], Steps], _Ended],
+    ]
+] = {"load": _load, "export": _export, "restore": _restore, "copy": _copy, "diff": _diff}
+
+
+def _code_of(summary: Mapping[str, Any]) -> int:
+    bad = summary.get("bad_rows") or any(summary["outcomes"][kind] for kind in _NOT_DONE)
+    return _REFUSED if bad else _FINE

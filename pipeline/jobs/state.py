@@ -1,0 +1,92 @@
+"""What a copy keeps in its folder, so that it can be taken up where it was killed.
+
+``plan.json`` says what is copied, in which ranges of paths, and of which revision; it is written
+before the first row. ``report/range-N.parquet`` says what became of every path of range N. It gets
+that name when the range is done, so the report is also the record of what is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+from ...ops.results import Range
+from .folder import Folder
+from .session import JobError
+
+__all__ = ["PLAN", "REPORT", "Plan", "done_ranges", "range_name", "read_plan"]
+
+PLAN: Final = "plan.json"
+REPORT: Final = "report"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is copied.
+
+    Attributes:
+        source: the URL of the store that is read.
+        target: the URL of the store that is written.
+        prefix: what is copied: the value there, and all below.
+        revision: of the source as the copy began.
+        snapshot: whether all is read as of that revision.
+        overwrite: whether values that the target holds are replaced.
+        ranges: of paths; together all that there are.
+    """
+
+    source: str
+    target: str
+    prefix: str
+    revision: int
+    snapshot: bool
+    overwrite: bool
+    ranges: Sequence[Range]
+
+    def dumps(self) -> bytes:
+        """Return it as JSON."""
+        return (json.dumps({"version": _VERSION, **asdict(self)}, indent=2) + "\n").encode()
+
+    @classmethod
+    def loads(cls, data: bytes) -> Self:
+        """Make it of JSON.
+
+        Raises:
+            ValueError: it is no plan, or one of a version that is not known here.
+        """
+        try:
+            fields: dict[str, Any] = json.loads(data)
+            if (found := fields.pop("version")) != _VERSION:
+                raise ValueError(f"its version is {found!r}, and {_VERSION} is known")
+            ranges = [Range(*bounds) for bounds in fields.pop("ranges")]
+            return cls(**fields, ranges=ranges)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it is not the plan of a copy ({error})") from error
+
+
+def read_plan(folder: Folder) -> Plan | None:
+    """Return the plan of the copy that was begun with this state; ``None`` if there is none.
+
+    Raises:
+        JobError: it cannot be used.
+    """
+    data = folder.read(PLAN)
+    if data is None:
+        return None
+    try:
+        return Plan.loads(data)
+    except ValueError as error:
+        raise JobError(f"{folder.uri}/{PLAN} cannot be used: {error}", "InputError") from error
+
+
+def range_name(number: int) -> str:
+    """Return the name of the file that says what became of a range."""
+    return f"range-{number:05}.parquet"
+
+
+def done_ranges(folder: Folder, plan: Plan) -> frozenset[int]:
+    """Return which ranges are done."""
+    there = set(folder.names(REPORT))
+    return frozenset(n for n in range(len(plan.ranges)) if range_name(n) in there)

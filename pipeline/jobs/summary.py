@@ -1,0 +1,54 @@
+"""What a job says at its end: the same for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..report import STATUSES, Report
+
+__all__ = ["print_summary", "written"]
+
+
+def written(job: str, report: Report, seconds: float) -> dict[str, Any]:
+    """Return the summary of a job that has written rows."""
+    summary: dict[str, Any] = {
+        "job": job,
+        "rows": report.rows,
+        "outcomes": {status: report.counts.get(status, 0) for status in STATUSES},
+        "seconds": round(seconds, 3),
+        "operations_per_second": round(report.rows / seconds) if seconds else 0,
+        "retries": report.resent,
+    }
+    if report.failed_rows:
+        summary["first_failed_rows"] = [str(row) for row in report.failed_rows]
+    return summary
+
+
+def print_summary(summary: Mapping[str, Any], output: str) -> None:
+    """Write a summary to standard output: as lines of name and value, or as JSON."""
+    if output == "table":
+        rows = list(_lines(summary))
+        width = max(len(name) for name, _ in rows)
+        text = "".join(f"{name:<{width}}  {value}\n" for name, value in rows)
+    else:
+        indent = 2 if output == "json" else None
+        text = json.dumps(summary, ensure_ascii=False, indent=indent) + "\n"
+    # UTF-8, whatever the locale says: it is data.
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.flush()
+
+
+def _lines(summary: Mapping[str, Any]) -> Sequence[tuple[str, object]]:
+    lines: list[tuple[str, object]] = []
+    for name, value in summary.items():
+        if isinstance(value, Mapping):
+            told = ", ".join(f"{count} {what}" for what, count in value.items() if count)
+            lines.append((name, told or "none"))
+        elif isinstance(value, list):
+            lines += [(name if place == 0 else "", entry) for place, entry in enumerate(value)]
+        else:
+            lines.append((name, "none" if value is None else value))
+    return lines

@@ -1,0 +1,82 @@
+"""Writing a job's rows into a store, with one report of what became of them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from ...ops.operations import ABSENT
+from ..options import SourceOptions
+from ..partition import write_partition
+from ..report import Report, Tally, first_failed
+from ..rows import Columns
+from ..throttle import rate_of
+from .inputs import Batches
+from .session import JobError
+
+__all__ = ["REPORT_DDL", "REPORT_SCHEMA", "report_batch", "total", "write"]
+
+REPORT_DDL: Final = "report binary"
+REPORT_SCHEMA: Final = pa.schema([("report", pa.binary())])
+
+
+def write(
+    frame: DataFrame,
+    parse: Callable[[Batches], Batches],
+    options: SourceOptions,
+    *,
+    create_only: bool = False,
+) -> Report:
+    """Put rows into a store, and return what became of them.
+
+    Args:
+        frame: what the tasks begin with.
+        parse: makes batches with the columns ``path`` and ``value`` of it; rows without a path are
+            left out.
+        options: the store, and how to treat it.
+        create_only: leave what is there as it is: such rows are conflicts.
+
+    Raises:
+        PySparkException: a task failed, as it does with ``on_error=fail`` at the first row that
+            cannot be written.
+    """
+    rate = rate_of(options, frame.sparkSession)
+    expected = ABSENT if create_only else None
+
+    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
+        tally = Tally()
+        rows = (_put_rows(batch, expected) for batch in parse(batches))
+        for outcomes in write_partition(rows, Columns(0, 1, 2), options, rate, tally):
+            failed = first_failed(outcomes) if options.on_error == "fail" else None
+            if failed is not None:
+                raise JobError(f"{failed.path!r}: {failed.error}")
+        yield report_batch(tally.report())
+
+    # An embedded store is open for writing in one process at a time.
+    one = frame.coalesce(1) if options.embedded else frame
+    return total(row.report for row in one.mapInArrow(task, REPORT_DDL).collect())
+
+
+def _put_rows(batch: pa.RecordBatch, expected: int | None) -> pa.RecordBatch:
+    path, value = batch.column("path"), batch.column("value")
+    if path.null_count:
+        there = path.is_valid()
+        path, value = path.filter(there), value.filter(there)
+    versions = pa.array([expected] * len(path), pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [path, value, versions], names=["path", "value", "expected_version"]
+    )
+
+
+def report_batch(report: Report) -> pa.RecordBatch:
+    """Return a report as what a task gives back."""
+    return pa.RecordBatch.from_pydict({"report": [pickle.dumps(report)]}, schema=REPORT_SCHEMA)
+
+
+def total(reports: Iterator[bytes]) -> Report:
+    """Return the report of all tasks, of what they gave back."""
+    return Report.total(pickle.loads(report) for report in reports)  # noqa: S301 - our own tasks'

@@ -1,0 +1,253 @@
+"""The options of the data source, of ``bulk_apply`` and of the jobs: one parser for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
+
+from .. import BatchingConfig, InvalidSettingError, UnsupportedError, parse_url
+from ..ops.paths import check_parent
+
+__all__ = ["OnError", "SourceOptions", "parse_options"]
+
+#: What a row that could not be written does to its job: the first one fails its task (``fail``);
+#: all others are written, and then the job fails with the report (``collect``); or it succeeds,
+#: and the report goes to the log (``skip``).
+OnError: TypeAlias = Literal["fail", "collect", "skip"]
+
+# A year: longer than anybody waits, and shorter than what threading can.
+_LONGEST: Final = 366 * 24 * 3600.0
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Which store, which part of it, and how to treat it. Pickles, and holds no secret.
+
+    Each attribute is an option of the same name, and so is each setting of
+    :class:`batchkeeper.BatchingConfig`, with ``batching=false`` for its ``enabled``.
+
+    Attributes:
+        url: the store's; ``memory://`` is refused.
+        prefix: the path whose value, and those below it, are read or replaced.
+        revision: on etcd, the revision that is read; the newest where it is not given.
+        starting_revision: the revision that a new stream of changes takes for known: it begins with
+            those after it. Without it, a stream begins with the changes after its start.
+        max_revisions_per_batch: the most revisions that one micro-batch of a stream goes on by.
+        partitions: into how many parts a read is split at the most. One for a stream, where it is
+            not given: the changes of a path keep their order within a part only.
+        batching: how operations are gathered into batches.
+        rate_limit: operations a second over the whole job.
+        rate_tasks: among how many tasks at the same time ``rate_limit`` is divided.
+        on_error: what a row that could not be written does to its job.
+        batch_rows: the most rows of an Arrow batch that is read.
+        batch_bytes: about the most bytes of values and paths in it; a larger value goes alone.
+        connect_timeout: seconds in which the store must have been reached.
+        session_timeout: seconds after which a server gives up a session that is not heard of.
+        operation_timeout: seconds in which an operation ends.
+        username: the login's name.
+        username_env: the environment variable that holds it, on the driver and on executors.
+        password_env: the environment variable that holds the password, there too.
+        password_file: the file that holds the password in its first line, there too.
+    """
+
+    url: str
+    prefix: str = "/"
+    revision: int | None = None
+    starting_revision: int | None = None
+    max_revisions_per_batch: int | None = None
+    partitions: int | None = None
+    batching: BatchingConfig = field(default_factory=BatchingConfig)
+    rate_limit: float | None = None
+    rate_tasks: int | None = None
+    on_error: OnError = "fail"
+    batch_rows: int = 10_000
+    batch_bytes: int = 8 * _MIB
+    connect_timeout: float = 10.0
+    session_timeout: float = 30.0
+    operation_timeout: float = 30.0
+    username: str | None = None
+    username_env: str | None = None
+    password_env: str | None = None
+    password_file: str | None = None
+
+    @property
+    def scheme(self) -> str:
+        """The URL's scheme, in lower case."""
+        return self.url.partition("://")[0].lower()
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the store is a directory, which one process has open for writing at a time."""
+        return self.scheme == "rocksdb"
+
+    @property
+    def parents_count(self) -> bool:
+        """Whether the first put of a path with others below it may make version 1, and not 0."""
+        return self.scheme in {"zookeeper", "zk"}
+
+
+def parse_options(given: Mapping[str, object]) -> SourceOptions:
+    """Make options of what a caller gave, as text or as values; names in any case.
+
+    Raises:
+        InvalidSettingError: an option is unknown, missing or not one that can be used; the message
+            names it, and repeats no password.
+        InvalidPathError: the prefix is not a path.
+        UnsupportedError: the store cannot be used from Spark.
+    """
+    fields: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    for key, value in given.items():
+        name = key.lower()
+        if name in _SPARKS or value is None:
+            continue
+        if name in _OPTIONS:
+            fields[name] = _OPTIONS[name](name, value)
+        elif name in _BATCHING:
+            settings[_BATCHING[name][0]] = _BATCHING[name][1](name, value)
+        else:
+            raise _unknown(name)
+    if "url" not in fields:
+        raise InvalidSettingError("the option 'url' is missing: the store's URL")
+    if "password_env" in fields and "password_file" in fields:
+        raise InvalidSettingError("'password_env' and 'password_file' exclude each other")
+    if "username" in fields and "username_env" in fields:
+        raise InvalidSettingError("'username' and 'username_env' exclude each other")
+    if settings:
+        fields["batching"] = BatchingConfig(**settings)
+    return SourceOptions(**fields)
+
+
+def _unknown(name: str) -> InvalidSettingError:
+    if re.search("password|secret|token", name):
+        return InvalidSettingError(
+            f"the option {name!r} is refused: what is given as an option ends up in plans and "
+            "logs. Name an environment variable in 'password_env' or a file in 'password_file'"
+        )
+    if name == "path":
+        return InvalidSettingError(
+            "load() and save() take no path here: give the store's URL in the option 'url', and "
+            "the path under which is read or written in the option 'prefix'"
+        )
+    known = ", ".join(sorted({*_OPTIONS, *_BATCHING}))
+    return InvalidSettingError(f"unknown option {name!r} (known: {known})")
+
+
+def _url(_: str, value: object) -> str:
+    text = cast("str", value)
+    if parse_url(text).scheme == "memory":
+        raise UnsupportedError(
+            "a memory:// store lives in one process, and Spark's tasks run in many: each would "
+            "have an empty store of its own. Use etcd, ZooKeeper or RocksDB"
+        )
+    return text
+
+
+def _prefix(_: str, value: object) -> str:
+    return check_parent(cast("str", value))
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise InvalidSettingError(f"{name} is text, and not empty: {value!r}")
+
+
+def _flag(name: str, value: object) -> bool:
+    text = str(value).lower()
+    if text in {"true", "false"}:
+        return text == "true"
+    raise InvalidSettingError(f"{name} is true or false, not {value!r}")
+
+
+def _int(lowest: int, highest: int = 2**63 - 1) -> _Parser:
+    def parse(name: str, value: object) -> int:
+        text = str(value).strip()
+        if re.fullmatch("-?[0-9]{1,19}", text) and lowest <= int(text) <= highest:
+            return int(text)
+        upper = "up" if highest == 2**63 - 1 else f"to {highest}"
+        raise InvalidSettingError(f"{name} is a whole number from {lowest} {upper}, not {value!r}")
+
+    return parse
+
+
+def _number(highest: float, what: str) -> _Parser:
+    def parse(name: str, value: object) -> float:
+        try:
+            number = float(str(value))
+        except ValueError:
+            number = 0.0
+        if 0 < number <= highest:  # Neither nan nor inf is.
+            return number
+        raise InvalidSettingError(f"{name} is {what}, more than 0: {value!r}")
+
+    return parse
+
+
+def _any_int(name: str, value: object) -> int:
+    """Leave the bounds to the settings, which know them."""
+    return int(_int(-(2**63))(name, value))
+
+
+def _any_number(name: str, value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        raise InvalidSettingError(f"{name} is a number, not {value!r}") from None
+
+
+def _choice(allowed: tuple[str, ...]) -> _Parser:
+    def parse(name: str, value: object) -> str:
+        if value in allowed:
+            return value
+        raise InvalidSettingError(f"{name} is one of {', '.join(allowed)}, not {value!r}")
+
+    return parse
+
+
+_Parser: TypeAlias = Callable[[str, object], Any]
+
+_SECONDS: Final = _number(_LONGEST, "seconds, at most a year")
+
+_OPTIONS: Final[Mapping[str, _Parser]] = {
+    "url": _url,
+    "prefix": _prefix,
+    "revision": _int(1),
+    "starting_revision": _int(0),
+    "max_revisions_per_batch": _int(1),
+    "partitions": _int(1, 100_000),
+    "rate_limit": _number(1e12, "operations a second"),
+    "rate_tasks": _int(1, 1_000_000),
+    "on_error": _choice(get_args(OnError)),
+    "batch_rows": _int(1, 10_000_000),
+    "batch_bytes": _int(1, 1024 * _MIB),
+    "connect_timeout": _SECONDS,
+    "session_timeout": _SECONDS,
+    "operation_timeout": _SECONDS,
+    "username": _text,
+    "username_env": _text,
+    "password_env": _text,
+    "password_file": _text,
+}
+
+# The option, the setting that it is, and what it is made of. The values are checked by the settings
+# themselves.
+_BATCHING: Final[Mapping[str, tuple[str, _Parser]]] = {
+    "batching": ("enabled", _flag),
+    "max_ops": ("max_ops", _any_int),
+    "max_bytes": ("max_bytes", _any_int),
+    "max_delay": ("max_delay", _any_number),
+    "read_queue_size": ("read_queue_size", _any_int),
+    "write_queue_size": ("write_queue_size", _any_int),
+    "max_queued_bytes": ("max_queued_bytes", _any_int),
+    "max_in_flight": ("max_in_flight", _any_int),
+    "max_singles": ("max_singles", _any_int),
+    "on_full": ("on_full", _text),
+    "linger": ("linger", _text),
+}
+
+# What Spark itself puts among the options of a stream.
+_SPARKS: Final = frozenset({"checkpointlocation", "queryname"})

@@ -1,0 +1,99 @@
+"""The second half of an overwrite: what was there before the job, and was not written by it, goes.
+
+The store's revision was noted before the first task, so what is older was there before, and what
+the job has written is not. Each delete holds only for the version that was seen: what others write
+meanwhile stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+
+from ..batching import MetadataStore
+from ..ops.operations import Delete
+from .report import RowsFailedError
+from .sending import Sender
+
+__all__ = ["delete_older"]
+
+# Deletes that are sent together.
+_TOGETHER = 10_000
+
+# Paths that an error names.
+_NAMED = 10
+
+
+def delete_older(
+    store: MetadataStore, prefix: str, revision: int, rate: float | None = None
+) -> int:
+    """Delete what lies under a prefix and is of this revision or an older one; return how many.
+
+    Args:
+        store: the store.
+        prefix: the path whose value, and those below it, are looked through.
+        revision: what changed later stays.
+        rate: operations a second; ``None`` for no limit.
+
+    Raises:
+        RowsFailedError: older values are left, because there are newer ones below them, or because
+            the store did not delete them.
+        MetadataStoreError: the store could not be read.
+    """
+    sender = Sender(store, rate=rate)
+    older = (
+        Delete(found.path, found.stat.version)
+        for found in store.scan(prefix)
+        if found.stat.revision <= revision
+    )
+    count = 0
+    # A path with values below it cannot be deleted before these: it has its turn after the scan,
+    # the deepest first. What somebody else has changed is among them, too, and stays.
+    refused: list[Delete] = []
+    failures: list[str] = []
+    for deletes in _groups(older):
+        refused += _delete(sender, deletes, failures)
+        count += len(deletes)
+    count -= len(refused)
+    refused.sort(key=_depth, reverse=True)
+    left: list[Delete] = []
+    for _, level in groupby(refused, _depth):
+        deletes = list(level)
+        still = _delete(sender, deletes, failures)
+        count += len(deletes) - len(still)
+        left += still
+    left = [delete for delete in left if _is_older(store, delete, revision)]
+    failures += [f"{delete.path!r}: there are newer values below it" for delete in left]
+    if failures:
+        raise RowsFailedError(
+            f"the rows are written, but {len(failures)} older values could not be deleted:"
+            + "".join(f"\n  {failure}" for failure in failures[:_NAMED])
+        )
+    return count
+
+
+def _delete(sender: Sender, deletes: list[Delete], failures: list[str]) -> list[Delete]:
+    """Execute deletes; return those that were refused because of what is at, or below, the path."""
+    refused: list[Delete] = []
+    for delete, outcome in zip(deletes, sender.run(deletes), strict=True):
+        if outcome.status == "conflict":
+            refused.append(delete)
+        elif outcome.status in {"indeterminate", "error"}:
+            failures.append(f"{delete.path!r}: {outcome.error}")
+    return refused
+
+
+def _is_older(store: MetadataStore, delete: Delete, revision: int) -> bool:
+    """Say whether a path still holds the value that was to be deleted."""
+    found = store.get(delete.path).result()
+    return found is not None and found.stat.revision <= revision
+
+
+def _depth(delete: Delete) -> int:
+    return delete.path.count("/")
+
+
+def _groups(deletes: Iterable[Delete]) -> Iterator[list[Delete]]:
+    source = iter(deletes)
+    while group := list(islice(source, _TOGETHER)):
+        yield group

@@ -1,0 +1,72 @@
+"""What a task does with the rows of its partition, for frames and for streams."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from ..ops.errors import StoreUnavailableError
+from .clients import client
+from .options import SourceOptions
+from .report import RowOutcome, Tally
+from .rows import Columns, RowWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["write_partition"]
+
+
+def write_partition(
+    batches: Iterable[pa.RecordBatch],
+    columns: Columns,
+    options: SourceOptions,
+    rate: float | None,
+    tally: Tally,
+) -> Generator[list[RowOutcome], None, None]:
+    """Write the rows of a partition; give their outcomes, in their order, by the slice.
+
+    The store is opened for the first row, so that a partition without any costs nothing. What was
+    sent has ended when the generator ends or is closed.
+
+    Args:
+        batches: Arrow record batches.
+        columns: where they have their columns.
+        options: which store, and how.
+        rate: operations a second of this task; ``None`` for no limit.
+        tally: counts the rows.
+
+    Raises:
+        MetadataStoreError: the store cannot be opened.
+    """
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return
+    with _one_task_at_a_time(options), client(options) as store:
+        rows = RowWriter(
+            store,
+            columns,
+            tally,
+            prefix=options.prefix,
+            parents_count=options.parents_count,
+            rate=rate,
+        )
+        for batch in chain((first,), filled):
+            yield from rows.write(batch)
+
+
+@contextmanager
+def _one_task_at_a_time(options: SourceOptions) -> Iterator[None]:
+    """Say what to do where several tasks want to write one directory."""
+    try:
+        yield
+    except StoreUnavailableError as error:
+        if not options.embedded:
+            raise
+        raise StoreUnavailableError(
+            "a RocksDB directory is written by one task at a time, and this one could not open it: "
+            f"use df.coalesce(1), and close it elsewhere ({error})"
+        ) from error

@@ -1,0 +1,193 @@
+"""Reading a store in partitions, all of one revision where the store can give that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import types
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from .. import InvalidSettingError, MetadataStore, UnsupportedError
+from ..ops.results import Range, ScanPage
+from .bounds import Bounds
+from .clients import client, opened
+from .failures import plain_errors
+from .options import SourceOptions
+
+__all__ = ["COLUMNS", "StorePartition", "StoreReader", "record_batches"]
+
+#: The columns of a read, and where a scan's result has them.
+COLUMNS: Final[dict[str, tuple[types.DataType, pa.DataType]]] = {
+    "path": (types.StringType(), pa.string()),
+    "value": (types.BinaryType(), pa.binary()),
+    "version": (types.LongType(), pa.int64()),
+    "revision": (types.LongType(), pa.int64()),
+    "created": (types.LongType(), pa.int64()),
+    "modified": (types.LongType(), pa.int64()),
+    "ephemeral": (types.BooleanType(), pa.bool_()),
+    "op": (types.StringType(), pa.string()),
+}
+
+
+class StorePartition(InputPartition):
+    """The paths that one task reads, ``None`` for none, and of which revision."""
+
+    def __init__(self, within: Range | None, revision: int | None) -> None:
+        super().__init__(within)
+        self.within = within
+        self.revision = revision
+
+
+class StoreReader(DataSourceReader):
+    """What lies under the prefix, for one action.
+
+    Attributes:
+        bounds: between which paths it is read.
+
+    Raises:
+        InvalidSettingError: the schema has a column that a store does not give, or of another type.
+    """
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        self._fields = [_field(field) for field in schema.fields]
+        self._options = options
+        self.bounds = Bounds(options.prefix)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Note the revision once, and split what is there now: called once, on the driver.
+
+        Whatever is put later lies in one of the ranges too, so that they serve for any revision.
+        """
+        wanted = self._options.partitions or 2 * (os.cpu_count() or 1)
+        prefix = self.bounds.prefix
+        with plain_errors(), opened(self._options, read_only=True) as store:
+            revision = _revision(store, prefix, self._options.revision)
+            ranges = self.bounds.within(store.split(prefix, wanted))
+        # Without any, Spark would put one of its own in its place.
+        return [StorePartition(within, revision) for within in ranges or (None,)]
+
+    def read(self, partition: InputPartition) -> Generator[pa.RecordBatch]:
+        """Give the rows of a partition; a second attempt gives the same ones of a snapshot."""
+        if not isinstance(partition, StorePartition):
+            raise TypeError(f"not a partition of a store: {partition!r}")
+        if partition.within is None:
+            return
+        options, (start, end) = self._options, partition.within
+        schema = pa.schema(self._fields)
+        with plain_errors(), client(options, read_only=True) as store:
+            # ZooKeeper may answer this session from before what the job's caller has seen.
+            store.sync()
+            scan = store.scan_pages(self.bounds.prefix, start, end, revision=partition.revision)
+            with closing(scan) as found:
+                yield from record_batches(found, schema, options.batch_rows, options.batch_bytes)
+
+
+def record_batches(
+    pages: Iterable[ScanPage], schema: pa.Schema, rows: int, size: int
+) -> Generator[pa.RecordBatch]:
+    """Gather pages of a scan into Arrow batches of the columns of ``schema``.
+
+    Args:
+        pages: what is to be gathered.
+        schema: columns of :data:`COLUMNS`.
+        rows: the most rows of a batch.
+        size: the most bytes of a batch; a larger row goes alone.
+    """
+    gathered: list[pa.RecordBatch] = []
+    count = held = 0
+    for page in pages:
+        for part in _parts(_batch(page, schema), page, rows, size):
+            if gathered and (count + part.num_rows > rows or held + part.nbytes > size):
+                yield _joined(gathered)
+                gathered, count, held = [], 0, 0
+            gathered.append(part)
+            count += part.num_rows
+            held += part.nbytes
+    if gathered:
+        yield _joined(gathered)
+
+
+def _batch(page: ScanPage, schema: pa.Schema) -> pa.RecordBatch:
+    columns: dict[str, Any] = {
+        "path": page.paths,
+        "value": page.values,
+        "version": page.versions,
+        "revision": page.revisions,
+        "created": page.created,
+        "modified": page.modified,
+        "ephemeral": page.ephemeral,
+        "op": pa.repeat("put", len(page)),
+    }
+    arrays = [
+        pa.nulls(len(page), field.type)
+        if (column := columns[field.name]) is None
+        else pa.array(column, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _parts(batch: pa.RecordBatch, page: ScanPage, rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Cut what is too large for one batch."""
+    if batch.num_rows <= rows and batch.nbytes <= size:
+        if batch.num_rows:
+            yield batch
+        return
+    start = held = 0
+    for place, (path, value) in enumerate(zip(page.paths, page.values, strict=True)):
+        more = len(path) + len(value)
+        if place > start and (place - start == rows or held + more > size):
+            yield batch.slice(start, place - start)
+            start, held = place, 0
+        held += more
+    yield batch.slice(start)
+
+
+def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return parts[0]
+    (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+    return whole
+
+
+def _field(field: types.StructField) -> pa.Field:
+    spark, arrow = COLUMNS.get(field.name, (None, None))
+    if spark is None:
+        raise InvalidSettingError(
+            f"there is no column {field.name!r} in a store (there are: {', '.join(COLUMNS)})"
+        )
+    if field.dataType != spark:
+        raise InvalidSettingError(
+            f"the column {field.name!r} is {spark.simpleString()}, and not "
+            f"{field.dataType.simpleString()}"
+        )
+    return pa.field(field.name, arrow, field.nullable)
+
+
+def _revision(store: MetadataStore, prefix: str, given: int | None) -> int | None:
+    """Return the revision that all tasks read: as given, or the newest; ``None`` if there is none.
+
+    Raises:
+        InvalidSettingError: the revision that is given is compacted, or does not exist yet.
+        UnsupportedError: a revision is given, and the store keeps no old ones.
+    """
+    if given is not None:
+        _probe(store, prefix, given)
+        return given
+    newest = store.revision()
+    try:
+        _probe(store, prefix, newest)
+    except UnsupportedError:
+        return None
+    return newest
+
+
+def _probe(store: MetadataStore, prefix: str, revision: int) -> None:
+    """Read the value at the prefix itself, of a revision: for the error, if it cannot be read."""
+    with closing(store.scan(prefix, end=f"{prefix} ", revision=revision)) as found:
+        next(found, None)

@@ -1,0 +1,205 @@
+"""Rows to operations, and an outcome for each.
+
+Rows are sent by the slice, and a slice has ended before the next is begun. So the order of the rows
+of one path is only at stake within a slice, where :class:`~batchkeeper.pipeline.sending.Sender`
+keeps it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ..batching import MetadataStore
+from ..ops.errors import InvalidPathError, InvalidSettingError, MetadataStoreError
+from ..ops.operations import Delete, Put
+from ..ops.paths import check_parent
+from .report import RowOutcome, Tally
+from .sending import PATIENCE, Patience, Sender, describe
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Columns", "RowWriter", "columns_of"]
+
+_TEXT: Final = ("string", "large_string", "varchar", "char", "void", "null")
+_BYTES: Final = ("binary", "large_binary", "void", "null")
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint", "int8", "int16", "int32", "int64")
+
+# What each column may be, by Spark's names of types and by Arrow's, and how it is told to people.
+_TYPES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "path": (_TEXT[:4], "string"),
+    "value": (_BYTES, "binary"),
+    "expected_version": ((*_INTEGERS, "void", "null"), "bigint"),
+    "op": (_TEXT, "string"),
+}
+
+# Rows and bytes of a slice. A slice's end leaves the store idle for the time of one request, and
+# its rows are held in memory.
+_SLICE_ROWS: Final = 10_000
+_SLICE_BYTES: Final = 32 * 1024 * 1024
+
+# Conditional paths that are remembered, to find a second row of a path, at the least; at the most
+# twice as many. It is bounded so that a task's memory does not grow with its rows.
+_REMEMBERED: Final = 100_000
+
+
+class Columns(NamedTuple):
+    """Where a batch has its columns: ``None`` for one that it does not have."""
+
+    path: int
+    value: int
+    expected_version: int | None = None
+    op: int | None = None
+
+
+def columns_of(fields: Iterable[tuple[str, str]]) -> Columns:
+    """Find the columns among the names and types of a schema, Spark's or Arrow's.
+
+    Raises:
+        InvalidSettingError: a column is missing, is there twice, is of another type or is not one
+            of those that are written.
+    """
+    found: dict[str, int] = {}
+    for place, (name, kind) in enumerate(fields):
+        if name not in _TYPES:
+            raise InvalidSettingError(
+                f"cannot write the column {name!r}: the columns are path, value and, where wanted, "
+                "expected_version and op. Select these, and rename where need be"
+            )
+        if name in found:
+            raise InvalidSettingError(f"the column {name!r} is there twice")
+        allowed, wanted = _TYPES[name]
+        if kind.split("(")[0].split(" ")[0] not in allowed:
+            hint = " (an integer)" if name == "expected_version" else ""
+            raise InvalidSettingError(
+                f"the column {name!r} is {kind}, and has to be {wanted}{hint}: "
+                f"cast({name} as {wanted})"
+            )
+        found[name] = place
+    for name in ("path", "value"):
+        if name not in found:
+            have = ", ".join(found) or "none"
+            raise InvalidSettingError(f"the column {name!r} is missing (there are: {have})")
+    return Columns(**found)
+
+
+class RowWriter:
+    """Writes the rows of one partition, and says what became of each.
+
+    Args:
+        store: where to.
+        columns: where the batches have their columns.
+        tally: counts the rows.
+        prefix: rows outside of it are errors.
+        parents_count: see :class:`Sender`.
+        rate: operations a second; ``None`` for no limit.
+        patience: how often rows are sent again.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        columns: Columns,
+        tally: Tally,
+        *,
+        prefix: str = "/",
+        parents_count: bool = False,
+        rate: float | None = None,
+        patience: Patience = PATIENCE,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._columns = columns
+        self._prefix = check_parent(prefix)
+        self._below = prefix if prefix == "/" else prefix + "/"
+        self._sender = Sender(
+            store, parents_count=parents_count, rate=rate, patience=patience, sleep=sleep
+        )
+        self._seen = _Seen()
+        self._tally = tally
+
+    def write(self, batch: pa.RecordBatch) -> Iterator[list[RowOutcome]]:
+        """Write an Arrow record batch; give the outcomes of its rows, in their order, by the slice.
+
+        A slice's rows have ended when its outcomes are given. No row raises.
+        """
+        size = max(1, batch.nbytes // max(1, batch.num_rows))
+        rows = max(1, min(_SLICE_ROWS, _SLICE_BYTES // size))
+        for start in range(0, batch.num_rows, rows):
+            yield self._write_slice(batch.slice(start, rows))
+
+    def _write_slice(self, batch: pa.RecordBatch) -> list[RowOutcome]:
+        outcomes: list[RowOutcome | None] = [None] * batch.num_rows
+        places: list[int] = []
+        ops: list[Put | Delete] = []
+        for place, row in enumerate(self._rows(batch)):
+            try:
+                ops.append(self._operation(*row))
+                places.append(place)
+            except _SecondConditionalError as error:
+                outcomes[place] = RowOutcome(row[0], "conflict", None, str(error))
+            except MetadataStoreError as error:
+                outcomes[place] = RowOutcome(row[0], "error", None, describe(error))
+        sender = self._sender
+        for place, outcome in zip(places, sender.run(ops), strict=True):
+            outcomes[place] = outcome
+        ended = [outcome for outcome in outcomes if outcome is not None]
+        self._tally.add(ended, sender.seconds, sender.resent)
+        return ended
+
+    def _rows(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, Any, Any, Any]]:
+        none = [None] * batch.num_rows
+        lists = [
+            none if place is None else batch.column(place).to_pylist() for place in self._columns
+        ]
+        return zip(*lists, strict=True)
+
+    def _operation(
+        self, path: str | None, value: bytes | None, expected: int | None, op: str | None
+    ) -> Put | Delete:
+        """Make the operation of a row.
+
+        Raises:
+            MetadataStoreError: with what is wrong with the row.
+        """
+        if path is None:
+            raise InvalidPathError("the path is null")
+        made: Put | Delete
+        if op is None or op == "put":
+            if value is None:
+                raise InvalidSettingError("the value of a put is null")
+            made = Put(path, value, expected)
+        elif op == "delete":
+            made = Delete(path, expected)
+        else:
+            raise InvalidSettingError(f"op is put or delete, not {op!r:.80}")
+        if not (path.startswith(self._below) or path == self._prefix):
+            raise InvalidPathError(f"the path lies outside of the prefix {self._prefix!r}")
+        if expected is not None and self._seen.before(path):
+            raise _SecondConditionalError(
+                "another conditional row of this job has the same path, and only one can"
+            )
+        return made
+
+
+class _SecondConditionalError(MetadataStoreError):
+    """A path has a second conditional row."""
+
+
+class _Seen:
+    """Remembers paths, the latest hundred thousand at least."""
+
+    def __init__(self) -> None:
+        self._young: set[str] = set()
+        self._old: set[str] = set()
+
+    def before(self, path: str) -> bool:
+        """Say whether the path was there before, and remember it."""
+        if path in self._young or path in self._old:
+            return True
+        if len(self._young) >= _REMEMBERED:
+            self._young, self._old = set(), self._young
+        self._young.add(path)
+        return False

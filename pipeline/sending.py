@@ -1,0 +1,306 @@
+"""Sending writes until it is known what became of each, and again where that does no harm.
+
+A job's task may run again after it was killed, or may run twice at the same time, so everything
+here is to be right when some of the writes were done before:
+
+- A conditional write whose effect is there counts as done (``already_applied``). It is refused by
+  its condition then, and the path is looked at: all such writes in one bulk of gets.
+- A conditional write of unknown outcome is looked at, too, and sent again if its condition still
+  holds. An unconditional one is simply sent again: at least once.
+- What was refused for a reason that passes (no server, no room) is sent again, a few times.
+- Where a write has to be sent again, the later ones of its path follow it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from ..batching import MetadataStore
+from ..ops.errors import (
+    BadVersionError,
+    IndeterminateError,
+    MetadataStoreError,
+    NotEmptyError,
+    NotFoundError,
+    OperationTimeoutError,
+    QueueFullError,
+)
+from ..ops.operations import ABSENT, Delete, Get, GetChildren, Operation, Put
+from ..ops.results import GetResult, Outcome, Stat
+from .report import DONE, RowOutcome, Status
+from .throttle import Throttle
+
+__all__ = ["PATIENCE", "Patience", "Sender", "describe"]
+
+
+class Patience(NamedTuple):
+    """How often rows are sent again that failed for a reason that passes.
+
+    Attributes:
+        times: how often, beside the first time.
+        first: seconds of the first pause; each is twice as long as the one before.
+        longest: seconds of the longest pause.
+    """
+
+    times: int = 5
+    first: float = 0.2
+    longest: float = 5.0
+
+    def pause(self, failures: int) -> float:
+        """Return the seconds to wait after so many failures in a row."""
+        length = min(self.longest, self.first * 2.0 ** (failures - 1))
+        # Tasks that failed together should not come back together.
+        return length * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+PATIENCE: Final = Patience()
+
+
+class Sender:
+    """Executes writes by the slice, and again where that is safe, until each has its outcome.
+
+    Args:
+        store: where to.
+        parents_count: the store is one (ZooKeeper) where the first put of a path that has others
+            below it makes version 1, and not 0.
+        rate: operations a second; ``None`` for no limit.
+        patience: how often operations are sent again.
+        sleep: waits so many seconds.
+
+    Attributes:
+        seconds: what each of the last slice has taken, from its handing over to the client.
+        resent: how many of the last slice were sent again.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        *,
+        parents_count: bool = False,
+        rate: float | None = None,
+        patience: Patience = PATIENCE,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._store = store
+        self._parents_count = parents_count
+        self._throttle = Throttle(rate, sleep=sleep) if rate is not None else None
+        self._patience = patience
+        self._sleep = sleep
+        self._gave_up = False  # with the slice before
+        self.seconds: list[float] = []
+        self.resent = 0
+        self._begin(())
+
+    def _begin(self, ops: Sequence[Put | Delete]) -> None:
+        self._ops = ops
+        self._ended: list[RowOutcome | None] = [None] * len(ops)
+        self._errors: dict[int, MetadataStoreError] = {}  # the last one of what has not ended
+        self._unsure: set[int] = set()  # may have been applied by an earlier request
+        self.seconds = []
+        self.resent = 0
+
+    def run(self, ops: Sequence[Put | Delete]) -> list[RowOutcome]:
+        """Execute operations, and return their outcomes in the same order, when all have ended."""
+        self._begin(ops)
+        places = range(len(ops))
+        again = self._round(places, self.seconds)
+        if again:
+            self._gave_up = not self._send_again(again)
+        elif ops:
+            self._gave_up = False
+        return [self._ended[place] or self._give_up(place) for place in places]
+
+    def _send_again(self, places: list[int]) -> bool:
+        """Send operations again, those of one path one after the other; say whether all ended."""
+        lines = self._lines(places)
+        # A server that is gone for long should not cost every slice the whole patience.
+        most = 0 if self._gave_up else self._patience.times
+        failures = 1
+        while lines:
+            if failures > most:
+                return False
+            if failures:
+                self._sleep(self._patience.pause(failures))
+            heads = [line.popleft() for line in lines.values()]
+            for place in heads:
+                self._ended[place] = None
+            self.resent += len(heads)
+            again = self._round(heads, None)
+            failures = failures + 1 if again else 0
+            for place in again:
+                lines[self._ops[place].path].appendleft(place)
+            lines = {path: line for path, line in lines.items() if line}
+        return True
+
+    def _lines(self, places: list[int]) -> dict[str, deque[int]]:
+        """Return what has to be sent, by path: operations that failed, and those that follow them.
+
+        What came after a failed one has to come after it again: but for conditional ones that were
+        applied, whose condition would not hold any more.
+        """
+        lines: dict[str, deque[int]] = {self._ops[place].path: deque() for place in places}
+        failed = set(places)
+        for place, op in enumerate(self._ops):
+            line = lines.get(op.path)
+            if line is None:
+                continue
+            ended = self._ended[place]
+            applied = op.expected_version is not None and ended is not None and ended.status in DONE
+            if place in failed or (line and not applied):
+                line.append(place)
+        return lines
+
+    def _round(self, places: Sequence[int], seconds: list[float] | None) -> list[int]:
+        """Send operations once; return which are to be sent again."""
+        again: list[int] = []
+        looks: list[int] = []
+        ops = [self._ops[place] for place in places]
+        ended = self._ended
+        # This loop runs once for every row.
+        for place, (op, result, error) in zip(places, self._send(ops, seconds), strict=True):
+            if error is None:
+                version = result.version if isinstance(result, Stat) else None
+                ended[place] = RowOutcome(op.path, "ok", version)
+            else:
+                self._sort(place, error, again, looks)
+        if looks:
+            again += self._look(looks)
+        return again
+
+    def _sort(
+        self, place: int, error: MetadataStoreError, again: list[int], looks: list[int]
+    ) -> None:
+        """End an operation that has failed, or put it among those to be sent or looked at."""
+        op = self._ops[place]
+        conditional = op.expected_version is not None
+        self._errors[place] = error
+        match error:
+            case IndeterminateError() if conditional:
+                self._unsure.add(place)
+                looks.append(place)
+            case IndeterminateError(applied=True):
+                self._end(place, "ok")
+            case IndeterminateError():
+                self._unsure.add(place)
+                again.append(place)
+            case OperationTimeoutError() | QueueFullError():
+                again.append(place)
+            case NotFoundError():
+                gone_by_us = conditional or place in self._unsure
+                self._end(place, "already_applied" if gone_by_us else "not_found")
+            case BadVersionError() if isinstance(op, Put) or place in self._unsure:
+                looks.append(place)
+            case BadVersionError() | NotEmptyError():
+                self._end(place, "conflict", error)
+            case _:
+                self._end(place, "error", error)
+
+    def _look(self, places: list[int]) -> list[int]:
+        """Look whether the effect of conditional operations is there; return what to send again."""
+        again: list[int] = []
+        try:
+            self._store.sync()  # An attempt before this one was another session's.
+        except OperationTimeoutError:
+            return places  # Conditional: to send them again does no harm.
+        gets = [Get(self._ops[place].path) for place in places]
+        outcomes = self._send(gets, None)
+        parents = self._created_parents(places, outcomes) if self._parents_count else frozenset()
+        for place, outcome in zip(places, outcomes, strict=True):
+            if outcome.error is not None:
+                again.append(place)
+                continue
+            found = outcome.result
+            assert found is None or isinstance(found, GetResult)
+            op, unsure = self._ops[place], place in self._unsure
+            if _effect_is_there(op, found) or op.path in parents:
+                version = None if found is None else found.stat.version
+                self._ended[place] = RowOutcome(op.path, "already_applied", version)
+            elif not unsure:
+                self._end(place, "conflict", self._errors[place])
+            elif op.expected_version == (ABSENT if found is None else found.stat.version):
+                again.append(place)  # It was not applied, and can be.
+            else:
+                # Ours may have come before what is there now.
+                self._end(place, "indeterminate", self._errors[place])
+        return again
+
+    def _created_parents(self, places: list[int], gets: list[Outcome]) -> frozenset[str]:
+        """Return the paths that look as creates would have left them where others were below.
+
+        Without any below them they are at version 1 because they were put twice.
+        """
+        candidates = [
+            GetChildren(op.path)
+            for op, outcome in zip((self._ops[place] for place in places), gets, strict=True)
+            if isinstance(op, Put)
+            and op.expected_version == ABSENT
+            and isinstance(outcome.result, GetResult)
+            and outcome.result.stat.version == 1
+            and outcome.result.value == op.value
+        ]
+        listed = self._send(candidates, None)
+        return frozenset(outcome.op.path for outcome in listed if outcome.result)
+
+    def _send(self, ops: Sequence[Operation], seconds: list[float] | None) -> list[Outcome]:
+        """Execute operations once; return what became of each, and note how long that took."""
+        clock = time.monotonic
+        throttle = self._throttle
+        if throttle is None:
+            # A list: the client takes operations from it by the hundred.
+            if seconds is None:
+                return self._store.apply(ops)
+            begun, ended = clock(), []
+            for outcome in self._store.apply_stream(ops):
+                ended.append(outcome)
+                seconds.append(clock() - begun)
+            return ended
+        times: deque[float] = deque()
+
+        def timed() -> Iterator[Operation]:
+            for op in throttle.pace(ops):
+                times.append(clock())
+                yield op
+
+        ended = []
+        for outcome in self._store.apply_stream(timed()):
+            ended.append(outcome)
+            begun = times.popleft()
+            if seconds is not None:
+                seconds.append(clock() - begun)
+        return ended
+
+    def _end(self, place: int, status: Status, error: MetadataStoreError | None = None) -> None:
+        text = None if error is None else describe(error)
+        self._ended[place] = RowOutcome(self._ops[place].path, status, None, text)
+
+    def _give_up(self, place: int) -> RowOutcome:
+        """Return the outcome of an operation that has none after all."""
+        error = self._errors[place]
+        # Refused by its condition, and nobody could look whether its own effect was the reason.
+        unknown = place in self._unsure or isinstance(error, BadVersionError)
+        self._end(place, "indeterminate" if unknown else "error", error)
+        ended = self._ended[place]
+        assert ended is not None
+        return ended
+
+
+def _effect_is_there(op: Put | Delete, found: GetResult | None) -> bool:
+    """Say whether a path looks as a conditional operation would have left it."""
+    if isinstance(op, Delete):
+        return found is None
+    assert op.expected_version is not None
+    # ABSENT is -1, and a path that was made is at version 0.
+    return (
+        found is not None
+        and found.stat.version == op.expected_version + 1
+        and found.value == op.value
+    )
+
+
+def describe(error: MetadataStoreError) -> str:
+    """Return what a row's outcome says of an error."""
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,91 @@
+"""The data source ``batchkeeper``: what Spark asks for, and which module gives it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import MutableMapping
+from typing import Final, TypeAlias
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from .failures import plain_errors
+from .options import parse_options
+
+__all__ = ["SCHEMA", "STORED", "BatchkeeperSource", "Options"]
+
+#: What Spark hands over: names in lower case, values as text.
+Options: TypeAlias = MutableMapping[str, str]
+
+#: The columns of what a store holds. ``created`` and ``modified`` are milliseconds since the epoch,
+#: null where the store keeps none (etcd).
+STORED: Final = (
+    "path string not null, value binary, version bigint, revision bigint not null, "
+    "created bigint, modified bigint, ephemeral boolean not null"
+)
+
+#: The columns of a read, where the caller names none. Spark does not say whether a frame or a
+#: stream is to be read, so both have the same: ``op`` is ``put`` or, in a stream of changes,
+#: ``delete``; ``value`` and ``version`` are null then, as they never are in a frame.
+SCHEMA: Final = f"{STORED}, op string not null"
+
+# Spark hands filters over in a process of its own that runs this module, and only where
+# spark.sql.python.filterPushdown.enabled is on.
+_PUSHDOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class BatchkeeperSource(DataSource):
+    """Reads and writes a metadata store, in batches and as streams.
+
+    The options are those of :class:`batchkeeper.pipeline.options.SourceOptions`; a wrong one is
+    refused here, on the driver.
+    """
+
+    # Spark pickles what is made here and sends it to its workers, and every call of these comes
+    # in another process. Each loads the module that it needs, and not those of the others.
+
+    @classmethod
+    def name(cls) -> str:
+        return "batchkeeper"
+
+    def schema(self) -> str:
+        with plain_errors():
+            parse_options(self.options)
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from .reader import StoreReader
+
+        kind = StoreReader
+        if _PUSHDOWN in sys.modules:
+            from .filters import FilteringReader
+
+            kind = FilteringReader
+        with plain_errors():
+            return kind(schema, parse_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from .writer import BatchWriter
+
+        with plain_errors():
+            return BatchWriter(schema, parse_options(self.options), overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from .streams import ChangesReader
+
+        with plain_errors():
+            return ChangesReader(schema, parse_options(self.options))
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from .streams import StreamWriter
+
+        with plain_errors():
+            return StreamWriter(schema, parse_options(self.options), overwrite)

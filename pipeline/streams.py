@@ -1,0 +1,373 @@
+"""Streams: the changes under a prefix as they come, and rows to be written as they come.
+
+Reading (etcd only). The offset is a revision of the store, and a micro-batch holds the changes
+after one revision up to another one. They are read out of the store's history, so a batch that is
+read again, after a failure or a restart from the checkpoint, holds the same rows: together with
+Spark's checkpoint, each change is seen exactly once.
+
+Writing. A micro-batch may be written again: after a task has failed, beside a task that only seemed
+lost, and after a restart, if the driver ended between the last task and its note in the checkpoint.
+A store takes no part in Spark's checkpoint, so it is a row's own condition that decides:
+
+- A conditional row, whose effect is there, is ``already_applied``: not done twice, no conflict. If
+  somebody has changed its path between the first time and the second, it is a conflict.
+- An unconditional row is written again: at least once.
+
+The key of each part, (query, batch, partition), is the same in each attempt at it: it is in log
+events, in errors, and in the message of each task to the driver, so that what was written can be
+told from what was written again. It is not used to leave a part out, because Spark does not promise
+that a part has the same rows after a restart (SPARK-28650).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructField, StructType
+
+from .. import InvalidSettingError, UnsupportedError
+from ..ops.log import get_logger
+from ..ops.results import Change
+from .clients import client
+from .failures import plain_errors
+from .options import SourceOptions
+from .partition import write_partition
+from .reader import COLUMNS
+from .report import Report, RowsFailedError, Tally, first_failed
+from .rows import columns_of
+from .throttle import rate_of
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError as error:
+    raise UnsupportedError("streams need PySpark 4.2 or newer") from error
+
+__all__ = ["ChangesPartition", "ChangesReader", "Key", "StreamWriter", "StreamWritten"]
+
+_log: Final = get_logger(__name__)
+
+_REVISION: Final = "revision"  # the one field of an offset
+
+
+class ChangesPartition(InputPartition):
+    """The revisions that one task reads: those after ``after``, up to ``until``."""
+
+    def __init__(self, after: int, until: int) -> None:
+        super().__init__((after, until))
+        self.after = after
+        self.until = until
+
+
+class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The changes under the prefix, in micro-batches that can be read again.
+
+    On the driver one of these lives as long as its query; the tasks have copies of another one.
+
+    Raises:
+        InvalidSettingError: the schema has a column that a change does not have, or an option is
+            of no use.
+    """
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        if options.revision is not None:
+            raise InvalidSettingError(
+                "a stream has no revision, but changes after one: give starting_revision"
+            )
+        self._schema = pa.schema([_field(field) for field in schema.fields])
+        self._options = options
+        self._target: int | None = None
+        self._newest: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Return where a query without a checkpoint starts.
+
+        Raises:
+            UnsupportedError: the store keeps no history.
+            InvalidSettingError: the store has not come as far as ``starting_revision``.
+        """
+        newest = self._look()
+        start = self._options.starting_revision
+        if start is not None and start > newest:
+            with plain_errors():
+                raise InvalidSettingError(
+                    f"starting_revision is {start}, and the store is at revision {newest}"
+                )
+        return _offset(newest if start is None else start)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return what ``latestOffset`` is asked with: Spark has no limit that counts revisions."""
+        most = self._options.max_revisions_per_batch
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, int], limit: ReadLimit
+    ) -> dict[str, int]:
+        """Return how far the next micro-batch goes: the store's revision, or as far as is allowed.
+
+        Raises:
+            InvalidSettingError: the store has not come as far as the checkpoint.
+        """
+        after = _revision(start)
+        newest = self._look()
+        if newest < after:
+            with plain_errors():
+                raise InvalidSettingError(
+                    f"the store is at revision {newest}, and this stream has come as far as "
+                    f"{after}: it is another store than that of its checkpoint, or an older copy "
+                    "of it. Start it with a new checkpoint"
+                )
+        if self._target is not None:
+            newest = max(after, min(newest, self._target))
+        if isinstance(limit, ReadMaxRows):
+            newest = min(newest, after + limit.max_rows)
+        return _offset(newest)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Note the revision at which a query that processes what is there ends."""
+        self._target = self._look()
+
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
+        """Return the newest revision that was seen, for the query's progress reports."""
+        return None if self._newest is None else _offset(self._newest)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Split a micro-batch's revisions.
+
+        Raises:
+            InvalidSettingError: the changes are not there any more; with what to do.
+        """
+        after, until = _revision(start), _revision(end)
+        if after >= until:
+            return []
+        with plain_errors():
+            self._check_history(after)
+        parts = min(self._options.partitions or 1, until - after)
+        bounds = [after + (until - after) * part // parts for part in range(parts + 1)]
+        return [ChangesPartition(*pair) for pair in pairwise(bounds)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the changes of a part, in order of their revisions: the same each time."""
+        assert isinstance(partition, ChangesPartition)
+        options = self._options
+        with (
+            plain_errors(),
+            client(options, read_only=True) as store,
+            closing(store.changes(options.prefix, partition.after, partition.until)) as changes,
+        ):
+            yield from _record_batches(
+                changes, self._schema, options.batch_rows, options.batch_bytes
+            )
+
+    def _look(self) -> int:
+        """Return the store's newest revision, on the driver."""
+        with plain_errors(), client(self._options, read_only=True) as store:
+            try:
+                store.changes(self._options.prefix, 0, 0).close()
+            except UnsupportedError as error:
+                raise UnsupportedError(
+                    f"a stream of changes can be read from etcd only; {error}"
+                ) from error
+            self._newest = store.revision()
+        return self._newest
+
+    def _check_history(self, after: int) -> None:
+        """Refuse a batch that cannot be read, before tasks try to."""
+        options = self._options
+        with client(options, read_only=True) as store:
+            try:
+                # Nothing lies between them, but etcd is asked whether it has that revision.
+                next(store.changes(options.prefix, after, after), None)
+            except InvalidSettingError as error:
+                raise InvalidSettingError(
+                    f"{error}. This stream has come as far as revision {after}, and what has "
+                    "changed since is lost to it. Read or export the store at a revision, and "
+                    "start a new stream after it: starting_revision set to that revision, and a "
+                    "new checkpoint. That it does not happen again, let etcd keep more history "
+                    "(--auto-compaction-retention) than the stream is ever behind"
+                ) from error
+
+
+def _offset(revision: int) -> dict[str, int]:
+    return {_REVISION: revision}
+
+
+def _revision(offset: Mapping[str, Any]) -> int:
+    return int(offset[_REVISION])
+
+
+def _field(field: StructField) -> pa.Field:
+    spark, arrow = COLUMNS.get(field.name, (None, None))
+    if spark != field.dataType:
+        known = ", ".join(f"{name} {kind.simpleString()}" for name, (kind, _) in COLUMNS.items())
+        raise InvalidSettingError(
+            f"a change has no column {field.name!r} of type {field.dataType.simpleString()} "
+            f"(there are: {known})"
+        )
+    return pa.field(field.name, arrow, field.nullable)
+
+
+def _record_batches(
+    changes: Iterator[Change], schema: pa.Schema, rows: int, size: int
+) -> Generator[pa.RecordBatch]:
+    """Gather changes into Arrow batches of so many rows and bytes; a larger row goes alone."""
+    gathered: list[Change] = []
+    held = 0
+    for change in changes:
+        more = len(change.value or b"") + len(change.path)
+        if gathered and (held + more > size or len(gathered) == rows):
+            yield _batch(gathered, schema)
+            gathered, held = [], 0
+        gathered.append(change)
+        held += more
+    if gathered:
+        yield _batch(gathered, schema)
+
+
+def _batch(changes: Sequence[Change], schema: pa.Schema) -> pa.RecordBatch:
+    # etcd keeps no times: those columns hold nulls.
+    arrays = [
+        pa.array([getattr(change, field.name, None) for change in changes], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class Key(NamedTuple):
+    """Which part of which micro-batch a task writes; the same in each attempt at it.
+
+    Attributes:
+        query: the id of the query, the same over its restarts from one checkpoint.
+        batch: the number of the micro-batch.
+        partition: the number of the part. What rows it has may differ after a restart.
+    """
+
+    query: str
+    batch: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"query {self.query}, batch {self.batch}, partition {self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWritten(WriterCommitMessage):
+    """What a part's task tells the driver."""
+
+    key: Key
+    report: Report
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of a stream, batch by batch, each of them to end with a known outcome.
+
+    Made on the driver and pickled to the tasks. The output mode is ``append``. Spark gives
+    ``update`` to no data source in Python: what changes in an aggregate goes through
+    ``foreachBatch``, with ``df.write`` inside, and its rows may be written twice as well.
+
+    Args:
+        schema: the frame's.
+        options: which store, and how.
+        overwrite: whether Spark hands over the whole result in each batch (``complete``).
+
+    Raises:
+        InvalidSettingError: a column or an option is not one that can be used.
+        UnsupportedError: the output mode is ``complete``.
+    """
+
+    def __init__(self, schema: StructType, options: SourceOptions, overwrite: bool) -> None:
+        if overwrite:
+            raise UnsupportedError(
+                "a stream is written with outputMode append: with complete each batch would "
+                "replace all that the store holds"
+            )
+        self._columns = columns_of(
+            (field.name, field.dataType.simpleString()) for field in schema.fields
+        )
+        self._options = options
+        self._rate = rate_of(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of a part.
+
+        Raises:
+            RowsFailedError: with ``on_error=fail``, for the first slice with a row that failed.
+            MetadataStoreError: the store cannot be opened.
+        """
+        key, attempt = _task()
+        tally = Tally()
+        part = write_partition(iterator, self._columns, self._options, self._rate, tally)
+        with plain_errors(), closing(part):
+            for outcomes in part:
+                failed = first_failed(outcomes)
+                if failed is not None and self._options.on_error == "fail":
+                    raise RowsFailedError(
+                        f"a row failed, {failed.path!r}: {failed.status}: {failed.error} ({key}, "
+                        f"attempt {attempt}). What was written before stays, and is written again "
+                        "with its batch when the query is started again. on_error=skip goes on "
+                        f"without such rows. The part so far: {tally.report()}"
+                    )
+        report = tally.report()
+        if report.rows:
+            _log.debug("part written", **key._asdict(), attempt=attempt, report=str(report))
+        return StreamWritten(key, report)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """End a batch whose tasks have all ended well.
+
+        Raises:
+            RowsFailedError: rows failed, and they are not to be skipped.
+        """
+        report = _total(messages)
+        if report.failed and self._options.on_error != "skip":
+            with plain_errors():
+                raise RowsFailedError(
+                    f"{report.failed} of {report.rows} rows of batch {batchId} were not "
+                    f"written\n{report}"
+                )
+        tell = _log.warning if report.failed else _log.info
+        if report.rows:
+            tell("batch written", batch=batchId, report=str(report))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Say what a failed batch has left behind: a store has no way to take it back."""
+        _log.warning(
+            "the batch failed, and what it has written stays: the parts that ended have written "
+            "the rows below, the others any of theirs. The query writes it again when it is "
+            "started again",
+            batch=batchId,
+            parts_unknown=sum(message is None for message in messages),
+            report=str(_total(messages)),
+        )
+
+
+def _task() -> tuple[Key, int]:
+    """Return the key of what this task writes, and the number of the attempt."""
+    context = TaskContext.get()
+    assert context is not None, "write is called by Spark's tasks only"
+    query = context.getLocalProperty("sql.streaming.queryId")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    key = Key(query or "unknown", int(batch or -1), context.partitionId())
+    return key, context.attemptNumber()
+
+
+def _total(messages: Sequence[WriterCommitMessage | None]) -> Report:
+    return Report.total(
+        message.report for message in messages if isinstance(message, StreamWritten)
+    )

@@ -1,0 +1,101 @@
+"""Holding a job to so many operations a second.
+
+The tasks of a job do not know of each other: each takes its part of the job's rate, and a job that
+runs fewer tasks at a time than its rate was divided by stays below it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ..ops.errors import InvalidSettingError
+from .options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Throttle", "TokenBucket", "parallelism", "rate_of"]
+
+_T = TypeVar("_T")
+
+# Seconds whose operations may go together after a time without any.
+_BURST: Final = 0.1
+
+
+def rate_of(options: SourceOptions, spark: SparkSession | None = None) -> float | None:
+    """Return the operations a second of one task; ``None`` where the job has no limit.
+
+    The job's rate is divided by ``rate_tasks``, or else by what the session tells to be its default
+    parallelism. An embedded store is written by one task.
+
+    Args:
+        options: with ``rate_limit`` and ``rate_tasks``.
+        spark: the session, where there is one: a data source has none.
+
+    Raises:
+        InvalidSettingError: there is a limit, and neither of the two.
+    """
+    if options.rate_limit is None:
+        return None
+    tasks = 1 if options.embedded else options.rate_tasks
+    if tasks is None and spark is not None:
+        tasks = parallelism(spark)
+    if tasks is None:
+        raise InvalidSettingError(
+            "rate_limit is the rate of the whole job, and spark.default.parallelism cannot be "
+            "read here: give rate_tasks too, the number of tasks that run at the same time"
+        )
+    return options.rate_limit / tasks
+
+
+def parallelism(spark: SparkSession) -> int | None:
+    """Return how many tasks Spark runs at a time by default; ``None`` where it does not tell."""
+    try:
+        told = spark.conf.get("spark.default.parallelism", None)
+        return int(told or spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context, and refuses with errors of several kinds.
+        return None
+
+
+class TokenBucket:
+    """Says how long the next operation has to wait. It is given the time, and does not sleep.
+
+    It is empty at first, so that a job of many short tasks keeps to its rate, too.
+    """
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate = rate
+        self._most = max(1.0, rate * _BURST)
+        self._tokens = 0.0
+        self._looked = now
+
+    def take(self, now: float) -> float:
+        """Take a token, and return the seconds until it is there: 0 if it is."""
+        self._tokens = min(self._most, self._tokens + (now - self._looked) * self._rate) - 1.0
+        self._looked = now
+        return max(0.0, -self._tokens / self._rate)
+
+
+class Throttle:
+    """Lets operations through at a rate."""
+
+    def __init__(
+        self,
+        rate: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bucket = TokenBucket(rate, clock())
+        self._clock = clock
+        self._sleep = sleep
+
+    def pace(self, ops: Iterable[_T]) -> Iterator[_T]:
+        """Give operations one by one, each when its time has come."""
+        for op in ops:
+            wait = self._bucket.take(self._clock())
+            if wait > 0:
+                self._sleep(wait)
+            yield op

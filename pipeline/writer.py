@@ -1,0 +1,183 @@
+"""Writing a frame to a store: ``df.write.format("batchkeeper")``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from .. import parse_url
+from ..ops.errors import InvalidSettingError
+from ..ops.log import get_logger
+from .clients import opened
+from .failures import plain_errors
+from .options import SourceOptions
+from .overwrite import delete_older
+from .partition import write_partition
+from .report import Report, RowOutcome, RowsFailedError, Tally, first_failed
+from .rows import columns_of
+from .throttle import rate_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BatchWriter", "Written"]
+
+_log: Final = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What a partition's task tells the driver."""
+
+    report: Report
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes the rows of a frame, each of them to end with a known outcome.
+
+    The columns are ``path`` (string) and ``value`` (binary); where wanted, ``expected_version``
+    (bigint; null for unconditional rows, -1 for a path that must hold no value) and ``op``
+    (``put``, which null stands for, or ``delete``).
+
+    Conditional rows may be written by any number of attempts: one whose effect is there counts as
+    done. A path may have one of them in a job; a second one is a conflict. It is found where it
+    comes within 100,000 of them in a partition; elsewhere its version decides, and a later attempt
+    may find a conflict where the first found none. Unconditional rows are written at least once: a
+    late attempt may overwrite what is newer. Rows of one path keep their order within a partition.
+
+    Made on the driver before the first task, where the columns, the options and the store are
+    checked, and pickled to the tasks. ``write`` runs once for each attempt of a task, and
+    ``commit`` or ``abort`` once at the end, in a process of their own.
+
+    Args:
+        schema: the frame's.
+        options: which store, and how.
+        overwrite: whether what was under the prefix before is to go.
+
+    Raises:
+        InvalidSettingError: a column or an option is not one that can be used.
+        MetadataStoreError: the store cannot be opened, or does not tell its revision.
+    """
+
+    def __init__(self, schema: StructType, options: SourceOptions, overwrite: bool) -> None:
+        self._columns = columns_of(
+            (field.name, field.dataType.simpleString()) for field in schema.fields
+        )
+        self._options = options
+        self._rate = rate_of(options)
+        self._before: int | None = None
+        if overwrite:
+            self._check_overwrite()
+        # A store that cannot be reached is better found out about here than by every task.
+        with opened(options) as store:
+            if overwrite:
+                self._before = store.revision()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of a partition.
+
+        Raises:
+            RowsFailedError: with ``on_error=fail``, for the first slice with a row that failed.
+            MetadataStoreError: the store cannot be opened.
+        """
+        tally = Tally()
+        partition = write_partition(iterator, self._columns, self._options, self._rate, tally)
+        with plain_errors(), closing(partition):
+            for outcomes in partition:
+                if self._options.on_error == "fail":
+                    _fail_for_the_first(outcomes, tally)
+        return Written(tally.report())
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """End a job whose tasks have all ended well.
+
+        Raises:
+            RowsFailedError: rows failed, and they are not to be skipped.
+            MetadataStoreError: older values could not be deleted.
+        """
+        with plain_errors():
+            self._commit(_total(messages))
+
+    def _commit(self, report: Report) -> None:
+        if report.failed and self._options.on_error != "skip":
+            raise RowsFailedError(
+                f"{report.failed} of {report.rows} rows were not written"
+                + ("; nothing was deleted" if self._before is not None else "")
+                + f"\n{report}"
+            )
+        if report.failed:
+            _log.warning("rows skipped", report=str(report))
+        else:
+            _log.info("rows written", report=str(report))
+        if self._before is not None:
+            with opened(self._options) as store:
+                deleted = delete_older(
+                    store, self._options.prefix, self._before, self._options.rate_limit
+                )
+            _log.info("older values deleted", count=deleted)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Say what a failed job has left behind: a store has no way to take it back."""
+        report = _total(messages)
+        unknown = sum(message is None for message in messages)
+        older = ""
+        if self._before is not None:
+            # Commit deletes when all tasks have ended well: then it is commit that has failed.
+            begun = not (unknown or report.failed)
+            older = (
+                ". Of the older values some, or all, are deleted"
+                if begun
+                else ". No older value is deleted"
+            )
+        _log.warning(
+            "the job failed, and what it has written stays: the partitions that ended have "
+            "written or deleted the rows of the report, the others any part of theirs. Running "
+            "the job again is safe for conditional rows; others are written again" + older,
+            partitions_ended=len(messages) - unknown,
+            partitions_unknown=unknown,
+            report=str(report),
+        )
+
+    def _check_overwrite(self) -> None:
+        """Refuse an overwrite that could delete what nobody meant.
+
+        Raises:
+            InvalidSettingError: with the reason.
+        """
+        options = self._options
+        if self._columns.expected_version is not None:
+            raise InvalidSettingError(
+                "overwrite takes unconditional rows only: leave out the column expected_version, "
+                "or use the mode append"
+            )
+        if options.on_error == "skip":
+            raise InvalidSettingError(
+                "overwrite cannot skip rows: the older values at their paths would be deleted. "
+                "Use on_error=fail or on_error=collect"
+            )
+        if options.prefix == "/" and not options.embedded and not parse_url(options.url).path:
+            raise InvalidSettingError(
+                "overwrite needs a prefix, in the option or in the URL: without one it would "
+                "delete everything that is in the store"
+            )
+
+
+def _fail_for_the_first(outcomes: Sequence[RowOutcome], tally: Tally) -> None:
+    """Raise for the first row of a slice that is not done."""
+    failed = first_failed(outcomes)
+    if failed is not None:
+        report = tally.report()
+        raise RowsFailedError(
+            f"{failed.path!r}: {failed.status}: {failed.error}. The {report.rows - report.failed} "
+            "other rows that this task had written stay. on_error=collect writes all the others "
+            "before the job fails, on_error=skip lets it succeed without this one"
+        )
+
+
+def _total(messages: Iterable[WriterCommitMessage | None]) -> Report:
+    return Report.total(message.report for message in messages if isinstance(message, Written))

@@ -1,0 +1,49 @@
+"""One Spark session for all tests of the pipeline: on this machine, on two of its cores."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from batchkeeper.pipeline import register
+from batchkeeper.pipeline.java import spark_java_home
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A classic session that knows the data source, with or without a Java on this machine."""
+    scratch = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(spark_java_home()))
+        # Workers run the tests' Python, and not the first one on PATH.
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = (
+            SparkSession.builder.master("local[2, 2]")  # A task may fail once.
+            .appName("batchkeeper-tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.local.dir", str(scratch / "local"))
+            .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+            .config("spark.sql.session.timeZone", "UTC")
+        )
+        with warnings.catch_warnings():
+            # From Python 3.12 on a fork with threads around is warned of; pyspark starts Java so.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        register(session)
+        yield session
+        session.stop()
+        # Java would run on until this process ends.
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(30)

@@ -1,0 +1,273 @@
+"""What the jobs refuse: each time in one line, and before anything is written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import batchkeeper as bk
+from batchkeeper import cli
+
+Job = Callable[..., tuple[int, Any, list[str]]]
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every file that the cases below are about."""
+    folder = tmp_path_factory.mktemp("input")
+    good = b'{"path": "/good/%d", "value": "x"}\n'
+    lines = b"".join(good % number for number in range(3000))
+    (folder / "line.jsonl").write_bytes(lines + b'\n{"path": "/b"}\n' + lines)
+    (folder / "path.jsonl").write_bytes(lines + b'{"path": "/b/", "value": ""}\n')
+    (folder / "utf8.jsonl").write_bytes(b'{"path": "/a", "value": "\xff"}\n')
+    (folder / "packed.jsonl.gz").write_bytes(gzip.compress(lines + b"nothing\n"))
+    (folder / "cut.jsonl.gz").write_bytes(gzip.compress(lines)[:-2000])
+    (folder / "columns.csv").write_bytes(b"key,value\n/a,1\n")
+    (folder / "fields.csv").write_bytes(b'path,value\n/a,"1\n2"\n/b\n')
+    (folder / "none.csv").write_bytes(b"")
+    pq.write_table(pa.table({"path": ["/a", "/b"], "value": [1, 2]}), folder / "type.parquet")
+    pq.write_table(pa.table({"path": ["/a"], "data": [b"1"]}), folder / "column.parquet")
+    pq.write_table(pa.table({"path": ["/a", None], "value": [b"", b""]}), folder / "null.parquet")
+    (folder / "torn.parquet").write_bytes((folder / "null.parquet").read_bytes()[:-20])
+    (folder / "what.bin").write_bytes(b"")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "line.jsonl",
+            'line.jsonl:3002: not a record with "path" and "value"; nothing',
+        ),
+        ("path.jsonl", "path.jsonl:3001: a path does not end in '/': '/b/'; nothing was written"),
+        (
+            "utf8.jsonl",
+            "utf8.jsonl:1: not UTF-8: invalid start byte (byte 26)",
+        ),
+        ("packed.jsonl.gz", "packed.jsonl.gz:3001: not JSON: Expecting value (column 1)"),
+        ("cut.jsonl.gz", "cut.jsonl.gz cannot be read: EOFException: Unexpected end of input"),
+        ("columns.csv", "columns.csv: no column 'path'; its columns are 'key', 'value'"),
+        ("fields.csv", "fields.csv:2: not as many fields as the header has, or an open quote"),
+        ("none.csv", "none.csv: no column 'path'; its columns are none"),
+        ("type.parquet", "type.parquet: the column 'value' is bigint, not string or binary"),
+        ("column.parquet", "column.parquet: no column 'value'; its columns are 'path', 'data'"),
+        ("null.parquet", "null.parquet:2: no path; nothing was written"),
+        ("torn.parquet", "torn.parquet is not a Parquet file"),
+        ("missing.jsonl", "missing.jsonl cannot be read: Path does not exist"),
+        ("what.bin", "what.bin: its name does not say what it holds; give --format"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_named_and_nothing_is_written(
+    job: Job, fresh_url: Callable[[str], str], full: Path, name: str, told: str
+) -> None:
+    """The file, and where there is one the line, stand in the one line of the error."""
+    url = fresh_url("etcd")
+    code, summary, errors = job("load", full / name, "--store", url)
+    assert (code, summary, len(errors)) == (3, None, 1), errors
+    assert told in errors[0]
+    assert len(errors[0]) < 500
+    with bk.open_store(url) as store:
+        assert list(store.scan("/")) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["load", "x.jsonl"], 3, "no store: give --store URL"),
+        (["load", "x.jsonl", "--store", "nats://127.0.0.1"], 3, "nats"),
+        (["load", "x.jsonl", "--store", "memory://m"], 3, "memory://"),
+        (["load", "x.jsonl", "--store", "etcd://me:secret@127.0.0.1:1"], 3, "password"),
+        (
+            ["export", "out", "--store", "etcd://127.0.0.1:1", "--connect-timeout", "0.5"],
+            2,
+            "127.0.0.1:1",
+        ),
+        (["export", "out", "--store", "etcd://127.0.0.1:1", "--prefix", "a"], 3, "starts with '/'"),
+        (["export", "out", "--store", "etcd://127.0.0.1:1", "--option", "rate=1"], 3, "'rate'"),
+        (["export", "out", "--store", "etcd://127.0.0.1:1", "--option", "rate"], 3, "NAME=VALUE"),
+        (["export", "out", "--store", "etcd://127.0.0.1:1", "--conf", "x"], 3, "NAME=VALUE"),
+        (["restore", "nowhere", "--store", "ETCD"], 3, "no export: it has no manifest.json"),
+        (
+            ["copy", "--from", "ETCD", "--to", "ETCD", "--state", "s"],
+            3,
+            "--from and --to are the same store",
+        ),
+        (
+            ["copy", "--from", "ETCD", "--to", "ETCD/other", "--state", "s", "--resume"],
+            3,
+            "nothing to resume",
+        ),
+        (["diff", "ETCD", "nowhere"], 2, "no export: it has no manifest.json"),
+        (
+            ["diff", "etcd://127.0.0.1:1", "ETCD", "--connect-timeout", "0.5"],
+            2,
+            "127.0.0.1:1",
+        ),
+        (["export", "out", "--store", "ETCD", "--option", "revision=999999999"], 3, "newest"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    job: Job,
+    fresh_url: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    told: str,
+) -> None:
+    """A wrong URL, option or folder has its exit code and one line, without a word of Java."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BATCHKEEPER_STORE", raising=False)
+    etcd = fresh_url("etcd")
+    found, summary, errors = job(*(text.replace("ETCD", etcd) for text in arguments))
+    assert (found, summary, len(errors)) == (code, None, 1), errors
+    assert told in errors[0]
+    assert "secret@" not in errors[0]
+    assert "java" not in errors[0].lower()
+
+
+@pytest.mark.parametrize("on_error", ["collect", "skip"])
+def test_bad_lines_may_be_counted_and_left_out(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path, on_error: str
+) -> None:
+    """With --on-error, good lines are written; bad ones are counted, and told or not."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(
+            f'{{"path": "/{name}/1", "value": "x"}}\nnothing\n{{"path": "/{name}/2", "value": ""}}'
+        )
+    url = fresh_url("etcd")
+    code, summary, errors = job(
+        "load", tmp_path, "--format", "jsonl", "--store", url, "--on-error", on_error
+    )
+    assert (code, errors) == (1, [])
+    assert (summary["bad_rows"], summary["outcomes"]["ok"]) == (2, 4)
+    told = summary.get("first_bad_rows")
+    wanted = [f"{tmp_path}/{name}.jsonl:2: not JSON: Expecting value (column 1)" for name in "ab"]
+    assert told == (wanted if on_error == "collect" else None)
+    with bk.open_store(url) as store:
+        assert [found.path for found in store.scan("/")] == ["/a/1", "/a/2", "/b/1", "/b/2"]
+
+
+def test_csv_and_parquet_are_loaded_as_they_are(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Line breaks and quotes in a CSV field, and bytes in Parquet, arrive as they are."""
+    (tmp_path / "in.csv").write_text(
+        'id,path,value\n1,/c/1,"two\nlines"\n2,/c/2,"a ""quote"", a comma"\n3,/c/3,\n4,/c/ü,ü\n'
+    )
+    table = pa.table({"value": [b"\xff\x00", b""], "path": ["/p/1", "/p/2"], "more": [1, 2]})
+    pq.write_table(table, tmp_path / "in.parquet")
+    url = fresh_url("etcd")
+    for name in ("in.csv", "in.parquet"):
+        code, _, errors = job("load", tmp_path / name, "--store", url)
+        assert (code, errors) == (0, [])
+    with bk.open_store(url) as store:
+        assert {found.path: found.value for found in store.scan("/")} == {
+            "/c/1": b"two\nlines",
+            "/c/2": b'a "quote", a comma',
+            "/c/3": b"",
+            "/c/ü": "ü".encode(),
+            "/p/1": b"\xff\x00",
+            "/p/2": b"",
+        }
+    (tmp_path / "again.csv").write_text("path,value\n/c/1,other\n/c/5,new\n")
+    arguments = ("load", tmp_path / "again.csv", "--store", url, "--create-only")
+    code, summary, _ = job(*arguments, "--on-error", "collect")
+    assert (code, summary["outcomes"]["ok"], summary["outcomes"]["conflict"]) == (1, 1, 1)
+    assert summary["first_failed_rows"][0].startswith("'/c/1': conflict: ")
+    code, summary, errors = job(*arguments)
+    assert (code, summary, len(errors)) == (1, None, 1)
+    assert errors[0].startswith("batchkeeper: '/c/1': BadVersionError")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        ("change", "has changed: its checksum is another"),
+        ("cut", "bytes, and had"),
+        ("remove", "is missing"),
+        ("add", "data/part-x.parquet does not belong to it"),
+        ("unfinished", "is an unfinished export: it has no manifest.json"),
+        ("version", "its schema version is 99, and 1 is known"),
+        ("manifest", "manifest.json cannot be used"),
+    ],
+)
+def test_an_export_that_is_not_as_its_manifest_says_is_not_restored(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path, damage: str, told: str
+) -> None:
+    """A file that is missing, has changed or was added is named, and nothing is written."""
+    source, target = fresh_url("etcd"), fresh_url("etcd")
+    with bk.open_store(source) as store:
+        store.put("/a", b"1").result()
+    out = tmp_path / "out"
+    assert job("export", out, "--store", source, "--option", "partitions=1")[0] == 0
+    [part] = (out / "data").glob("*.parquet")
+    data = bytearray(part.read_bytes())
+    match damage:
+        case "change":
+            data[20] ^= 1
+            part.write_bytes(data)
+        case "cut":
+            part.write_bytes(data[:-1])
+        case "remove":
+            part.unlink()
+        case "add":
+            (part.parent / "part-x.parquet").write_bytes(data)
+        case "unfinished":
+            (out / "manifest.json").unlink()
+        case "version":
+            manifest = json.loads((out / "manifest.json").read_text())
+            (out / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 99}))
+        case "manifest":
+            (out / "manifest.json").write_text('{"format": "another"}')
+    for arguments in (("restore", out, "--store", target), ("diff", target, out)):
+        code, summary, errors = job(*arguments)
+        assert (code, summary, len(errors)) == (2 if arguments[0] == "diff" else 3, None, 1)
+        assert told in errors[0]
+    with bk.open_store(target) as store:
+        assert list(store.scan("/")) == []
+    # What is there is not overwritten by accident.
+    code, _, errors = job("export", out, "--store", source)
+    assert (code, len(errors)) == (3, 1)
+    assert "is not empty; --overwrite replaces an earlier export" in errors[0]
+    assert job("export", out, "--store", source, "--overwrite")[0] == 0
+    assert job("restore", out, "--store", target)[0] == 0
+
+
+def test_without_the_extra_it_is_said_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where pyspark is missing, the command says which extra has it, and its help works."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pyspark"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("batchkeeper.pipeline.jobs.command.find_spec", lambda _name: None)
+    assert cli.main(["spark", "export", "out", "--store", "etcd://127.0.0.1:1"]) == 3
+    assert "pip install 'batchkeeper[spark]'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["spark", "copy", "--help"])
+    assert "--resume" in capsys.readouterr().out
+    assert not any(name.partition(".")[0] == "pyspark" for name in sys.modules)
+
+
+def test_without_any_java_it_is_said_where_to_get_one(
+    job: Job, fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Spark would not find a Java, the job says so in one line and starts nothing."""
+    url = fresh_url("etcd")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("batchkeeper.pipeline.java.find_spec", lambda _name: None)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    code, summary, errors = job("export", "out", "--store", url)
+    assert (code, summary, len(errors)) == (3, None, 1)
+    assert "no Java 17 or newer" in errors[0]

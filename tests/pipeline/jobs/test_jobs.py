@@ -1,0 +1,309 @@
+"""``batchkeeper spark``: records loaded, exported, restored, copied, compared, on real stores."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pyarrow.parquet as pq
+from kazoo.client import KazooClient
+
+import batchkeeper as bk
+from batchkeeper.bench.servers import ZooKeeperServer
+
+COMMAND = (sys.executable, "-c", "import sys; from batchkeeper.cli import main; sys.exit(main())")
+
+Job = Callable[..., tuple[int, Any, list[str]]]
+
+
+def values(count: int) -> dict[str, bytes]:
+    """Values like a hub's: text and bytes of skewed size, on paths of several depths."""
+    dice = random.Random(4711)
+    made = {"/topics": b"a parent with a value", "/topics/empty": b""}
+    for number in range(count):
+        tenant = dice.choice(["billing", "ümläut", "logs.v2"])
+        value = json.dumps({"hub": f"hub-{number % 7}", "about": "é 中 \n" * (number % 5)}).encode()
+        if number % 10 == 0:
+            value = dice.randbytes(int(60 * dice.paretovariate(1.2)) % 9000)
+        made[f"/topics/{tenant}/t{number:05}"] = value
+    return made
+
+
+def fill(url: str, given: Mapping[str, bytes]) -> None:
+    with bk.open_store(url) as store:
+        for outcome in store.apply([bk.Put(path, value) for path, value in given.items()]):
+            assert outcome.ok
+
+
+def held(url: str, prefix: str = "/") -> dict[str, bytes]:
+    with bk.open_store(url) as store:
+        return {found.path: found.value for found in store.scan(prefix)}
+
+
+def json_lines(given: Mapping[str, bytes]) -> bytes:
+    def spelled(value: bytes) -> str | dict[str, str]:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+
+    lines = [
+        json.dumps({"path": path, "value": spelled(value)}, ensure_ascii=False)
+        for path, value in given.items()
+    ]
+    return "\n".join(lines).encode()
+
+
+def test_records_are_loaded_exported_and_restored_as_they_were(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """What is loaded from JSON lines is what an export restores into a store of another kind."""
+    given = values(3000)
+    etcd, rocksdb = fresh_url("etcd"), fresh_url("rocksdb")
+    (tmp_path / "in.jsonl").write_bytes(json_lines(given) + b"\n\n")
+    code, summary, errors = job("load", tmp_path / "in.jsonl", "--store", etcd)
+    assert (code, errors) == (0, [])
+    assert summary["outcomes"]["ok"] == summary["rows"] == len(given)
+    assert held(etcd) == given
+
+    out = tmp_path / "out"
+    code, summary, errors = job("export", out, "--store", etcd, "--option", "partitions=3")
+    assert (code, errors) == (0, [])
+    assert (summary["rows"], summary["snapshot"]) == (len(given), True)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["revision"] == summary["revision"]
+    assert sum(file["rows"] for file in manifest["files"]) == len(given)
+    assert {"url": etcd, "prefix": "/", "schema_version": 1}.items() <= manifest.items()
+    for file in manifest["files"]:
+        table = pq.read_table(out / "data" / file["name"])
+        paths = table.column("path").to_pylist()
+        assert paths == sorted(paths)
+        assert (len(paths), paths[0], paths[-1]) == (file["rows"], file["first"], file["last"])
+    assert job("diff", etcd, out)[0] == 0
+
+    code, summary, errors = job("restore", out, "--store", rocksdb)
+    assert (code, errors) == (0, [])
+    assert summary["outcomes"]["ok"] == len(given)
+    assert held(rocksdb) == given
+
+    changed = "/topics/empty"
+    with bk.open_store(rocksdb) as store:
+        store.put(changed, b"not any more").result()
+        store.put("/topics/new", b"").result()
+    code, summary, errors = job("diff", out, rocksdb, "--prefix", "/topics")
+    assert (code, errors) == (1, [])
+    assert (summary["different"], summary["paths_different"]) == (1, [changed])
+    assert (summary["only_right"], summary["paths_only_right"]) == (1, ["/topics/new"])
+    assert (summary["only_left"], summary["equal"]) == (0, len(given) - 1)
+
+
+def test_copies_between_all_pairs_of_stores_are_equal(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Along a chain through all six pairs of stores, what arrives is what was sent off."""
+    given = values(1200)
+    stores = [
+        fresh_url(scheme)
+        for scheme in ("etcd", "zookeeper", "rocksdb", "etcd", "rocksdb", "zookeeper", "etcd")
+    ]
+    fill(stores[0], given)
+    with bk.open_store(stores[0]) as store:
+        store.put("/topics/empty", b"").result()  # At version 1 now.
+    for number, (source, target) in enumerate(pairwise(stores)):
+        state = tmp_path / f"state-{number}"
+        code, summary, errors = job(
+            "copy", "--from", source, "--to", target, "--state", state, "--option", "partitions=4"
+        )
+        assert (code, errors) == (0, []), (source, target, summary)
+        assert summary["verified"]
+        assert summary["paths"] == {"ok": len(given)}
+        assert summary["changed_meanwhile"] == 0
+        rows = {row["path"]: row for row in pq.read_table(state / "report").to_pylist()}
+        assert len(rows) == len(given)
+        if number == 0:
+            assert rows["/topics/empty"]["source_version"] == 1
+        assert rows["/topics/empty"]["target_version"] == 0
+    assert held(stores[-1]) == given
+    with bk.open_store(stores[-1]) as store:
+        store.put("/topics/empty", b"other").result()
+    code, summary, _ = job("diff", stores[0], stores[-1])
+    assert (code, summary["paths_different"]) == (1, ["/topics/empty"])
+    assert summary["equal"] == len(given) - 1
+
+
+def test_an_export_is_of_one_revision_while_others_write(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Every value of an export is the one that the store held at the manifest's revision."""
+    url = fresh_url("etcd")
+    paths = [f"/counters/c{number:02}" for number in range(40)]
+    fill(url, dict.fromkeys(paths, b"0"))
+    ended = Event()
+
+    def count() -> None:
+        with bk.open_store(url) as store:
+            turn = 0
+            while not ended.is_set():
+                turn += 1
+                for path in paths:  # One after the other: at a revision, no two turns apart.
+                    store.put(path, str(turn).encode()).result()
+
+    writer = Thread(target=count)
+    writer.start()
+    try:
+        code, summary, errors = job(
+            "export", tmp_path / "out", "--store", url, "--option", "partitions=8"
+        )
+    finally:
+        ended.set()
+        writer.join()
+    assert (code, errors) == (0, [])
+    rows = pq.read_table(tmp_path / "out" / "data").to_pylist()
+    assert [row["path"] for row in rows] == paths
+    assert max(row["revision"] for row in rows) <= summary["revision"]
+    turns = [int(row["value"]) for row in rows]
+    assert turns == sorted(turns, reverse=True)
+    assert turns[0] - turns[-1] <= 1
+    with bk.open_store(url) as store:
+        then = {f.path: f.value for f in store.scan("/", revision=summary["revision"])}
+        assert {row["path"]: row["value"] for row in rows} == then
+        assert int(store.get(paths[0]).result().value) > turns[0]  # type: ignore[union-attr]
+
+
+def test_a_killed_copy_is_taken_up_again_and_says_what_has_changed(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """After a kill, --resume copies what is not done, and tells what changed in ZooKeeper since."""
+    given = values(600)
+    source, target = fresh_url("zookeeper"), fresh_url("etcd")
+    fill(source, given)
+    state = tmp_path / "state"
+    arguments = ["copy", "--from", source, "--to", target, "--state", str(state)]
+    slowly = ["--option", "rate_limit=150", "--option", "rate_tasks=2", "--option", "partitions=12"]
+    running = subprocess.Popen(
+        [*COMMAND, "spark", *arguments, *slowly, "--master", "local[2]"],
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+    )
+    with running:
+        try:
+            while len(list((state / "report").glob("range-*.parquet"))) < 3:
+                assert running.poll() is None, running.stderr
+                time.sleep(0.05)
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == -signal.SIGKILL
+    done = pq.read_table(sorted((state / "report").glob("range-*.parquet"))).to_pylist()
+    assert 0 < len(done) < len(given)
+    shutil.copytree(state, tmp_path / "again")
+
+    code, _, errors = job(*arguments)
+    assert (code, len(errors)) == (3, 1)
+    assert "--resume takes it up again" in errors[0]
+
+    code, summary, errors = job(*arguments, "--resume")
+    assert (code, errors) == (0, []), summary
+    assert 3 <= summary["ranges_done_before"] < 12
+    assert summary["rows"] < len(given)
+    assert sum(summary["paths"].values()) == len(given)
+    assert (summary["verified"], summary["changed_meanwhile"]) == (True, 0)
+    assert held(target) == given
+
+    kept = [row["path"] for row in done if row["path"] != "/topics"]
+    with bk.open_store(source) as store:
+        store.put(kept[0], b"changed after it was copied").result()
+        store.delete(kept[1]).result()
+        store.put("/topics/zzz", b"made after the copy began").result()
+    arguments[-1] = str(tmp_path / "again")
+    code, summary, errors = job(*arguments, "--resume")
+    assert (code, errors) == (1, [])
+    assert summary["changed_meanwhile"] == 3
+    assert summary["verification"] == {
+        "equal": len(given) - 1,
+        "missing": 0,
+        "different": 1,
+        "only_in_target": 1,
+    }
+    assert summary["unlike"] == [kept[0]]
+
+
+def test_what_a_session_holds_is_left_out_and_counted(
+    job: Job, zookeeper_server: ZooKeeperServer, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Ephemeral nodes stay behind, in a copy and in a restore, and are counted."""
+    source, target, other = (fresh_url(scheme) for scheme in ("zookeeper", "etcd", "etcd"))
+    fill(source, {"/hubs": b"", "/topics/a": b"1"})
+    chroot = source.removeprefix(zookeeper_server.url)
+    client = KazooClient(zookeeper_server.address)
+    client.start()
+    try:
+        client.create(f"{chroot}/hubs/h1", b"alive", ephemeral=True)
+        code, summary, _ = job(
+            "copy", "--from", source, "--to", target, "--state", tmp_path / "state"
+        )
+        assert (code, summary["ephemeral_left_out"]) == (0, 1)
+        job("export", tmp_path / "out", "--store", source)
+        code, summary, _ = job("restore", tmp_path / "out", "--store", other)
+        assert (code, summary["ephemeral_left_out"]) == (0, 1)
+        assert held(target) == held(other) == {"/hubs": b"", "/topics/a": b"1"}
+        assert job("diff", source, target)[0] == 0
+        code, summary, _ = job("diff", source, target, "--ephemeral")
+        assert (code, summary["paths_only_left"]) == (1, ["/hubs/h1"])
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_a_copy_keeps_what_the_target_holds_unless_told_otherwise(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Another value at the target is a conflict in the report; --overwrite replaces it."""
+    source, target = fresh_url("etcd"), fresh_url("etcd")
+    fill(source, {"/a": b"1", "/b": b"2"})
+    fill(target, {"/b": b"mine", "/c": b"mine"})
+    arguments = ("copy", "--from", source, "--to", target, "--option", "partitions=1")
+    code, summary, errors = job(*arguments, "--state", tmp_path / "one")
+    assert (code, errors) == (1, [])
+    assert summary["paths"] == {"ok": 1, "conflict": 1}
+    assert summary["unlike"] == ["/b"]
+    assert held(target) == {"/a": b"1", "/b": b"mine", "/c": b"mine"}
+    code, summary, errors = job(*arguments, "--state", tmp_path / "two", "--overwrite")
+    assert (code, errors) == (0, [])
+    assert held(target) == {"/a": b"1", "/b": b"2", "/c": b"mine"}
+    assert summary["verification"]["only_in_target"] == 1
+
+
+def test_a_prefix_bounds_a_job_and_may_hold_nothing(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A job is about the value at its prefix and those below, whatever their number."""
+    source, target = fresh_url("etcd"), fresh_url("etcd")
+    fill(source, {"/a": b"1", "/a/b": b"2", "/a/b/c": b"3", "/a/bc": b"4", "/a/b.c": b"5"})
+    for prefix, paths in (("/a/b", ["/a/b", "/a/b/c"]), ("/none", [])):
+        out = tmp_path / prefix[1:2]
+        code, summary, errors = job("export", out, "--store", source, "--prefix", prefix)
+        assert (code, errors, summary["rows"]) == (0, [], len(paths))
+        assert pq.read_table(out / "data").column("path").to_pylist() == paths
+        assert job("diff", source, out, "--prefix", prefix)[0] == 0
+        code, summary, errors = job("restore", out, "--store", target)
+        assert (code, errors, summary["rows"]) == (0, [], len(paths))
+        state = tmp_path / f"state-{prefix[1:2]}"
+        copy = ("copy", "--from", source, "--to", target, "--state", state, "--prefix", prefix)
+        code, summary, errors = job(*copy, "--from-option", "partitions=2")
+        assert (code, errors, summary["verified"]) == (0, [], True)
+        assert summary["paths"] == ({"already_applied": 2} if paths else {})
+    assert sorted(held(target)) == ["/a/b", "/a/b/c"]
+    code, summary, _ = job("diff", source, target)
+    assert (code, summary["paths_only_left"]) == (1, ["/a", "/a/b.c", "/a/bc"])

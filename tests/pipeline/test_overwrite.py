@@ -1,0 +1,76 @@
+"""What an overwrite deletes, and what it leaves alone, on every store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from batchkeeper import MetadataStore, open_store
+from batchkeeper.pipeline import overwrite
+from batchkeeper.pipeline.overwrite import delete_older
+from batchkeeper.pipeline.report import RowsFailedError
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[MetadataStore]:
+    with open_store(store_url) as opened:
+        yield opened
+
+
+def paths(store: MetadataStore) -> list[str]:
+    return [found.path for found in store.scan("/")]
+
+
+def put(store: MetadataStore, *paths: str) -> None:
+    for future in [store.put(path, b"value") for path in paths]:
+        future.result()
+
+
+def test_what_is_older_goes_and_what_is_newer_stays(store: MetadataStore) -> None:
+    """Under the prefix, and nowhere else, what was not written since the revision is deleted."""
+    put(store, "/t/gone", "/t/kept", "/t/deep/er", "/to", "/other")
+    before = store.revision()
+    put(store, "/t/kept", "/t/new", "/other/new")
+    assert delete_older(store, "/t", before) == 2
+    assert paths(store) == ["/other", "/other/new", "/t/kept", "/t/new", "/to"]
+
+
+def test_values_above_others_go_after_them(
+    store: MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that lie above others are deleted, too, however deep, and whatever goes together."""
+    monkeypatch.setattr(overwrite, "_TOGETHER", 2)
+    put(store, "/t", "/t/a", "/t/a/b", "/t/a/b/c", "/t/a-b", "/t/a-b/c", "/t/z")
+    assert delete_older(store, "/t", store.revision()) == 7
+    assert paths(store) == []
+
+
+def test_an_older_value_above_newer_ones_is_an_error(store: MetadataStore) -> None:
+    """No store deletes a path with values below it: that is said, and the rest is done."""
+    put(store, "/t/a", "/t/b", "/t/b/old")
+    before = store.revision()
+    put(store, "/t/a/new")
+    with pytest.raises(RowsFailedError, match="'/t/a': there are newer values below it") as caught:
+        delete_older(store, "/t", before)
+    assert "1 older values could not be deleted" in str(caught.value)
+    assert paths(store) == ["/t/a", "/t/a/new"]
+
+
+def test_what_others_change_meanwhile_stays(
+    store: MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value that is written or deleted between the look and the delete is left as it is."""
+    put(store, "/t/a", "/t/b", "/t/c")
+    before = store.revision()
+    scan = store.scan
+
+    def scan_then_change(prefix: str) -> Iterator[object]:
+        yield from scan(prefix)
+        put(store, "/t/a")
+        store.delete("/t/b").result()
+
+    monkeypatch.setattr(store, "scan", scan_then_change)
+    delete_older(store, "/t", before)
+    monkeypatch.undo()
+    assert paths(store) == ["/t/a"]

@@ -1,0 +1,459 @@
+"""Rows to outcomes, without Spark: on memory stores, with faults in the way."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from batchkeeper import open_store
+from batchkeeper.batching import BatchingConfig, MetadataStore
+from batchkeeper.ops import (
+    AuthenticationError,
+    IndeterminateError,
+    InvalidSettingError,
+    StoreUnavailableError,
+)
+from batchkeeper.pipeline import rows as rows_module
+from batchkeeper.pipeline.report import Report, RowOutcome, Status, Tally
+from batchkeeper.pipeline.rows import Columns, RowWriter, columns_of
+from batchkeeper.pipeline.sending import Patience
+from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
+
+Row = tuple[str | None, bytes | None, int | None, str | None]
+
+SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("value", pa.binary()),
+        ("expected_version", pa.int64()),
+        ("op", pa.string()),
+    ]
+)
+
+
+def put(path: str | None, value: bytes | None, expected: int | None = None) -> Row:
+    return path, value, expected, "put"
+
+
+def delete(path: str, expected: int | None = None) -> Row:
+    return path, None, expected, "delete"
+
+
+def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+class Bench:
+    """A store with faults, and a writer that waits for nothing."""
+
+    def __init__(self, plan: Plan | None = None) -> None:
+        self.url = f"memory://{uuid.uuid4().hex}"
+        self.backend = FaultyBackend(connect(self.url, ConnectOptions()), plan)
+        self.store = MetadataStore(self.backend, BatchingConfig(), 60.0, self.url)
+        self.pauses: list[float] = []
+        self.tally = Tally()
+        self.restart()
+
+    def restart(self, **settings: Any) -> None:
+        """Make a new writer, as another attempt of the task does."""
+        settings = {"patience": Patience(times=3), **settings}
+        columns = Columns(0, 1, 2, 3)
+        self.writer = RowWriter(
+            self.store, columns, self.tally, sleep=self.pauses.append, **settings
+        )
+
+    def write(self, *rows: Row) -> list[RowOutcome]:
+        return [outcome for slice_ in self.writer.write(batch_of(rows)) for outcome in slice_]
+
+    def statuses(self, *rows: Row) -> list[str]:
+        return [outcome.status for outcome in self.write(*rows)]
+
+    def value(self, path: str) -> bytes | None:
+        found = self.store.get(path).result()
+        return None if found is None else found.value
+
+    @property
+    def report(self) -> Report:
+        return self.tally.report()
+
+    @property
+    def reads(self) -> list[Call]:
+        return [call for call in self.backend.calls if call.method == "read"]
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Bench]]:
+    """Make a store with a plan of faults and a writer on it; it is closed after the test."""
+    made: list[Bench] = []
+
+    def make(plan: Plan | None = None) -> Bench:
+        made.append(Bench(plan))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.store.close(0)
+
+
+@pytest.fixture
+def bench(make: Callable[..., Bench]) -> Bench:
+    return make()
+
+
+def once(fault: Fault) -> Plan:
+    """Let the first write meet a fault."""
+    met: list[Call] = []
+
+    def plan(call: Call) -> Fault | None:
+        if call.method == "write" and not met:
+            met.append(call)
+            return fault
+        return None
+
+    return plan
+
+
+def test_each_row_has_its_outcome_in_the_order_given(bench: Bench) -> None:
+    """Puts, deletes, good and bad rows end one by one, in the order of the rows."""
+    bench.store.put("/old", b"1").result()
+    bench.store.put("/below/it", b"1").result()
+    bench.store.put("/below", b"1").result()
+    outcomes = bench.write(
+        put("/new", b"n", -1),
+        put("/old", b"2"),
+        delete("/old", 0),
+        ("/no-op", b"", None, None),
+        delete("/missing"),
+        delete("/below"),
+    )
+    assert [o.status for o in outcomes] == ["ok", "ok", "conflict", "ok", "not_found", "conflict"]
+    assert [o.version for o in outcomes] == [0, 1, None, 0, None, None]
+    assert [o.path for o in outcomes] == ["/new", "/old", "/old", "/no-op", "/missing", "/below"]
+    assert outcomes[2].error == "BadVersionError: '/old' is at version 1, expected version 0"
+    assert outcomes[4].error is None
+    assert bench.value("/no-op") == b""
+    assert bench.report.counts == {"ok": 3, "conflict": 2, "not_found": 1}
+    assert bench.report.seconds.count == 6
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        (put(None, b""), "the path is null"),
+        (put("/a", None), "the value of a put is null"),
+        (put("a", b""), "a path starts with '/'"),
+        (put("/a/", b""), "does not end in '/'"),
+        (put("/a", b"", -2), "expected_version is"),
+        (put("/a", b"", 2**31), "expected_version is"),
+        (delete("/a", -1), "a delete cannot expect ABSENT"),
+        (("/a", b"", None, "PUT"), "op is put or delete, not 'PUT'"),
+        (put("/a", bytes(17 * 2**20)), "bytes, the store takes"),
+    ],
+)
+def test_a_bad_row_is_an_error_of_its_own(bench: Bench, row: Row, error: str) -> None:
+    """What cannot be done is the row's error, with the reason; its neighbours are written."""
+    outcomes = bench.write(put("/before", b""), row, put("/after", b""))
+    assert [o.status for o in outcomes] == ["ok", "error", "ok"]
+    assert error in (outcomes[1].error or "")
+    assert outcomes[1].path == row[0]
+
+
+def test_rows_outside_of_the_prefix_are_errors(bench: Bench) -> None:
+    """A job that was given a prefix writes under it only; names that only begin alike are out."""
+    bench.restart(prefix="/in")
+    rows = put("/in", b""), put("/in/a", b""), put("/inner", b""), delete("/a")
+    assert bench.statuses(*rows) == ["ok", "ok", "error", "error"]
+    assert bench.value("/inner") is None
+
+
+def test_a_row_whose_effect_is_there_counts_as_done(bench: Bench) -> None:
+    """A second attempt finds what the first has done: creates, updates and deletes."""
+    bench.store.put("/u", b"old").result()
+    bench.store.put("/d", b"old").result()
+    rows = [put("/c", b"new", -1), put("/u", b"new", 0), delete("/d", 0)]
+    assert bench.statuses(*rows) == ["ok", "ok", "ok"]
+    bench.restart()
+    before = len(bench.reads)
+    outcomes = bench.write(*rows)
+    assert [(o.status, o.version) for o in outcomes] == [
+        ("already_applied", 0),
+        ("already_applied", 1),
+        ("already_applied", None),
+    ]
+    assert len(bench.reads) == before + 1  # One bulk of gets for all of them.
+    assert bench.report.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("existing", "row"),
+    [
+        ([b"other"], put("/p", b"mine", -1)),  # Its version, another value.
+        ([b"x", b"mine"], put("/p", b"mine", -1)),  # Its value, another version.
+        ([b"x", b"mine"], put("/p", b"mine", 5)),
+        ([], put("/p", b"mine", 0)),  # Nothing there.
+        ([b"x", b"y"], delete("/p", 0)),
+    ],
+)
+def test_anything_else_is_a_conflict(bench: Bench, existing: list[bytes], row: Row) -> None:
+    """Only the version that follows, with the very value, tells of an effect that is there."""
+    for value in existing:
+        bench.store.put("/p", value).result()
+    (outcome,) = bench.write(row)
+    assert outcome.status == "conflict"
+    assert outcome.error is not None
+    assert bench.value("/p") == (existing[-1] if existing else None)
+
+
+def test_a_create_above_other_paths_is_known_again_on_zookeeper(
+    fresh_url: Callable[[str], str],
+) -> None:
+    """There it makes version 1, which is taken for ours where values lie below, and only there."""
+    # In one request the parent would be made first.
+    batches = [[put("/p/a", b"1", -1)], [put("/p", b"2", -1), put("/twice", b"3", -1)]]
+    with open_store(fresh_url("zookeeper")) as store:
+
+        def write() -> list[tuple[str, int | None]]:
+            writer = RowWriter(store, Columns(0, 1, 2, 3), Tally(), parents_count=True)
+            slices = [outcomes for rows in batches for outcomes in writer.write(batch_of(rows))]
+            return [(outcome.status, outcome.version) for slice_ in slices for outcome in slice_]
+
+        assert write() == [("ok", 0), ("ok", 1), ("ok", 0)]
+        store.put("/twice", b"3").result()
+        done = "already_applied"
+        assert write() == [(done, 0), (done, 1), ("conflict", None)]
+
+
+def test_a_path_has_one_conditional_row(bench: Bench) -> None:
+    """The second conditional row of a path is a conflict, though its version would hold."""
+    outcomes = bench.write(put("/a", b"1", -1), put("/a", b"2", 0))
+    outcomes += bench.write(delete("/a", 0))
+    assert [o.status for o in outcomes] == ["ok", "conflict", "conflict"]
+    assert "another conditional row" in (outcomes[1].error or "")
+    assert bench.value("/a") == b"1"
+
+
+def test_conditional_paths_are_remembered_in_bounded_memory(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The latest paths are known, twice as many at the most are kept."""
+    monkeypatch.setattr(rows_module, "_REMEMBERED", 4)
+    seen = rows_module._Seen()
+    for number in range(100):
+        assert not seen.before(f"/{number}")
+        assert all(seen.before(f"/{late}") for late in range(max(0, number - 3), number + 1))
+        assert len(seen._young) + len(seen._old) <= 8
+
+
+def test_rows_of_one_path_keep_their_order(bench: Bench) -> None:
+    """The last unconditional row of a path is what stays, whatever came before it."""
+    rows = [put("/p", b"%d" % n) for n in range(50)]
+    assert set(bench.statuses(*rows)) == {"ok"}
+    assert bench.value("/p") == b"49"
+
+
+def test_a_failure_that_passes_is_tried_again(make: Callable[..., Bench]) -> None:
+    """Rows that met no server are written as soon as there is one, after a pause."""
+    bench = make(once(Fault(error=StoreUnavailableError("no server"))))
+    assert bench.statuses(put("/a", b"1"), put("/b", b"2", -1)) == ["ok", "ok"]
+    assert len(bench.pauses) == 1
+    assert bench.report.resent >= 1
+    assert bench.report.seconds.count == 2
+
+
+def test_order_holds_through_a_second_try(make: Callable[..., Bench]) -> None:
+    """A row that is sent again does not overtake the later rows of its path."""
+    bench = make(once(Fault(error=StoreUnavailableError("no server"))))
+    rows = [put("/p", b"first"), put("/other", b""), put("/p", b"second"), put("/p", b"last")]
+    assert bench.statuses(*rows) == ["ok"] * 4
+    assert bench.value("/p") == b"last"
+
+
+def test_a_row_behind_is_judged_after_the_one_before_it(make: Callable[..., Bench]) -> None:
+    """A conditional row that was refused because the one before it had not come through holds."""
+    bench = make(once(Fault(error=StoreUnavailableError("no server"))))
+    assert bench.statuses(put("/p", b"first"), put("/p", b"second", 0)) == ["ok", "ok"]
+    assert bench.value("/p") == b"second"
+
+
+def test_patience_ends(make: Callable[..., Bench]) -> None:
+    """Without a server rows end as errors, and later slices do not cost the patience again."""
+
+    def plan(call: Call) -> Fault | None:
+        down = call.method == "write" and down_for_good
+        return Fault(error=StoreUnavailableError("no server")) if down else None
+
+    down_for_good = True
+    bench = make(plan)
+    (outcome,) = bench.write(put("/a", b""))
+    assert (outcome.status, outcome.error) == ("error", "StoreUnavailableError: no server")
+    assert len(bench.pauses) == 3
+    assert bench.statuses(put("/b", b"")) == ["error"]
+    assert len(bench.pauses) == 3
+    down_for_good = False
+    assert bench.statuses(put("/b", b"")) == ["ok"]
+
+
+def test_what_will_not_pass_is_not_tried_again(make: Callable[..., Bench]) -> None:
+    """A refused login is an error at once."""
+    bench = make(once(Fault(error=AuthenticationError("not permitted"))))
+    assert bench.statuses(put("/a", b"")) == ["error"]
+    assert bench.pauses == []
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_an_unconditional_row_of_unknown_outcome_is_sent_again(
+    make: Callable[..., Bench], applied: bool
+) -> None:
+    """At least once: it is written, whether the first request was applied or not."""
+    bench = make(once(Fault(error=IndeterminateError("lost"), applied=applied)))
+    (outcome,) = bench.write(put("/a", b"1"))
+    assert outcome == RowOutcome("/a", "ok", 1 if applied else 0)
+
+
+def test_a_write_that_is_known_to_be_there_is_not_sent_again(make: Callable[..., Bench]) -> None:
+    """Only its version is not known: it is done, and done once."""
+    bench = make(once(Fault(error=IndeterminateError("lost", applied=True), applied=True)))
+    assert bench.write(put("/a", b"1")) == [RowOutcome("/a", "ok", None)]
+    found = bench.store.get("/a").result()
+    assert found is not None
+    assert found.stat.version == 0
+
+
+def test_a_look_sees_what_other_sessions_have_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it reads, the store is synced: the attempt before this one was another session's."""
+    reads_before: list[int] = []
+    monkeypatch.setattr(
+        bench.backend, "sync", lambda _deadline: reads_before.append(len(bench.reads))
+    )
+    row = put("/a", b"1", -1)
+    assert bench.statuses(row) == ["ok"]
+    bench.restart()
+    assert bench.statuses(row) == ["already_applied"]
+    assert reads_before == [0]
+    assert len(bench.reads) == 1
+
+
+def test_a_delete_that_finds_nothing_after_a_lost_answer_was_our_own(
+    make: Callable[..., Bench],
+) -> None:
+    """A delete that was applied without an answer is not reported as having found nothing."""
+    bench = make()
+    bench.store.put("/a", b"").result()
+    bench.backend.plan = once(Fault(error=IndeterminateError("lost"), applied=True))
+    assert bench.statuses(delete("/a")) == ["already_applied"]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_conditional_row_of_unknown_outcome_is_looked_at(
+    make: Callable[..., Bench], applied: bool
+) -> None:
+    """Its effect is there, or its condition still holds and it is sent again: once in any case."""
+    bench = make()
+    bench.store.put("/u", b"0").result()
+    bench.store.put("/d", b"0").result()
+    bench.backend.plan = once(Fault(error=IndeterminateError("lost"), applied=applied))
+    outcomes = bench.write(put("/c", b"1", -1), put("/u", b"1", 0), delete("/d", 0))
+    status: Status = "already_applied" if applied else "ok"
+    # The first batch holds the first row alone: it left at once.
+    assert outcomes[0] == RowOutcome("/c", status, 0)
+    assert {o.status for o in outcomes[1:]} <= {"ok", "already_applied"}
+    assert (bench.value("/u"), bench.value("/d")) == (b"1", None)
+
+
+def test_what_cannot_be_told_is_indeterminate(make: Callable[..., Bench]) -> None:
+    """A lost answer, and something else at the path since: the row may have been applied."""
+    bench = make()
+
+    def plan(call: Call) -> Fault | None:
+        if call.method == "read":
+            with open_store(bench.url) as rival:
+                rival.put("/a", b"theirs").result()
+        lost = call.method == "write" and call.number == 0
+        return Fault(error=IndeterminateError("lost")) if lost else None
+
+    bench.backend.plan = plan
+    (outcome,) = bench.write(put("/a", b"mine", -1))
+    assert (outcome.status, outcome.error) == ("indeterminate", "IndeterminateError: lost")
+    assert bench.value("/a") == b"theirs"
+
+
+def test_a_conflict_that_nobody_could_look_at_is_indeterminate(make: Callable[..., Bench]) -> None:
+    """Refused, and the reads fail: whether its own effect was the reason is not known."""
+    bench = make()
+    bench.store.put("/a", b"mine").result()
+
+    def plan(call: Call) -> Fault | None:
+        return Fault(error=StoreUnavailableError("away")) if call.method == "read" else None
+
+    bench.backend.plan = plan
+    assert bench.statuses(put("/a", b"mine", -1)) == ["indeterminate"]
+
+
+def test_large_values_go_in_smaller_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice holds so many rows, and so many bytes, and the slices make up the batch."""
+    monkeypatch.setattr(rows_module, "_SLICE_ROWS", 8)
+    monkeypatch.setattr(rows_module, "_SLICE_BYTES", 10_000)
+    small = batch_of([put(f"/{n}", b"") for n in range(20)])
+    large = batch_of([put(f"/{n}", bytes(4_000)) for n in range(5)])
+    assert [len(outcomes) for outcomes in bench.writer.write(small)] == [8, 8, 4]
+    assert [len(outcomes) for outcomes in bench.writer.write(large)] == [2, 2, 1]
+
+
+def test_a_rate_holds_back_every_operation(bench: Bench) -> None:
+    """Rows wait for their turn, retries and looks among them."""
+    bench.restart(rate=1000.0)
+    bench.write(*(put(f"/{n}", b"", -1) for n in range(50)))
+    # Nothing passes on the writer's clock but what the test's own machine takes.
+    assert sum(bench.pauses) > 0
+    assert bench.report.seconds.count == 50
+
+
+def test_columns_are_found_by_name_in_any_order() -> None:
+    """Spark's and Arrow's names of types are both understood; optional columns may be untyped."""
+    assert columns_of([("value", "binary"), ("path", "string")]) == Columns(1, 0)
+    assert columns_of((field.name, str(field.type)) for field in SCHEMA) == Columns(0, 1, 2, 3)
+    fields = [("op", "void"), ("path", "varchar(20)"), ("value", "void")]
+    assert columns_of([*fields, ("expected_version", "int")]) == Columns(1, 2, 3, 0)
+    assert columns_of([("path", "string collate UTF8_LCASE"), ("value", "binary")]).path == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ([("path", "string")], "the column 'value' is missing .there are: path."),
+        ([("value", "binary")], "the column 'path' is missing"),
+        ([], "'path' is missing .there are: none."),
+        (
+            [("path", "string"), ("value", "string")],
+            r"'value' is string, and has to be binary: cast\(value as binary\)",
+        ),
+        ([("path", "bigint"), ("value", "binary")], "'path' is bigint, and has to be string"),
+        ([("path", "void"), ("value", "binary")], "'path' is void"),
+        (
+            [("path", "string"), ("value", "binary"), ("expected_version", "double")],
+            "'expected_version' is double",
+        ),
+        (
+            [("path", "string"), ("value", "binary"), ("expected_version", "decimal(10,0)")],
+            "'expected_version' is decimal",
+        ),
+        (
+            [("path", "string"), ("value", "binary"), ("expectedVersion", "bigint")],
+            "cannot write the column 'expectedVersion'",
+        ),
+        ([("path", "string"), ("path", "string")], "'path' is there twice"),
+    ],
+)
+def test_a_wrong_schema_is_refused(fields: list[tuple[str, str]], error: str) -> None:
+    """A missing column, a wrong type and an unknown name are told, with what to do."""
+    with pytest.raises(InvalidSettingError, match=error):
+        columns_of(fields)
