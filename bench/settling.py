@@ -31,7 +31,7 @@ from ..batching.store import MetadataStore
 from ..ops.errors import BadVersionError, IndeterminateError, MetadataStoreError, QueueFullError
 from ..ops.operations import ABSENT
 from ..ops.results import Stat
-from ..stores.backend import Answer, Backend, Limits, Request, RequestRefusedError, Tally
+from ..stores.backend import Answer, Backend, PassingBackend, Request, RequestRefusedError
 from ..stores.registry import ConnectOptions, connect
 from .servers import EtcdServer, LocalServer, ZooKeeperServer
 
@@ -94,21 +94,13 @@ class _Call:
     done: threading.Event = field(default_factory=threading.Event)
 
 
-class _Watched:
+class _Watched(PassingBackend):
     """A back end whose writes under way can be looked at."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._lock = threading.Lock()  # guards _inside
         self._inside: set[_Call] = set()
-
-    @property
-    def limits(self) -> Limits:
-        return self._backend.limits
-
-    @property
-    def tally(self) -> Tally:
-        return self._backend.tally
 
     def inside(self) -> list[_Call]:
         """Return the calls that are under way now."""
@@ -120,7 +112,7 @@ class _Watched:
         with self._lock:
             self._inside.add(call)
         try:
-            answers = self._backend.write(requests, deadline)
+            answers = super().write(requests, deadline)
             call.indeterminate = sum(isinstance(answer, IndeterminateError) for answer in answers)
         except RequestRefusedError:
             raise
@@ -133,15 +125,6 @@ class _Watched:
                 self._inside.discard(call)
             call.done.set()
         return answers
-
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
-        return self._backend.read(requests, deadline)
-
-    def sync(self, deadline: float) -> None:
-        self._backend.sync(deadline)
-
-    def close(self) -> None:
-        self._backend.close()
 
 
 class _Load:

@@ -7,40 +7,23 @@ import time
 from collections.abc import Sequence
 
 from ...ops.results import Stat
-from ...stores.backend import Answer, Backend, Limits, Request, Tally
+from ...stores.backend import Answer, Backend, Limits, PassingBackend, Request, Tally
 
 __all__ = ["Delayed", "Timed"]
 
 
-class Timed:
+class Timed(PassingBackend):
     """Passes everything on to ``backend``, and keeps how long each write took, in seconds."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self.times: list[float] = []
-
-    @property
-    def limits(self) -> Limits:
-        return self._backend.limits
-
-    @property
-    def tally(self) -> Tally:
-        return self._backend.tally
 
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         begun = time.perf_counter()
-        answers = self._backend.write(requests, deadline)
+        answers = super().write(requests, deadline)
         self.times.append(time.perf_counter() - begun)
         return answers
-
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
-        return self._backend.read(requests, deadline)
-
-    def sync(self, deadline: float) -> None:
-        self._backend.sync(deadline)
-
-    def close(self) -> None:
-        self._backend.close()
 
     def median(self) -> float:
         """Return the median of the times so far."""

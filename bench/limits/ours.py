@@ -32,6 +32,7 @@ from .work import Figures, Item, Step, Stopwatch, conflicting, items, parts, ste
 __all__ = [
     "THREADS",
     "applied_puts",
+    "check_outcomes",
     "conditional_puts",
     "conflicting_puts",
     "gets",
@@ -125,9 +126,9 @@ def applied_puts(there: Target, count: int) -> Figures:
     with there.open() as store:
         seed(store, made.warm_up)
         with Stopwatch() as watch:
-            _check_outcomes(store.apply(ready), count)
+            check_outcomes(store.apply(ready), count)
         with Stopwatch() as making:
-            _check_outcomes(store.apply([Put(path, value) for path, value in more]), count)
+            check_outcomes(store.apply([Put(path, value) for path, value in more]), count)
     return {**watch.figures(count), "making": making.figures(count)["rate"]}
 
 
@@ -224,7 +225,7 @@ def lone_puts(there: Target, count: int) -> Figures:
 
 def seed(store: MetadataStore, found: Sequence[Item]) -> None:
     """Put items in bulk, with a check of each outcome."""
-    _check_outcomes(store.apply([Put(path, value) for path, value in found]), len(found))
+    check_outcomes(store.apply([Put(path, value) for path, value in found]), len(found))
 
 
 def saturate(store: MetadataStore, root: str, until: Event) -> None:
@@ -318,7 +319,8 @@ def _check_gets(burst: Sequence[Item], futures: list[Future[Any]]) -> int:
     return len(futures)
 
 
-def _check_outcomes(outcomes: Sequence[Outcome], count: int) -> None:
+def check_outcomes(outcomes: Sequence[Outcome], count: int) -> None:
+    """See that so many puts of fresh paths succeeded."""
     for outcome in outcomes:
         if outcome.error is not None:
             raise WrongAnswerError(f"{outcome.op!r:.80} failed: {outcome.error}")

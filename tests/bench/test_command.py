@@ -13,7 +13,7 @@ import pytest
 from batchkeeper import Stat
 from batchkeeper.cli import main
 from batchkeeper.stores import memory
-from batchkeeper.stores.backend import Answer, Backend, Limits, Request, Tally
+from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
 from batchkeeper.stores.registry import ConnectOptions, StoreURL
 
 TINY = [
@@ -173,38 +173,24 @@ def test_several_threads_share_the_work(bench: Callable[..., int]) -> None:
     assert bench("memory", "--threads", "3") == 0
 
 
-class Liar:
+class Liar(PassingBackend):
     """A back end that acknowledges a put and does something else instead."""
 
     def __init__(self, backend: Backend, path_end: str, instead: bytes | None) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._path_end = path_end
         self._instead = instead
 
-    @property
-    def limits(self) -> Limits:
-        return self._backend.limits
-
-    @property
-    def tally(self) -> Tally:
-        return self._backend.tally
-
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
-        answers = list(self._backend.write(requests, deadline))
+        answers = list(super().write(requests, deadline))
         for request, answer in zip(requests, answers, strict=True):
             if request.path.endswith(self._path_end) and isinstance(answer, Stat):
                 undo: Any = memory_request("delete", request.path)
-                self._backend.write([undo], deadline)
+                super().write([undo], deadline)
                 if self._instead is not None:
                     redo: Any = memory_request("put", request.path, self._instead)
-                    self._backend.write([redo], deadline)
+                    super().write([redo], deadline)
         return answers
-
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
-        return self._backend.read(requests, deadline)
-
-    def close(self) -> None:
-        self._backend.close()
 
 
 def memory_request(kind: str, path: str, value: bytes | None = None) -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.backend import Answer, Limits, Request, Tally
+from batchkeeper.stores.backend import Answer, PassingBackend, Request
 
 PATIENCE = 120.0
 THREADS = 64
@@ -32,37 +32,23 @@ BOUNDS = bk.BatchingConfig(
 WINDOW = 3
 
 
-class Watched:
+class Watched(PassingBackend):
     """A back end that notes the most that was ever asked of it."""
 
     def __init__(self, url: str) -> None:
-        self._backend = connect(url, ConnectOptions(connect_timeout=60.0))
+        super().__init__(connect(url, ConnectOptions(connect_timeout=60.0)))
         self._lock = threading.Lock()  # guards what follows
         self._calls = {"write": 0, "read": 0}
         self._bytes = 0
         self.most: Counter[str] = Counter()
 
-    @property
-    def limits(self) -> Limits:
-        return self._backend.limits
-
-    @property
-    def tally(self) -> Tally:
-        return self._backend.tally
-
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         with self._noted("write", requests):
-            return self._backend.write(requests, deadline)
+            return super().write(requests, deadline)
 
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         with self._noted("read", requests):
-            return self._backend.read(requests, deadline)
-
-    def sync(self, deadline: float) -> None:
-        self._backend.sync(deadline)
-
-    def close(self) -> None:
-        self._backend.close()
+            return super().read(requests, deadline)
 
     @contextmanager
     def _noted(self, method: str, requests: Sequence[Request]) -> Iterator[None]:

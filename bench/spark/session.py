@@ -1,0 +1,49 @@
+"""The Spark that is measured: ``local[2]``, in this process, with its files in one directory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from ...pipeline import register
+from ...pipeline.java import provide_java
+
+__all__ = ["spark_session"]
+
+_MASTER: Final = "local[2]"
+
+
+@contextmanager
+def spark_session(directory: Path, memory: str = "1g") -> Iterator[SparkSession]:
+    """Give a session of its own, with the data source registered; end it afterwards.
+
+    Args:
+        directory: of all that Spark writes beside what it is told to.
+        memory: what the JVM's heap may grow to; the default is Spark's.
+    """
+    provide_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master(_MASTER)
+        .appName("batchkeeper bench")
+        .config("spark.driver.memory", memory)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.local.dir", str(directory / "spark"))
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .getOrCreate()
+    )
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        register(spark)
+        yield spark
+    finally:
+        spark.stop()
