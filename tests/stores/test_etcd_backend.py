@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -375,9 +376,9 @@ def test_a_server_that_takes_fewer_operations_is_asked_for_fewer(
             test_limits_are_those_that_hold(backend)
 
 
-def test_a_full_etcd_still_answers_reads(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_full_etcd_still_answers_reads(tmp_path: Path) -> None:
     """Beyond its quota etcd refuses all transactions: reads go one by one, writes say so."""
-    directory = tmp_path_factory.mktemp("etcd")
+    directory = tmp_path / "etcd"
     with EtcdServer(directory) as server, closing(opened(server.url)) as backend:
         stat, *_ = backend.write([Put("/kept", b"value"), Put("/kept/below", b"")], soon())
     full = EtcdServer(directory, flags=("--quota-backend-bytes", "1"))

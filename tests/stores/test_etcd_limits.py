@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -214,10 +215,10 @@ def test_an_operation_too_large_by_itself_is_refused_alone(
 
 
 def test_a_server_that_comes_back_with_less_is_asked_for_less(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Limits that a restart has lowered are found out like those at the beginning."""
-    server = EtcdServer(tmp_path_factory.mktemp("etcd"))
+    server = EtcdServer(tmp_path / "etcd")
     with server, closing(opened(server.url)) as backend:
         prepare(backend, 0)
         assert backend.limits.write_ops == 1024

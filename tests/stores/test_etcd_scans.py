@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -169,6 +170,10 @@ def test_a_scan_outlives_its_server(own_etcd: Callable[..., EtcdServer]) -> None
         put(store, old)
         scan = store.scan("/t")
         found = [next(scan) for _ in range(5)]
+        # An etcd alone acknowledges a write before it is on its disk, and a kill may take the last
+        # one (etcd #14370): not the one of which the scan is, that is.
+        for number in range(2):
+            store.put(f"/later/{number}", b"").result(PATIENCE)
         server.kill()
         server.start()
         found += scan
@@ -304,9 +309,9 @@ def test_a_key_with_a_lease_is_ephemeral(store: bk.MetadataStore, url: str) -> N
 # --- a full server
 
 
-def test_a_full_etcd_can_be_emptied(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_full_etcd_can_be_emptied(tmp_path: Path) -> None:
     """Beyond its quota etcd refuses transactions; scans, splits and deletes go on without."""
-    directory = tmp_path_factory.mktemp("etcd")
+    directory = tmp_path / "etcd"
     values = {f"/t/{number:04d}": b"" for number in range(3_000)}
     with EtcdServer(directory) as server, bk.open_store(server.url) as store:
         put(store, values)

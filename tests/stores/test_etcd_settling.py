@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -485,11 +486,9 @@ def test_a_large_batch_is_read_back_within_the_limits(
         assert kinds == [NotFoundError if n % 2 else type(None) for n in range(number)]
 
 
-def test_writes_that_fill_etcd_up_end_with_what_is_true(
-    tmp_path_factory: pytest.TempPathFactory, prefix: str
-) -> None:
+def test_writes_that_fill_etcd_up_end_with_what_is_true(tmp_path: Path, prefix: str) -> None:
     """Whoever is told that there is no space has not written; who has written is told so."""
-    directory = tmp_path_factory.mktemp("etcd")
+    directory = tmp_path / "etcd"
     with (
         EtcdServer(directory, flags=("--quota-backend-bytes", str(4 * 2**20))) as server,
         opened(server.address, prefix=prefix) as backend,
