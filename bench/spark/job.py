@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from .reads import source
+from .reads import export_to
 from .session import spark_session
 from .writes import write
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if job == "load":
             write(spark.read.parquet(parquet), url)
         else:
-            source(spark, url, root).write.parquet(str(Path(directory) / "exported"))
+            export_to(spark, url, root, Path(directory) / "exported")
         held = _held(spark)
     sys.stdout.write(json.dumps({"jvm": held}) + "\n")
     return 0

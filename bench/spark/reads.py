@@ -11,37 +11,42 @@ from typing import Any, Final
 import grpc
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql.functions import count as count_of
 from pyspark.sql.functions import length, lit
 from pyspark.sql.functions import sum as sum_of
 
-from ...pipeline.jobs.export import stored_rows
+from ...pipeline.jobs import export as jobs
+from ...pipeline.jobs.folder import Folder
+from ...pipeline.jobs.manifest import DATA
+from ...pipeline.jobs.progress import Steps
+from ...pipeline.options import parse_options
 from ...stores.etcd.protos import messages
 from ..limits.work import VALUE_BYTES, Figures, Stopwatch
 from ..target import Target
 from ..workload import WrongAnswerError
 
-__all__ = ["bare_loop", "export", "read", "source"]
+__all__ = ["bare_loop", "export", "export_to", "read"]
 
 # What one range is to hold, about: with an open end etcd would count all that follows.
 _PAGE: Final = 10_000
 _TIMEOUT: Final = 60.0
 
 
-def source(spark: SparkSession, url: str, root: str) -> DataFrame:
-    """Return all that a store holds below a folder, as the job ``export`` reads it."""
-    return stored_rows(spark, {"url": url, "prefix": root})
+def export_to(spark: SparkSession, url: str, root: str, directory: Path) -> None:
+    """Run the job ``export`` on what a store holds below a folder."""
+    options = parse_options({"url": url, "prefix": root})
+    jobs.export(spark, options, Folder(str(directory)), Steps())
 
 
 def export(spark: SparkSession, there: Target, parquet: Path, scratch: Path) -> Figures:
-    """Write all that was loaded from a Parquet directory to another one, and compare them."""
+    """Export all that was loaded from a Parquet directory, and compare them."""
     directory = scratch / "exported"
     try:
         begun = time.perf_counter()
-        source(spark, there.url.text, there.root).write.parquet(str(directory))
+        export_to(spark, there.url.text, there.root, directory)
         seconds = time.perf_counter() - begun
-        found, expected = (_sorted(each) for each in (directory, parquet))
+        found, expected = (_sorted(each) for each in (directory / DATA, parquet))
         if any(found[name] != expected[name] for name in expected.column_names):
             raise WrongAnswerError(
                 f"{expected.num_rows} rows were loaded below {there.root}, and of the "
@@ -59,7 +64,7 @@ def _sorted(directory: Path) -> pa.Table:
 def read(spark: SparkSession, there: Target, count: int) -> Figures:
     """Read all that was loaded and write it nowhere: every column of every row is made."""
     seen = Observation()
-    frame = source(spark, there.url.text, there.root).observe(
+    frame = jobs.stored_rows(spark, {"url": there.url.text, "prefix": there.root}).observe(
         seen, count_of(lit(1)).alias("rows"), sum_of(length("value")).alias("bytes")
     )
     begun = time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,17 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from ..clients import opened
 from ..options import SourceOptions
 from ..source import STORED
+from ..throttle import parallelism
 from .folder import Folder
-from .manifest import (
-    DATA,
-    MANIFEST,
-    Manifest,
-    PartFile,
-    file_states,
-    part_names,
-    read_manifest,
-    verify,
-)
+from .manifest import DATA, MANIFEST, Manifest, PartFile, read_manifest, verify
+from .parts import Part, write_parts
 from .progress import Steps
 from .session import JobError
 from .summary import written
@@ -53,7 +47,6 @@ def exported_rows(spark: SparkSession, folder: Folder, manifest: Manifest) -> Da
 def export(
     spark: SparkSession,
     options: SourceOptions,
-    given: dict[str, object],
     folder: Folder,
     steps: Steps,
     *,
@@ -64,7 +57,6 @@ def export(
     Args:
         spark: where it is done.
         options: the store, and the prefix.
-        given: the same, by the names of the data source.
         folder: where to; it has to be empty, or not there yet.
         steps: shown meanwhile.
         overwrite: replace what an earlier export has left in the folder.
@@ -80,52 +72,32 @@ def export(
     if overwrite and not folder.empty() and not _is_export(folder):
         raise JobError(f"{folder.uri} is not empty, and no export", "InputError")
     exported = datetime.now(UTC).isoformat(timespec="seconds")
-    with opened(options, read_only=True) as store:
-        revision = options.revision or store.revision()
-    snapshot = options.scheme in SNAPSHOTS
-    if snapshot:
-        given = {**given, "revision": revision}
-    folder.remove(MANIFEST)
     steps.begin("exporting")
     begun = time.monotonic()
-    mode = "overwrite" if overwrite else "errorifexists"
-    data = f"{folder.uri.rstrip('/')}/{DATA}"
-    stored_rows(spark, given).write.mode(mode).parquet(data)
-    seconds = time.monotonic() - begun
-    steps.begin("computing checksums")
-    names = part_names(folder)
-    states = file_states(spark, folder, names)
-    counts = {row.file: row for row in _counts(spark.read.parquet(data), revision).collect()}
-    files = [
-        PartFile(
-            name,
-            rows=counts[name].rows if name in counts else 0,
-            first=counts[name].first if name in counts else None,
-            last=counts[name].last if name in counts else None,
-            length=states[name].length,
-            sha256=states[name].sha256,
-        )
-        for name in names
-    ]
-    for file in files:
-        # The manifest is what a restore relies on, so it is not left to one count alone.
-        if (there := folder.rows(f"{DATA}/{file.name}")) != file.rows:
-            raise JobError(
-                f"{folder.uri}: {file.rows} rows were counted in {DATA}/{file.name}, and it has "
-                f"{there}: something else has changed it"
-            )
+    wanted = options.partitions or 2 * (parallelism(spark) or 1)
+    with opened(options, read_only=True) as store:
+        # In this order: what is written between the two counts as changed meanwhile.
+        revision = options.revision or store.revision()
+        ranges = store.split(options.prefix, wanted)
+    folder.remove(MANIFEST)
+    folder.clear(DATA)
+    snapshot = options.scheme in SNAPSHOTS
+    parts = write_parts(spark, options, ranges, revision, folder, snapshot=snapshot)
+    files = [_take(folder, part) for part in parts]
+    _remove_others(folder, files)
     manifest = Manifest(
         url=options.url.partition("?")[0],
         prefix=options.prefix,
         revision=revision,
         snapshot=snapshot,
-        changed_meanwhile=sum(row.changed for row in counts.values()),
-        rows=sum(file.rows for file in files),
-        ephemeral=sum(row.ephemeral for row in counts.values()),
+        changed_meanwhile=sum(part.changed for part in parts),
+        rows=sum(part.rows for part in parts),
+        ephemeral=sum(part.ephemeral for part in parts),
         exported=exported,
         files=files,
     )
     folder.write(MANIFEST, manifest.dumps())
+    seconds = time.monotonic() - begun
     return {
         "job": "export",
         "rows": manifest.rows,
@@ -138,6 +110,20 @@ def export(
         "seconds": round(seconds, 3),
         "operations_per_second": round(manifest.rows / seconds),
     }
+
+
+def _take(folder: Folder, part: Part) -> PartFile:
+    """Give a part its name."""
+    folder.move(f"{DATA}/{part.file}", f"{DATA}/{part.name}")
+    return PartFile(part.name, part.rows, part.first, part.last, part.length, part.sha256)
+
+
+def _remove_others(folder: Folder, files: Sequence[PartFile]) -> None:
+    """Remove what attempts have left that Spark gave up."""
+    ours = {file.name for file in files}
+    for name in folder.names(DATA):
+        if name not in ours:
+            folder.remove(f"{DATA}/{name}")
 
 
 def restore(
@@ -171,14 +157,3 @@ def restore(
 
 def _is_export(folder: Folder) -> bool:
     return folder.read(MANIFEST) is not None or bool(folder.names(DATA))
-
-
-def _counts(rows: DataFrame, revision: int) -> DataFrame:
-    """Count what each file holds."""
-    return rows.groupBy(F.col("_metadata.file_name").alias("file")).agg(
-        F.count("*").alias("rows"),
-        F.min("path").alias("first"),
-        F.max("path").alias("last"),
-        F.count_if(F.col("ephemeral")).alias("ephemeral"),
-        F.count_if(F.col("revision") > revision).alias("changed"),
-    )

@@ -6,8 +6,9 @@ import hashlib
 import uuid
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from io import RawIOBase
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyarrow import fs, parquet
 from .places import FOLDER_SCHEMES
 from .session import JobError
 
-__all__ = ["FileState", "Folder"]
+__all__ = ["FileState", "Folder", "Output"]
 
 _CHUNK: Final = 4 * 1024 * 1024
 # What Hadoop's file systems are called by pyarrow's.
@@ -28,6 +29,29 @@ class FileState(NamedTuple):
 
     length: int
     sha256: str
+
+
+class Output(RawIOBase):
+    """A file that is being written, and what it holds so far."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self._digest = hashlib.sha256()
+        self._length = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write all of some bytes."""
+        self._stream.write(data)
+        self._digest.update(data)
+        self._length += len(data)
+        return len(data)
+
+    def state(self) -> FileState:
+        """Return what was written so far."""
+        return FileState(self._length, self._digest.hexdigest())
 
 
 class Folder:
@@ -115,13 +139,30 @@ class Folder:
             raise self._failed("cannot be read", name, error) from error
         return FileState(length, digest.hexdigest())
 
-    def rows(self, name: str) -> int:
-        """Return how many rows a Parquet file has, as its own footer says."""
+    def move(self, name: str, to: str) -> None:
+        """Give a file another name; what has that name is replaced."""
         try:
-            count: int = parquet.read_metadata(self._path(name), filesystem=self._system).num_rows
+            self._system.move(self._path(name), self._path(to))
         except OSError as error:
-            raise self._failed("cannot be read", name, error) from error
-        return count
+            raise self._failed("cannot be renamed", name, error) from error
+
+    def clear(self, below: str) -> None:
+        """Remove all that lies in a folder, if there is one."""
+        try:
+            self._system.delete_dir_contents(self._path(below), missing_dir_ok=True)
+        except OSError as error:
+            raise self._failed("cannot be removed", below, error) from error
+
+    @contextmanager
+    def output(self, name: str) -> Generator[Output, None, None]:
+        """Write a file from its beginning to its end."""
+        path = self._path(name)
+        try:
+            self._system.create_dir(path.rpartition("/")[0], recursive=True)
+            with self._system.open_output_stream(path) as stream:
+                yield Output(stream)
+        except OSError as error:
+            raise self._failed("cannot be written", name, error) from error
 
     @contextmanager
     def table(self, name: str, schema: pa.Schema) -> Generator[parquet.ParquetWriter, None, None]:

@@ -121,7 +121,7 @@ def _export(
     [store] = stores
     assert store is not None
     folder = Folder(arguments.folder)
-    return _FINE, export(spark, *store, folder, steps, overwrite=arguments.overwrite)
+    return _FINE, export(spark, store.options, folder, steps, overwrite=arguments.overwrite)
 
 
 def _restore(

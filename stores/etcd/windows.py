@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from os.path import commonprefix
 from typing import Final
 
-__all__ = ["Windows"]
+__all__ = ["AHEAD", "Windows"]
 
-# The keys that a range is meant to hold: counting them costs etcd two milliseconds.
-_AHEAD: Final = 10_000
+#: The keys that a range is meant to hold: counting them costs etcd two milliseconds.
+AHEAD: Final = 10_000
 # A range with no more keys left than that is read to its end.
-_MANY: Final = 2 * _AHEAD
+_MANY: Final = 2 * AHEAD
 # The places behind what all keys of a page share that make up the numbers.
 _PLACES: Final = 8
 # How much further a guess goes if the one before has met nothing; twice as far if it has met few.
@@ -94,7 +94,7 @@ class Windows:
     def _guess(self, key: bytes) -> bytes:
         """Return where a range is to end that begins at ``key``."""
         number = self._number(key)
-        step = max(int(self._per_key * _AHEAD), 1) * self._times
+        step = max(int(self._per_key * AHEAD), 1) * self._times
         end = self._key(number + step)
         while b"" < end <= key:  # Numbers are not exact.
             step *= _FURTHER

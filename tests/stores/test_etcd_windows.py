@@ -51,7 +51,7 @@ parts = st.text("ab-.0/9zé日", min_size=1, max_size=6)
 def test_every_key_is_found_once_and_in_order(keys: set[str], limit: int, ahead: int) -> None:
     """However small the pages are, and however the guesses fall, nothing is lost or doubled."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_AHEAD", ahead)
+        patch.setattr(module, "AHEAD", ahead)
         patch.setattr(module, "_MANY", 2 * ahead)
         patch.setattr(module, "_FEW", 1 + ahead // 4)
         store = Keys(f"/r/{key}".encode() for key in keys)
@@ -64,7 +64,7 @@ def test_every_key_is_found_once_and_in_order(keys: set[str], limit: int, ahead:
 def test_keys_of_other_clients_are_found_too(keys: set[bytes]) -> None:
     """Keys may hold any bytes, 0 and 255 among them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_AHEAD", 3)
+        patch.setattr(module, "AHEAD", 3)
         patch.setattr(module, "_MANY", 6)
         patch.setattr(module, "_FEW", 1)
         store = Keys(keys)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
@@ -19,9 +20,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import ZooKeeperServer
+from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
 
 COMMAND = (sys.executable, "-c", "import sys; from batchkeeper.cli import main; sys.exit(main())")
 
@@ -180,6 +182,50 @@ def test_an_export_is_of_one_revision_while_others_write(
         then = {f.path: f.value for f in store.scan("/", revision=summary["revision"])}
         assert {row["path"]: row["value"] for row in rows} == then
         assert int(store.get(paths[0]).result().value) > turns[0]  # type: ignore[union-attr]
+
+
+def test_an_attempt_that_fails_leaves_nothing_in_an_export(
+    job: Job, spark: SparkSession, own_etcd: Callable[..., EtcdServer], tmp_path: Path
+) -> None:
+    """A task that is tried again writes its range anew, and what it wrote before is removed."""
+    server = own_etcd()
+    given = {f"/t/{number:05}": bytes(2000) for number in range(30_000)}
+    fill(server.url, given)
+    out = tmp_path / "out"
+    tracker = spark.sparkContext.statusTracker()
+
+    def failed() -> bool:
+        infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return any(info.numFailedTasks for info in infos if info is not None)
+
+    def interfere() -> list[str]:
+        begun = wait_for(lambda: [path.name for path in out.glob("data/.part*")])
+        server.pause()
+        try:
+            wait_for(failed)
+        finally:
+            server.resume()
+        return begun
+
+    with ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(interfere)
+        code, summary, errors = job(
+            "export", out, "--store", server.url, "--option", "partitions=1", "--timeout", "1"
+        )
+        (lost,) = seen.result()
+    assert (code, errors, summary["rows"]) == (0, [], len(given))
+    assert [path.name for path in (out / "data").iterdir()] == ["part-00000.parquet"]
+    assert lost.startswith(".part-00000.")
+    assert job("diff", server.url, out)[0] == 0
+
+
+def wait_for(seen: Callable[[], Any]) -> Any:
+    """Return what is seen at last."""
+    until = time.monotonic() + 60
+    while not (found := seen()):
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    return found
 
 
 def test_a_killed_copy_is_taken_up_again_and_says_what_has_changed(

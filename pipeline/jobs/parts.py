@@ -1,0 +1,161 @@
+"""What the tasks of an export do: each writes what it reads of a range of paths into a file.
+
+The rows never leave the task that reads them: through Spark's own Parquet writer they would go to
+Java as well, which costs as much again as all else of an export. A task cannot tell whether it is
+the only one that writes its range (Spark may have given up an earlier attempt that is writing
+still), so every attempt has a hidden file of its own. The driver gives their names to those of the
+attempts that Spark has taken, and removes the others.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyarrow import compute, parquet
+from pyspark.sql import SparkSession
+
+from ...ops.results import Range
+from ..clients import client
+from ..options import SourceOptions
+from ..reader import COLUMNS, record_batches
+from .folder import Folder
+from .inputs import Batches
+from .manifest import DATA
+
+__all__ = ["Part", "write_parts"]
+
+# Rows and bytes of a row group: what a task holds in memory, twice.
+_GROUP_ROWS: Final = 100_000
+_GROUP_BYTES: Final = 32 * 1024 * 1024
+# The columns whose values come again and again. Paths never do, and values seldom: to look for the
+# same ones would be in vain.
+_REPEATED: Final = ["version", "revision", "created", "modified", "ephemeral"]
+_COMPRESSION: Final = "snappy"
+
+# Without op, which is always the same here.
+_SCHEMA: Final = pa.schema([(name, kind) for name, (_, kind) in COLUMNS.items() if name != "op"])
+
+
+class Part(NamedTuple):
+    """What an attempt has written of one range.
+
+    Attributes:
+        number: of the range.
+        file: its hidden name in ``data/``.
+        rows: in the order of their paths.
+        first, last: the first and the last path, ``None`` if there are no rows.
+        length: of the file, in bytes.
+        sha256: of the file as it was written, in hexadecimal.
+        ephemeral: rows that end with a session.
+        changed: rows that are newer than the export's revision.
+    """
+
+    number: int
+    file: str
+    rows: int
+    first: str | None
+    last: str | None
+    length: int
+    sha256: str
+    ephemeral: int
+    changed: int
+
+    @property
+    def name(self) -> str:
+        """What the file is called in the end."""
+        return f"part-{self.number:05}.parquet"
+
+
+_TOLD: Final = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("file", pa.string()),
+        ("rows", pa.int64()),
+        ("first", pa.string()),
+        ("last", pa.string()),
+        ("length", pa.int64()),
+        ("sha256", pa.string()),
+        ("ephemeral", pa.int64()),
+        ("changed", pa.int64()),
+    ]
+)
+_TOLD_DDL: Final = (
+    "number bigint, file string, rows bigint, first string, last string, length bigint, "
+    "sha256 string, ephemeral bigint, changed bigint"
+)
+
+
+def write_parts(
+    spark: SparkSession,
+    options: SourceOptions,
+    ranges: Sequence[Range],
+    revision: int,
+    folder: Folder,
+    *,
+    snapshot: bool,
+) -> list[Part]:
+    """Write what lies in ranges of paths below ``data/``, a task for each; return what they wrote.
+
+    Args:
+        spark: where the tasks run.
+        options: the store, and the prefix.
+        ranges: together all that there is.
+        revision: of the export.
+        folder: where the files go, under hidden names.
+        snapshot: whether all is read as of that revision.
+
+    Raises:
+        PySparkException: a task failed.
+    """
+    uri = folder.uri
+
+    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
+        there = Folder(uri)
+        with client(options, read_only=True) as store:
+            # ZooKeeper may answer this session from before what the job's caller has seen.
+            store.sync()
+            for batch in batches:
+                for number in batch.column("id").to_pylist():
+                    start, end = ranges[number]
+                    scan = store.scan_pages(
+                        options.prefix, start, end, revision if snapshot else None
+                    )
+                    with closing(scan) as pages:
+                        rows = record_batches(pages, _SCHEMA, _GROUP_ROWS, _GROUP_BYTES)
+                        part = _write_part(number, rows, revision, there)
+                    yield pa.RecordBatch.from_pylist([part._asdict()], _TOLD)
+
+    numbers = spark.range(0, len(ranges), 1, len(ranges))
+    found = numbers.mapInArrow(task, _TOLD_DDL).collect()
+    return sorted(Part(*row) for row in found)
+
+
+def _write_part(
+    number: int,
+    batches: Iterator[pa.RecordBatch],
+    revision: int,
+    folder: Folder,
+) -> Part:
+    file = f".part-{number:05}.{uuid.uuid4().hex}"
+    first = last = None
+    rows = ephemeral = changed = 0
+    with (
+        folder.output(f"{DATA}/{file}") as output,
+        parquet.ParquetWriter(
+            output, _SCHEMA, compression=_COMPRESSION, use_dictionary=_REPEATED
+        ) as writer,
+    ):
+        for batch in batches:
+            writer.write_batch(batch)
+            paths = batch.column("path")
+            first = paths[0].as_py() if first is None else first
+            last = paths[-1].as_py()
+            rows += batch.num_rows
+            ephemeral += compute.sum(batch.column("ephemeral")).as_py()
+            newer = compute.greater(batch.column("revision"), revision)
+            changed += compute.sum(newer).as_py()
+    return Part(number, file, rows, first, last, *output.state(), ephemeral, changed)
