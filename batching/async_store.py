@@ -13,12 +13,12 @@ from collections.abc import (
     Sequence,
 )
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self, overload
 
 from ..ops.errors import MetadataStoreError
 from ..ops.operations import ABSENT, Kind, Operation, check_expected, check_value
 from ..ops.paths import check_parent, check_path
-from ..ops.results import Change, GetResult, Outcome, Range, ScanResult, Stat
+from ..ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
 from ..stores.backend import Backend
 from .bulk import Bulk, lies_ready
 from .changes import changes_of_async, check_changes
@@ -27,7 +27,7 @@ from .engine import Engine
 from .entry import ENDED, Entry
 from .lane import Lane
 from .metrics import Metrics
-from .scans import check_scan, check_split, results_of_async
+from .scans import check_scan, check_split, pages_of_async, results_of_async
 from .settings import BatchingConfig, check_seconds
 
 __all__ = ["AsyncMetadataStore"]
@@ -265,6 +265,57 @@ class AsyncMetadataStore:
         """
         asked = check_scan(prefix, start, end, revision)
         return results_of_async(self._engine.scanner(), *asked, self._seconds(timeout))
+
+    @overload
+    def scan_pages(
+        self,
+        prefix: str,
+        start: str | None = None,
+        end: str | None = None,
+        revision: int | None = None,
+        *,
+        values: Literal[True] = True,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[ScanPage, None]: ...
+    @overload
+    def scan_pages(
+        self,
+        prefix: str,
+        start: str | None = None,
+        end: str | None = None,
+        revision: int | None = None,
+        *,
+        values: Literal[False],
+        timeout: float | None = None,
+    ) -> AsyncGenerator[StatPage, None]: ...
+    @overload
+    def scan_pages(
+        self,
+        prefix: str,
+        start: str | None = None,
+        end: str | None = None,
+        revision: int | None = None,
+        *,
+        values: bool,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[ScanPage | StatPage, None]: ...
+    def scan_pages(
+        self,
+        prefix: str,
+        start: str | None = None,
+        end: str | None = None,
+        revision: int | None = None,
+        *,
+        values: bool = True,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[ScanPage | StatPage, None]:
+        """Give what :meth:`scan` gives, in the pages that the store reads, as columns.
+
+        See :meth:`MetadataStore.scan_pages`. They are read as those of :meth:`scan`.
+        """
+        asked = check_scan(prefix, start, end, revision)
+        scanner, seconds = self._engine.scanner(), self._seconds(timeout)
+        return pages_of_async(scanner, *asked, seconds, values=values)
 
     async def split(self, prefix: str, n: int, *, timeout: float | None = None) -> Sequence[Range]:
         """Return up to ``n`` ranges for ``scan`` that hold about equally many values each.

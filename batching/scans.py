@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError
 from ..ops.paths import check_parent, check_path
-from ..ops.results import Range, ScanPage, ScanResult
+from ..ops.results import Range, ScanPage, ScanResult, StatPage
 from ..stores.backend import ScanningBackend
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "ended",
     "one_by_one",
     "pages_of",
+    "pages_of_async",
     "results_of",
     "results_of_async",
 ]
@@ -66,11 +67,21 @@ def results_of(
 
 
 def pages_of(
-    scanner: ScanningBackend, prefix: str, within: Range, revision: int | None, timeout: float
-) -> Generator[ScanPage, None, None]:
+    scanner: ScanningBackend,
+    prefix: str,
+    within: Range,
+    revision: int | None,
+    timeout: float,
+    *,
+    values: bool,
+) -> Generator[ScanPage | StatPage, None, None]:
     """Give what a scan finds, in pages of columns. Closing the iterator ends the scan."""
-    with closing(scanner.scan(prefix, within, revision, timeout)) as pages:
-        yield from map(ScanPage.of, pages)
+    if values:
+        with closing(scanner.scan(prefix, within, revision, timeout)) as pages:
+            yield from map(ScanPage.of, pages)
+    else:
+        with closing(scanner.scan_stats(prefix, within, revision, timeout)) as stats:
+            yield from stats
 
 
 def results_of_async(
@@ -78,6 +89,25 @@ def results_of_async(
 ) -> AsyncGenerator[ScanResult, None]:
     """Give what a scan finds, one by one, and read its pages on other threads."""
     return one_by_one(lambda: scanner.scan(prefix, within, revision, timeout))
+
+
+def pages_of_async(
+    scanner: ScanningBackend,
+    prefix: str,
+    within: Range,
+    revision: int | None,
+    timeout: float,
+    *,
+    values: bool,
+) -> AsyncGenerator[ScanPage | StatPage, None]:
+    """Give what a scan finds, in pages of columns, and read them on other threads."""
+
+    def begin() -> Generator[Sequence[ScanPage | StatPage], None, None]:
+        with closing(pages_of(scanner, prefix, within, revision, timeout, values=values)) as pages:
+            for page in pages:
+                yield (page,)
+
+    return one_by_one(begin)
 
 
 async def one_by_one(

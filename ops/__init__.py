@@ -18,7 +18,17 @@ from .errors import (
     ValueTooLargeError,
 )
 from .operations import ABSENT, Delete, Exists, Get, GetChildren, Operation, Put
-from .results import Change, GetResult, Outcome, Range, Result, ScanPage, ScanResult, Stat
+from .results import (
+    Change,
+    GetResult,
+    Outcome,
+    Range,
+    Result,
+    ScanPage,
+    ScanResult,
+    Stat,
+    StatPage,
+)
 
 __all__ = [
     "ABSENT",
@@ -47,6 +57,7 @@ __all__ = [
     "ScanResult",
     "SessionLostError",
     "Stat",
+    "StatPage",
     "StoreClosedError",
     "StoreUnavailableError",
     "UnsupportedError",

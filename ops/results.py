@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Literal, NamedTuple, TypeAlias, overload
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from .errors import MetadataStoreError
 from .operations import Operation
 
-__all__ = ["Change", "GetResult", "Outcome", "Range", "Result", "ScanPage", "ScanResult", "Stat"]
+__all__ = [
+    "Change",
+    "GetResult",
+    "Outcome",
+    "Range",
+    "Result",
+    "ScanPage",
+    "ScanResult",
+    "Stat",
+    "StatPage",
+]
+
+_T = TypeVar("_T")
 
 
 # Named tuples, because one is made for every operation: a frozen dataclass with seven fields
@@ -65,7 +77,55 @@ class Change(NamedTuple):
     ephemeral: bool = False
 
 
-class ScanPage(Sequence[ScanResult]):
+class _Columns(Sequence[_T]):
+    """What pages with and without values have in common."""
+
+    __slots__ = ("created", "ephemeral", "modified", "owned", "paths", "revisions", "versions")
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        versions: Sequence[int],
+        revisions: Sequence[int],
+        ephemeral: Sequence[bool],
+        created: Sequence[int | None] | None,
+        modified: Sequence[int | None] | None,
+        owned: Sequence[bool] | None,
+    ) -> None:
+        self.paths = paths
+        self.versions = versions
+        self.revisions = revisions
+        self.ephemeral = ephemeral
+        self.created = created
+        self.modified = modified
+        self.owned = owned
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, index: int) -> _T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[_T]: ...
+    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
+        return [*self][index]
+
+    def _stats(self) -> Iterator[Stat]:
+        count = len(self.paths)
+        stats = zip(
+            self.paths,
+            self.versions,
+            self.revisions,
+            repeat(None, count) if self.created is None else self.created,
+            repeat(None, count) if self.modified is None else self.modified,
+            self.ephemeral,
+            repeat(False, count) if self.owned is None else self.owned,
+            strict=True,
+        )
+        return map(_stat, stats)
+
+
+class ScanPage(_Columns[ScanResult]):
     """Results of a scan, in columns: many of them cost a third of what they cost one by one.
 
     Attributes:
@@ -79,16 +139,7 @@ class ScanPage(Sequence[ScanResult]):
         owned: ``None`` where none of them is.
     """
 
-    __slots__ = (
-        "created",
-        "ephemeral",
-        "modified",
-        "owned",
-        "paths",
-        "revisions",
-        "values",
-        "versions",
-    )
+    __slots__ = ("values",)
 
     def __init__(
         self,
@@ -101,14 +152,8 @@ class ScanPage(Sequence[ScanResult]):
         modified: Sequence[int | None] | None = None,
         owned: Sequence[bool] | None = None,
     ) -> None:
-        self.paths = paths
+        super().__init__(paths, versions, revisions, ephemeral, created, modified, owned)
         self.values = values
-        self.versions = versions
-        self.revisions = revisions
-        self.ephemeral = ephemeral
-        self.created = created
-        self.modified = modified
-        self.owned = owned
 
     @classmethod
     def of(cls, results: Sequence[ScanResult]) -> ScanPage:
@@ -121,29 +166,43 @@ class ScanPage(Sequence[ScanResult]):
         _, versions, revisions, created, modified, ephemeral, owned = zip(*stats, strict=True)
         return cls(paths, values, versions, revisions, ephemeral, created, modified, owned)
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    @overload
-    def __getitem__(self, index: int) -> ScanResult: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ScanResult]: ...
-    def __getitem__(self, index: int | slice) -> ScanResult | Sequence[ScanResult]:
-        return [*self][index]
-
     def __iter__(self) -> Iterator[ScanResult]:
-        count = len(self.paths)
-        stats = zip(
-            self.paths,
-            self.versions,
-            self.revisions,
-            repeat(None, count) if self.created is None else self.created,
-            repeat(None, count) if self.modified is None else self.modified,
-            self.ephemeral,
-            repeat(False, count) if self.owned is None else self.owned,
-            strict=True,
-        )
-        return map(_result, zip(self.paths, self.values, map(_stat, stats), strict=True))
+        return map(_result, zip(self.paths, self.values, self._stats(), strict=True))
+
+
+class StatPage(_Columns[Stat]):
+    """What a scan without values finds: stats, in the columns of a :class:`ScanPage`.
+
+    Attributes:
+        values: ``None``: they were not read.
+    """
+
+    __slots__ = ()
+
+    values: Final = None
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        versions: Sequence[int],
+        revisions: Sequence[int],
+        ephemeral: Sequence[bool],
+        created: Sequence[int | None] | None = None,
+        modified: Sequence[int | None] | None = None,
+        owned: Sequence[bool] | None = None,
+    ) -> None:
+        super().__init__(paths, versions, revisions, ephemeral, created, modified, owned)
+
+    @classmethod
+    def of(cls, stats: Sequence[Stat]) -> StatPage:
+        """Return stats in columns."""
+        if not stats:
+            return cls([], [], [], [])
+        paths, versions, revisions, created, modified, ephemeral, owned = zip(*stats, strict=True)
+        return cls(paths, versions, revisions, ephemeral, created, modified, owned)
+
+    def __iter__(self) -> Iterator[Stat]:
+        return self._stats()
 
 
 # Without a call of Python code for each.

@@ -22,7 +22,7 @@ from ..ops.errors import (
     UnsupportedError,
 )
 from ..ops.operations import ABSENT, Kind
-from ..ops.results import Change, Range, Result, ScanResult
+from ..ops.results import Change, Range, Result, ScanResult, StatPage
 
 __all__ = [
     "EVENTS",
@@ -200,6 +200,16 @@ class ScanningBackend(Protocol):
         """
         ...
 
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        """Give the stats of what :meth:`scan` would give, and spare the values.
+
+        They are neither asked for nor kept, as far as the store can do without: what they would
+        cost on the line and in memory is what callers want to save.
+        """
+        ...
+
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return up to ``n`` ranges, in order, which together hold all that lies under ``prefix``.
 
@@ -280,6 +290,11 @@ class PassingBackend:
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
         return self._scanning().scan(prefix, within, revision, timeout)
+
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        return self._scanning().scan_stats(prefix, within, revision, timeout)
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         return self._scanning().split(prefix, n, timeout)

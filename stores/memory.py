@@ -19,7 +19,7 @@ from ..ops.errors import (
 )
 from ..ops.operations import ABSENT
 from ..ops.paths import parent
-from ..ops.results import GetResult, Range, Result, ScanResult, Stat
+from ..ops.results import GetResult, Range, Result, ScanResult, Stat, StatPage
 from .backend import Answer, Backend, Limits, Request, Tally, refusal
 from .registry import ConnectOptions, StoreURL
 from .spans import EVERYTHING, evenly, spans
@@ -151,6 +151,19 @@ class _MemoryBackend:
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
         """Give what lay under ``prefix`` when the first page was asked for, in pages."""
+        for page in self._pages(prefix, within, revision, timeout):
+            yield [ScanResult(path, *found) for path, found in page]
+
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        """Give the stats of what lay under ``prefix`` when the first page was asked for."""
+        for page in self._pages(prefix, within, revision, timeout):
+            yield StatPage.of([found.stat for _, found in page])
+
+    def _pages(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[list[tuple[str, GetResult]], None, None]:
         if revision is not None:
             raise UnsupportedError(f"memory://{self._name} keeps no old revisions")
         space = self._enter(time.monotonic() + timeout)
@@ -163,8 +176,7 @@ class _MemoryBackend:
         for start in range(0, len(paths), _PAGE):
             if self._closed:
                 raise self._why_closed()
-            page = paths[start : start + _PAGE]
-            yield [ScanResult(path, *values[path]) for path in page]
+            yield [(path, values[path]) for path in paths[start : start + _PAGE]]
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return ranges with equally many values, but for one. See :class:`ScanningBackend`."""

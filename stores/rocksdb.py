@@ -26,9 +26,9 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from rocksdict import (
     Rdict,
@@ -48,7 +48,7 @@ from ..ops.errors import (
     UnsupportedError,
 )
 from ..ops.operations import ABSENT
-from ..ops.results import GetResult, Range, ScanPage, ScanResult, Stat
+from ..ops.results import GetResult, Range, ScanPage, ScanResult, Stat, StatPage
 from .backend import (
     Answer,
     Backend,
@@ -65,6 +65,8 @@ from .rocksdb_walks import Walk
 from .spans import EVERYTHING, evenly, spans
 
 __all__ = ["connect"]
+
+_Made = TypeVar("_Made", ScanPage, StatPage)
 
 _MIB: Final = 1024 * 1024
 DEFAULT_MAX_VALUE_BYTES: Final = 16 * _MIB
@@ -422,18 +424,34 @@ class _RocksBackend:
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
         """Give what lies under ``prefix``, as of the first page. See :class:`ScanningBackend`."""
+        return self._pages(prefix, within, revision, None, _columns)
+
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        """Give the stats of what lies under ``prefix``. See :class:`ScanningBackend`."""
+        return self._pages(prefix, within, revision, _HEADER.size, _stat_columns)
+
+    def _pages(
+        self,
+        prefix: str,
+        within: Range,
+        revision: int | None,
+        first: int | None,
+        made_of: Callable[[Sequence[tuple[str, bytes]]], _Made],
+    ) -> Generator[_Made, None, None]:
         if revision is not None:
             raise UnsupportedError(f"the RocksDB store in {self._directory} keeps no old revisions")
         with self._walk(prefix, within) as walk:
             while not walk.done:
-                if found := self._page(walk):
-                    yield _columns(found)
+                if found := self._page(walk, first):
+                    yield made_of(found)
 
-    def _page(self, walk: Walk, *, values: bool = True) -> list[tuple[str, bytes]]:
-        """Return the next paths of a walk, with their records or without."""
+    def _page(self, walk: Walk, first: int | None) -> list[tuple[str, bytes]]:
+        """Return the next paths of a walk, with the first bytes of their records, or with all."""
         self._enter()
         try:
-            return [(key.decode(), record) for key, record in walk.page(values=values)]
+            return [(key.decode(), record) for key, record in walk.page(first)]
         except Exception as error:
             raise self._unreadable(error, ()) from error
         finally:
@@ -469,7 +487,7 @@ class _RocksBackend:
         stride, place = 1, 0
         with self._walk(prefix) as walk:
             while not walk.done:
-                page = self._page(walk, values=False)
+                page = self._page(walk, 0)
                 kept += [path for path, _ in page[-place % stride :: stride]]
                 place += len(page)
                 if len(kept) > n * _KEPT_PER_RANGE:
@@ -482,7 +500,7 @@ class _RocksBackend:
         try:
             with self._walk(path) as walk:
                 while not walk.done:
-                    page = self._page(walk, values=False)
+                    page = self._page(walk, 0)
                     self._remove([found.encode() for found, _ in page], timeout)
                     removed += len(page)
         except MetadataStoreError as error:
@@ -555,10 +573,22 @@ def _found(path: str, record: bytes) -> GetResult:
 
 
 def _columns(found: Sequence[tuple[str, bytes]]) -> ScanPage:
+    stats = _stat_columns(found)
+    return ScanPage(
+        stats.paths,
+        [record[_HEADER.size :] for _, record in found],
+        stats.versions,
+        stats.revisions,
+        stats.ephemeral,
+        stats.created,
+        stats.modified,
+    )
+
+
+def _stat_columns(found: Sequence[tuple[str, bytes]]) -> StatPage:
     paths, records = zip(*found, strict=True)
     _, versions, revisions, created, modified = zip(*map(_HEADER.unpack_from, records), strict=True)
-    values = [record[_HEADER.size :] for record in records]
-    return ScanPage(paths, values, versions, revisions, [False] * len(paths), created, modified)
+    return StatPage(paths, versions, revisions, [False] * len(paths), created, modified)
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:

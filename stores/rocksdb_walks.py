@@ -46,8 +46,13 @@ class Walk:
         self._iterator = db.iter(self._options)
         self._iterator.seek(self._stretches[-1][0])
 
-    def page(self, *, values: bool = True) -> list[tuple[bytes, bytes]]:
-        """Return the next keys with their records, or with nothing; none only if it is done."""
+    def page(self, first: int | None = None) -> list[tuple[bytes, bytes]]:
+        """Return the next keys with their records; none only if it is done.
+
+        Args:
+            first: how many bytes are wanted of each record: 0 for none, which then is not read, and
+                ``None`` for all.
+        """
         iterator = self._iterator
         if iterator is None:
             if self.done:
@@ -61,8 +66,10 @@ class Walk:
                 key = iterator.key()
                 if key >= end:
                     break
-                record = iterator.value() if values else b""
-                found.append((key, record))
+                # rocksdict copies a record whole or not at all; so a page has read no more than
+                # so many bytes, and holds what was wanted of them.
+                record = b"" if first == 0 else iterator.value()
+                found.append((key, record[:first]))
                 room -= len(record)
                 iterator.next()
             else:

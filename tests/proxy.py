@@ -15,19 +15,20 @@ class Proxy:
     While ``swallows`` is set, what the server says is thrown away: requests arrive and are carried
     out, and their answers are lost. ``swallowed`` is set when that has happened to something. While
     ``drops`` is set, the requests are thrown away. Connections to which either has happened are of
-    no use any more, and to be ``cut``.
+    no use any more, and to be ``cut``. ``answered`` is how many bytes the server has said so far.
     """
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._server = (host, int(port))
-        self._lock = threading.Lock()  # guards _pairs
+        self._lock = threading.Lock()  # guards _pairs and answered
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.swallows = False
         self.drops = False
         self.swallowed = threading.Event()
+        self.answered = 0
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
@@ -73,6 +74,9 @@ class Proxy:
     def _pass_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
+                if answers:
+                    with self._lock:
+                        self.answered += len(data)
                 if answers and self.swallows:
                     self.swallowed.set()
                 elif answers or not self.drops:

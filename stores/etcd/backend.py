@@ -14,7 +14,7 @@ from ...ops.errors import (
     ValueTooLargeError,
 )
 from ...ops.paths import hidden
-from ...ops.results import Change, Range, ScanResult
+from ...ops.results import Change, Range, ScanResult, StatPage
 from ..backend import Answer, Limits, Request, RequestRefusedError
 from ..registry import ConnectOptions, StoreURL
 from .capacity import Capacity
@@ -110,6 +110,12 @@ class EtcdBackend:
     ) -> Generator[Sequence[ScanResult], None, None]:
         """Give what lies under ``prefix``, all of one revision. See :class:`ScanningBackend`."""
         return self._scans.pages(prefix, within, revision, timeout)
+
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        """Give the stats of what lies under ``prefix``. See :class:`ScanningBackend`."""
+        return self._scans.stat_pages(prefix, within, revision, timeout)
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return ranges with about equally many values. See :class:`ScanningBackend`."""

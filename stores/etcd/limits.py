@@ -79,14 +79,17 @@ def oversize(size: int) -> int:
 
 
 class AnswerBytes:
-    """How many values to ask for in one request.
+    """How many values to ask for in one request; or keys, where these are all that is wanted.
+
+    Args:
+        first: as long as nothing is known of them.
 
     Attributes:
         values: so many.
     """
 
-    def __init__(self) -> None:
-        self.values = _FIRST_VALUES
+    def __init__(self, first: int = _FIRST_VALUES) -> None:
+        self.values = first
 
     def saw(self, values: int, size: int) -> None:
         """Note how many bytes a number of values had, in an answer or in a request."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import groupby, pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 
@@ -18,7 +18,7 @@ from ...ops.errors import (
     StoreClosedError,
 )
 from ...ops.paths import all_reachable, reachable
-from ...ops.results import Range, ScanPage, ScanResult
+from ...ops.results import Range, ScanPage, StatPage
 from ..backend import RequestRefusedError, partly_removed
 from ..spans import ranges, spans
 from .connection import Connection
@@ -36,6 +36,9 @@ _LARGEST_PAGE: Final = AHEAD
 _AROUND: Final = 100
 # The keys that are removed in one transaction. etcd serves nobody else meanwhile.
 _DELETED_AT_ONCE: Final = 1_000
+# Keys that are asked for without their values, as long as nothing is known of their lengths: an
+# answer of this many is small even where they are long.
+_FIRST_KEYS: Final = 1_000
 # The keys of a page that are looked at to find the end of the next range.
 _SAMPLE: Final = 64
 _PRIME: Final = 7919
@@ -44,6 +47,8 @@ _PRIME: Final = 7919
 _LAST_TRY: Final = 0.05
 # The ranges that are counted in one transaction: below etcd's default for --max-txn-ops.
 _COUNTED_AT_ONCE: Final = 120
+
+_Made = TypeVar("_Made", ScanPage, StatPage)
 
 
 class Scans:
@@ -57,7 +62,9 @@ class Scans:
     def __init__(self, connection: Connection, prefix: str) -> None:
         self._connection = connection
         self._prefix = prefix
+        # One for each, because a page of keys says nothing about the sizes of values.
         self._values = AnswerBytes()
+        self._keys_alone = AnswerBytes(_FIRST_KEYS)
 
     def revision(self, timeout: float) -> int:
         """Return the newest revision of the cluster."""
@@ -67,28 +74,47 @@ class Scans:
 
     def pages(
         self, prefix: str, within: Range, revision: int | None, timeout: float
-    ) -> Generator[Sequence[ScanResult], None, None]:
+    ) -> Generator[ScanPage, None, None]:
         """Give what lies under ``prefix``, in pages. See :class:`ScanningBackend`."""
+        return self._pages(prefix, within, revision, timeout, self._results, keys_only=False)
+
+    def stat_pages(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        """Give the stats of what lies under ``prefix``. See :class:`ScanningBackend`."""
+        return self._pages(prefix, within, revision, timeout, self._stats, keys_only=True)
+
+    def _pages(
+        self,
+        prefix: str,
+        within: Range,
+        revision: int | None,
+        timeout: float,
+        made_of: Callable[[Sequence[Any], Sequence[bytes]], _Made],
+        *,
+        keys_only: bool,
+    ) -> Generator[_Made, None, None]:
+        """Give pages, ``made_of`` keys and what was wanted of each: its value, or nothing more."""
         if revision == 0:
             raise InvalidSettingError("etcd's revisions begin with 1: there is no revision 0")
         asked = revision or 0  # 0 is etcd's word for the newest
         for start, end in spans(prefix, within):
             windows = Windows((self._prefix + start).encode(), (self._prefix + end).encode())
-            page = _Page(self._connection, self._request(windows, asked), timeout)
+            page = self._begin(windows, asked, timeout, keys_only)
             try:
                 while True:
-                    found = self._finished(page, windows)
+                    found: Any = self._finished(page, windows)
                     asked = asked or found.header.revision
                     # Once for both: to have protobuf measure the answer took a tenth of the time.
                     kvs: Sequence[Any] = [*found.kvs]
-                    values = [kv.value for kv in kvs]
-                    if values:
-                        size = sum(map(len, values)) + _AROUND * len(values)
-                        self._values.saw(len(values), size)
+                    wanted = [kv.key for kv in kvs] if keys_only else [kv.value for kv in kvs]
+                    if wanted:
+                        size = sum(map(len, wanted)) + _AROUND * len(wanted)
+                        self._learned(keys_only).saw(len(wanted), size)
                     windows.took(_sample(kvs), len(kvs), found.count - len(kvs))
                     if not windows.done:
-                        page = _Page(self._connection, self._request(windows, asked), timeout)
-                    if results := self._results(kvs, values):
+                        page = self._begin(windows, asked, timeout, keys_only)
+                    if results := made_of(kvs, wanted):
                         yield results
                     if windows.done:
                         break
@@ -217,52 +243,61 @@ class Scans:
             return None
         return path if reachable(path) else None
 
-    def _request(self, windows: Windows, revision: int) -> Any:
-        return messages.RangeRequest(
+    def _learned(self, keys_only: bool) -> AnswerBytes:
+        return self._keys_alone if keys_only else self._values
+
+    def _begin(self, windows: Windows, revision: int, timeout: float, keys_only: bool) -> _Page:
+        request = messages.RangeRequest(
             key=windows.start,
             range_end=windows.end,
-            limit=min(self._values.values, _LARGEST_PAGE),
+            limit=min(self._learned(keys_only).values, _LARGEST_PAGE),
             revision=revision,
+            keys_only=keys_only,
         )
+        return _Page(self._connection, request, timeout)
 
     def _finished(self, page: _Page, windows: Windows) -> Any:
         """Return a page, with fewer values than were asked for if they were too large."""
         while True:
-            limit = page.request.limit
+            asked = page.request
             try:
                 found = page.result()
             except RequestRefusedError as refusal:
-                if not isinstance(refusal.error, AnswerTooLargeError) or limit == 1:
+                if not isinstance(refusal.error, AnswerTooLargeError) or asked.limit == 1:
                     raise self._reason(refusal.error, page) from refusal
-                self._values.refused(limit)
-                page = _Page(
-                    self._connection, self._request(windows, page.request.revision), page.timeout
-                )
+                self._learned(asked.keys_only).refused(asked.limit)
+                page = self._begin(windows, asked.revision, page.timeout, asked.keys_only)
                 continue
             return found
 
     def _results(self, kvs: Sequence[Any], values: Sequence[bytes]) -> ScanPage:
-        """Return what callers may see of some keys: those that are paths, and not hidden."""
-        skip = len(self._prefix.encode())
         # In columns, each made in one go. Besides, as tuples that live on together, whole pages
         # would cost the garbage collector more time than all else.
-        some = kvs
+        paths, some = self._visible(kvs, [kv.key for kv in kvs])
+        if some is not kvs:
+            values = [kv.value for kv in some]
+        return ScanPage(paths, values, *_stat_columns(some))
+
+    def _stats(self, kvs: Sequence[Any], keys: Sequence[bytes]) -> StatPage:
+        paths, some = self._visible(kvs, keys)
+        return StatPage(paths, *_stat_columns(some))
+
+    def _visible(
+        self, kvs: Sequence[Any], keys: Sequence[bytes]
+    ) -> tuple[Sequence[str], Sequence[Any]]:
+        """Return what callers may see of some keys: those that are paths, and not hidden."""
+        skip = len(self._prefix.encode())
         paths: Sequence[str]
         try:
-            paths = b"\n".join([kv.key[skip:] for kv in some]).decode().split("\n")
+            paths = b"\n".join([key[skip:] for key in keys]).decode().split("\n")
         except UnicodeDecodeError:
             paths = ()
-        if len(paths) != len(some) or not all_reachable(paths):
-            found = [(self._path(kv.key), kv) for kv in some]
-            some = [kv for path, kv in found if path is not None]
-            values = [kv.value for kv in some]
-            paths = [path for path, _ in found if path is not None]
-        return ScanPage(
-            paths,
-            values,
-            [kv.version - 1 for kv in some],
-            [kv.mod_revision for kv in some],
-            [kv.lease != 0 for kv in some],
+        if len(paths) == len(kvs) and all_reachable(paths):
+            return paths, kvs
+        found = [(self._path(kv.key), kv) for kv in kvs]
+        return (
+            [path for path, _ in found if path is not None],
+            [kv for path, kv in found if path is not None],
         )
 
     def _call(self, request: Any, timeout: float) -> Any:
@@ -304,6 +339,15 @@ class Scans:
 
         newest = self.revision(timeout)
         return compacted + 1 + bisect_left(range(compacted + 1, newest), True, key=readable)
+
+
+def _stat_columns(kvs: Sequence[Any]) -> tuple[list[int], list[int], list[bool]]:
+    """Return versions, revisions, and whether they are ephemeral."""
+    return (
+        [kv.version - 1 for kv in kvs],
+        [kv.mod_revision for kv in kvs],
+        [kv.lease != 0 for kv in kvs],
+    )
 
 
 def _sample(kvs: Sequence[Any]) -> list[bytes]:

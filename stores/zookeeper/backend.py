@@ -13,7 +13,7 @@ from ...ops.errors import (
     OperationTimeoutError,
     StoreUnavailableError,
 )
-from ...ops.results import Range, ScanResult
+from ...ops.results import Range, ScanResult, StatPage
 from ..backend import Answer, Backend, Limits, Request, Tally
 from ..registry import ConnectOptions, StoreURL
 from .connection import Connection, Reply
@@ -120,6 +120,12 @@ class ZooKeeperBackend:
     ) -> Generator[Sequence[ScanResult], None, None]:
         self._connection.check_process()
         return self._scanner.scan(prefix, within, revision, timeout)
+
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        self._connection.check_process()
+        return self._scanner.scan_stats(prefix, within, revision, timeout)
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         self._connection.check_process()

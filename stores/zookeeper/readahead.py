@@ -118,10 +118,10 @@ class ReadAhead:
         self._seen = 0  # nodes so far
         self._mean: float | None = None  # size of the values of late
 
-    @property
-    def expected(self) -> int:
-        """The bytes that a node takes in an answer, about."""
-        return _ENTRY_BYTES + int(_FIRST_GUESS if self._mean is None else self._mean)
+    def expected(self, opcode: int) -> int:
+        """Return the bytes that a node takes in an answer, about, to GET_DATA or to EXISTS."""
+        node_bytes = _ENTRY_BYTES + int(_FIRST_GUESS if self._mean is None else self._mean)
+        return _ENTRY_BYTES if opcode == EXISTS and node_bytes > _SMALL else node_bytes
 
     @property
     def under_way(self) -> bool:
@@ -192,7 +192,7 @@ class ReadAhead:
         """Send a multi-read, and beside it what has to go singly; say whether there was any."""
         together: list[tuple[int, Read, bytes]] = []
         singles: list[tuple[int, Read, bytes]] = []
-        node_bytes, again, full = self.expected, self._again, self._full
+        node_bytes, again, full = self.expected(GET_DATA), self._again, self._full
         look_singly = node_bytes > _SMALL
         room = min(_PACKET_READS, self._most - self._reads)
         usual = self._sizes.usual
@@ -265,8 +265,12 @@ class ReadAhead:
                 nodes += 1
                 unclear = unclear or (found.size == 0 and read.path in singly)
         if nodes:
-            # Up at once and down by halves, for the damage is on the one side only.
-            self._mean = max(total / nodes, (self._mean or 0) / 2)
+            # Up at once and down by halves, for the damage is on the one side only. Where stats
+            # alone are wanted, from the guess as well: the first nodes are often parents without
+            # a value, after which large values below them would be read along.
+            guess = _FIRST_GUESS if singly else 0
+            before = guess if self._mean is None else self._mean
+            self._mean = max(total / nodes, before / 2)
             self._seen += nodes
             self._most = min(_READS, max(_FIRST_READS, _GROWTH * self._seen))
         if not unclear:

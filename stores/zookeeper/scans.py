@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from ...ops.errors import UnsupportedError
-from ...ops.results import Range, ScanResult, Stat
+from ...ops.results import Range, ScanResult, Stat, StatPage
 from .connection import Connection
 from .nodes import NULL
 from .readahead import ReadAhead
@@ -50,20 +50,42 @@ class Scanner:
         Raises:
             UnsupportedError: a revision is given.
         """
-        if revision is not None:
-            raise UnsupportedError(
-                f"ZooKeeper keeps no old revisions, and cannot be scanned as of {revision}"
-            )
+        _check_revision(revision)
         return self._scan(prefix, within, timeout)
+
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        """Give the stats of what :meth:`scan` would give.
+
+        Values are read along where they are small, because that costs the server less than to be
+        asked for each stat by itself; and empty ones, to tell them from none.
+        """
+        _check_revision(revision)
+        return self._scan_stats(prefix, within, timeout)
 
     def _scan(
         self, prefix: str, within: Range, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
-        walk = self._walk(prefix, within, timeout, values=True)
+        for nodes in self._nodes(prefix, within, timeout, values=True):
+            yield [
+                ScanResult(path, node.value or b"", self._stat(path, node)) for path, node in nodes
+            ]
+
+    def _scan_stats(
+        self, prefix: str, within: Range, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        for nodes in self._nodes(prefix, within, timeout, values=False):
+            yield StatPage.of([self._stat(path, node) for path, node in nodes])
+
+    def _nodes(
+        self, prefix: str, within: Range, timeout: float, *, values: bool
+    ) -> Iterator[list[tuple[str, ZNode]]]:
+        """Give the nodes that hold a value, in pages."""
         all_of_them = within == Range()
-        for nodes in walk.pages():
+        for nodes in self._walk(prefix, within, timeout, values=values).pages():
             page = [
-                self._result(path, node)
+                (path, node)
                 for path, node in nodes
                 if node.size != NULL and path != "/" and (all_of_them or path in within)
             ]
@@ -110,8 +132,14 @@ class Scanner:
     def _walk(self, prefix: str, within: Range, timeout: float, *, values: bool) -> Walk:
         return Walk(self._reads(timeout), prefix, within, values=values)
 
-    def _result(self, path: str, node: ZNode) -> ScanResult:
-        value, _, _, revision, created, modified, version, owner, _ = node
+    def _stat(self, path: str, node: ZNode) -> Stat:
+        _, _, _, revision, created, modified, version, owner, _ = node
         owned = self._reader.owned_here(owner)
-        stat = Stat(path, version, revision, created, modified, owner != 0, owned)
-        return ScanResult(path, value or b"", stat)
+        return Stat(path, version, revision, created, modified, owner != 0, owned)
+
+
+def _check_revision(revision: int | None) -> None:
+    if revision is not None:
+        raise UnsupportedError(
+            f"ZooKeeper keeps no old revisions, and cannot be scanned as of {revision}"
+        )

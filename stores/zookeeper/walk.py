@@ -129,7 +129,7 @@ class Walk:
         if path is None:
             return None
         place = len(window) if not window or path > window[-1] else bisect_left(window, path)
-        room = (_WINDOW_BYTES - self._value_bytes) // self._ahead.expected
+        room = (_WINDOW_BYTES - self._value_bytes) // self._ahead.expected(self._opcode)
         if place >= max(_WINDOW_LEAST, min(_WINDOW, room)):
             return None
         window.insert(place, frontier.pop())

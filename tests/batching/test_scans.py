@@ -9,8 +9,8 @@ from collections.abc import Generator, Sequence
 
 import pytest
 
-from batchkeeper.batching.scans import results_of_async
-from batchkeeper.ops import Range, ScanResult, Stat, StoreUnavailableError
+from batchkeeper.batching.scans import pages_of_async, results_of_async
+from batchkeeper.ops import Range, ScanResult, Stat, StatPage, StoreUnavailableError
 
 PATIENCE = 30.0
 
@@ -40,6 +40,12 @@ class Scanner:
             yield page("/c")
         finally:
             self.closed.set()
+
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        for found in self.scan(prefix, within, revision, timeout):
+            yield StatPage.of([stat for _, _, stat in found])
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         raise NotImplementedError
@@ -120,6 +126,22 @@ def test_a_scan_that_is_left_is_closed() -> None:
         assert (await anext(results)).path == "/a"
         assert not scanner.closed.is_set()
         await results.aclose()
+        assert scanner.closed.is_set()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_pages_come_as_they_are(values: bool) -> None:
+    """A task gets whole pages, with values or without, and leaving them closes the scan."""
+    scanner = Scanner()
+
+    async def main() -> None:
+        pages = pages_of_async(scanner, "/", Range(), None, 1, values=values)
+        first = await anext(pages)
+        assert [*first.paths] == ["/a", "/b"]
+        assert (first.values is None) is not values
+        await pages.aclose()
         assert scanner.closed.is_set()
 
     asyncio.run(main())

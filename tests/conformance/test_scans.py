@@ -87,6 +87,53 @@ def test_pages_hold_what_a_scan_gives(store: bk.MetadataStore) -> None:
         ]
 
 
+def test_a_scan_without_values_gives_the_same_stats(store: bk.MetadataStore) -> None:
+    """Paths and stats are those of a full scan, whatever the values are that are left out."""
+    put(store, [*ORDERED, "/topics/a", "/a/b/c"])
+    sizes = {"/topics/a/empty": 0, "/topics/a/large": 5_000, "/topics/large": 200_000}
+    put(store, sizes)
+    values = {path: bytes(size) for path, size in sizes.items()}
+    assert all(o.ok for o in store.apply(bk.Put(path, value) for path, value in values.items()))
+    for prefix, start, end in [
+        ("/", None, None),
+        ("/topics", None, None),
+        ("/topics", "/topics/a", "/topics/é"),
+        ("/topics/a/large", None, None),
+        ("/missing", None, None),
+    ]:
+        expected = [*store.scan(prefix, start, end)]
+        pages = [*store.scan_pages(prefix, start, end, values=False)]
+        assert [stat for page in pages for stat in page] == [found.stat for found in expected]
+        assert [path for page in pages for path in page.paths] == paths(expected)
+        assert all(type(page) is bk.StatPage and page.values is None for page in pages)
+
+
+def test_a_scan_without_values_is_a_scan(store: bk.MetadataStore, store_url: str) -> None:
+    """It comes in pages, may be given up, and takes bounds and revisions as any scan does."""
+    many = [f"/many/{number:05d}" for number in range(12_000)]
+    put(store, many)
+    pages = store.scan_pages("/", values=False)
+    first = next(pages)
+    assert 0 < len(first) < len(many)
+    assert [*first.paths, *(path for page in pages for path in page.paths)] == many
+    unfinished = store.scan_pages("/", values=False)
+    next(unfinished)
+    unfinished.close()
+    assert next(unfinished, None) is None
+    with pytest.raises(bk.InvalidPathError):
+        store.scan_pages("a", values=False)
+    revision = store.revision()
+    put(store, many[:10])
+    old = store.scan_pages("/", many[8], many[12], revision, values=False)
+    if store_url.startswith("etcd:"):
+        assert [stat.version for page in old for stat in page] == [0] * 4
+        newest = store.scan_pages("/", many[8], many[12], values=False)
+        assert [stat.version for page in newest for stat in page] == [1, 1, 0, 0]
+    else:
+        with pytest.raises(bk.UnsupportedError):
+            next(old)
+
+
 def test_a_prefix_is_made_of_whole_names(store: bk.MetadataStore) -> None:
     """A prefix covers its own path and what is below it, and no name that only begins with it."""
     put(store, ORDERED)
@@ -358,6 +405,10 @@ def test_a_scan_with_asyncio(store_url: str) -> None:
             assert [path async for path, _, _ in store.scan("/")] == ORDERED
             found = [path async for path, _, _ in store.scan("/topics-x", end="/topics-x/1")]
             assert found == ["/topics-x"]
+            full = [found async for page in store.scan_pages("/topics") for found in page]
+            assert full == [found async for found in store.scan("/topics")]
+            pages = [page async for page in store.scan_pages("/topics", values=False)]
+            assert [stat for page in pages for stat in page] == [found.stat for found in full]
             assert await store.revision() >= 0
             assert len(await store.split("/", 3)) == 3
             assert await store.delete_recursive("/topics-x") == 2

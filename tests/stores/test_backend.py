@@ -73,6 +73,8 @@ def test_a_wrapped_back_end_is_scanned_as_such() -> None:
     inner.write([bk.Put("/a", b"1"), bk.Put("/b", b"2")], time.monotonic() + 60)
     pages = list(outer.scan("/", Range(), None, 60))
     assert [found.path for page in pages for found in page] == ["/a", "/b"]
+    stats = outer.scan_stats("/", Range(), None, 60)
+    assert [page.paths for page in stats] == [("/a", "/b")]
     assert outer.revision(60) == 1
     assert [part.start for part in outer.split("/", 2, 60)] == [None, "/b"]
     assert outer.delete_recursive("/a", 60) == 1
@@ -80,6 +82,7 @@ def test_a_wrapped_back_end_is_scanned_as_such() -> None:
     blind: Any = PassingBackend(cast("Any", Unscanned()))
     for call in (
         lambda: blind.scan("/", Range(), None, 60),
+        lambda: blind.scan_stats("/", Range(), None, 60),
         lambda: blind.split("/", 2, 60),
         lambda: blind.delete_recursive("/", 60),
         lambda: blind.revision(60),

@@ -159,6 +159,64 @@ def test_large_values_behind_small_ones(
     assert calls == []  # Every page came at the first attempt, or was asked for as a smaller one.
 
 
+# --- without values
+
+
+def test_values_are_not_sent_for_their_stats(
+    url: str, store: bk.MetadataStore, proxy: Callable[[str], Proxy]
+) -> None:
+    """A scan without values brings keys and numbers alone over the line."""
+    put(store, {f"/t/{number:03d}": bytes(40_000) for number in range(300)})
+    line = proxy(parse_url(url).hosts[0])
+    with bk.open_store(url.replace(parse_url(url).hosts[0], line.address)) as through:
+        before = line.answered
+        stats = [stat for page in through.scan_pages("/", values=False) for stat in page]
+        without = line.answered - before
+        found = [*through.scan("/")]
+        full = line.answered - before - without
+    assert stats == [result.stat for result in found]
+    assert len(stats) == 300
+    assert full > 300 * 40_000
+    assert without < 100_000
+
+
+def test_pages_of_keys_say_nothing_about_values(
+    store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many values are asked for next is learned from values, and how many keys from keys."""
+    asked: list[tuple[bool, int]] = []
+    begin = Connection.begin
+
+    def noting(self: Connection, request: Any, timeout: float) -> Any:
+        asked.append((request.keys_only, request.limit))
+        return begin(self, request, timeout)
+
+    monkeypatch.setattr(Connection, "begin", noting)
+    put(store, {f"/t/{number:02d}": bytes(MIB) for number in range(12)})
+    put(store, {f"/k/{number:05d}": b"" for number in range(4_000)})
+    for _ in range(2):
+        assert sum(map(len, store.scan_pages("/k", values=False))) == 4_000
+    keys_first, keys_last = asked[0], asked[-1]
+    asked.clear()
+    for _ in range(2):
+        assert sum(map(len, store.scan_pages("/t"))) == 12
+    values_first, values_last = asked[0], asked[-1]
+    asked.clear()
+    assert sum(map(len, store.scan_pages("/k", values=False))) == 4_000
+    assert keys_first == (True, 1_000)
+    assert asked[0] >= keys_last > (True, 2_000)
+    assert values_first == (False, 16)
+    assert values_last == (False, 3)  # As many as 4 MiB hold.
+
+
+def test_an_answer_of_long_keys_comes_in_parts(store: bk.MetadataStore) -> None:
+    """A page of keys that is too large to be taken in is asked for again, as smaller ones."""
+    long = {f"/t/{number:03d}/{'x' * 200_000}": b"" for number in range(200)}
+    put(store, long)
+    found = [path for page in store.scan_pages("/t", values=False) for path in page.paths]
+    assert found == [*long]
+
+
 # --- faults
 
 
@@ -259,6 +317,8 @@ def test_keys_that_are_no_paths_are_not_seen(
         for key in foreign:
             client.put(prefix.encode() + key, b"theirs")
         assert contents(store, "/") == {"/a": b"1", "/a/b": b"2", "/z": b"4", "/é": b"3"}
+        stats = [stat for page in store.scan_pages("/", values=False) for stat in page]
+        assert stats == [found.stat for found in store.scan("/")]
         for part in store.split("/", 20)[1:]:
             assert next(store.scan("/", *part)).path == part.start
         assert store.delete_recursive("/").result(0) == 4
@@ -302,6 +362,11 @@ def test_a_key_with_a_lease_is_ephemeral(store: bk.MetadataStore, url: str) -> N
         "/lasting": False,
         "/leased": True,
     }
+    (page,) = store.scan_pages("/", values=False)
+    assert [*zip(page.paths, page.ephemeral, strict=True)] == [
+        ("/lasting", False),
+        ("/leased", True),
+    ]
     for path, value, stat in store.scan("/"):
         assert store.get(path).result(PATIENCE) == (value, stat)
 

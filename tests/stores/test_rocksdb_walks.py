@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from batchkeeper.ops import (
     IndeterminateError,
     Put,
     Range,
+    Stat,
     StoreClosedError,
     StoreUnavailableError,
 )
@@ -69,6 +71,25 @@ def test_pages_are_bounded_by_bytes(backend: Any) -> None:
     sizes = [len(page) for page in backend.scan("/", EVERYTHING, None, PATIENCE)]
     assert sum(sizes) == 20
     assert max(sizes) <= 5
+
+
+def test_values_are_not_kept_for_their_stats(backend: Any) -> None:
+    """A scan without values holds one of them at a time, and one with values a page of them."""
+    backend.write([Put(f"/t/{number:02d}", bytes(MIB)) for number in range(20)], far())
+    most: dict[bool, int] = {}
+    found: dict[bool, list[Stat]] = {True: [], False: []}
+    for values, scan in ((True, backend.scan), (False, backend.scan_stats)):
+        tracemalloc.start()
+        try:
+            for page in scan("/", EVERYTHING, None, PATIENCE):
+                found[values] += [result.stat for result in page] if values else page
+            _, most[values] = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert found[False] == found[True]
+    assert len(found[True]) == 20
+    assert most[True] > 4 * MIB
+    assert most[False] < 2.5 * MIB
 
 
 def test_a_close_ends_scans_and_frees_the_directory(backend: Any, directory: Path) -> None:

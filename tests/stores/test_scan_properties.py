@@ -84,6 +84,8 @@ def test_scans_give_what_is_there(
     found = list(store.scan(prefix, start, end))
     assert [(path, value) for path, value, _ in found] == expected
     assert all(stat.path == path for path, _, stat in found)
+    pages = store.scan_pages(prefix, start, end, values=False)
+    assert [stat for page in pages for stat in page] == [stat for _, _, stat in found]
 
 
 @same_store

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
+import batchkeeper as bk
 from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     AuthenticationError,
@@ -41,12 +42,16 @@ from batchkeeper.stores.zookeeper.wire import (
     SYNC,
 )
 
+from ..proxy import Proxy
+
 Requests = Sequence[tuple[int, bytes]]
 
 _TIMEOUT = 60.0
 _names = st.sampled_from(["a", "a-b", "a!", "b", "0", "~", "é", "\uff21", "a b"])
 _paths = st.lists(_names, min_size=1, max_size=5).map(lambda names: "/" + "/".join(names))
-_trees = st.dictionaries(_paths, st.binary(max_size=3), max_size=40)
+# Large ones beside small and empty ones, for they are asked for in different ways.
+_values = st.binary(max_size=3) | st.integers(1_000, 4_000).map(bytes)
+_trees = st.dictionaries(_paths, _values, max_size=40)
 
 
 @pytest.fixture
@@ -163,11 +168,14 @@ def test_a_scan_gives_what_a_sorted_dict_would(
     _fill(backend, values)
     within = Range(start, end)
 
-    found = [(path, value) for path, value, _ in _scanned(backend, prefix, within)]
+    results = _scanned(backend, prefix, within)
+    found = [(path, value) for path, value, _ in results]
+    stats = [stat for page in backend.scan_stats(prefix, within, None, _TIMEOUT) for stat in page]
     ranges = backend.split(prefix, n, _TIMEOUT)
     parts = [(path, value) for each in ranges for path, value, _ in _scanned(backend, prefix, each)]
 
     assert found == _model(values, prefix, within)
+    assert stats == [result.stat for result in results]
     assert len(ranges) <= n
     assert parts == _model(values, prefix, Range())
     assert backend.delete_recursive(prefix, _TIMEOUT) == len(parts)
@@ -261,6 +269,41 @@ def test_a_scan_gives_stats(backend: ZooKeeperBackend, other: KazooClient) -> No
     assert lasting.stat == ("/a", 1, stat.mzxid, stat.ctime, stat.mtime, False, False)
     assert passing.stat.ephemeral
     assert not passing.stat.owned
+    (page,) = backend.scan_stats("/", Range(), None, _TIMEOUT)
+    assert [*page] == [lasting.stat, passing.stat]
+
+
+def test_large_values_are_not_fetched_for_their_stats(
+    url: str, other: KazooClient, proxy: Callable[[str], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan without values brings stats alone, and their sizes do not make it wait for them."""
+    values = {f"/t/{i:03}": bytes(100_000) for i in range(200)} | {"/void": b""}
+    line = proxy(parse_url(url).hosts[0])
+    with bk.open_store(url.replace(parse_url(url).hosts[0], line.address)) as store:
+        assert all(o.ok for o in store.apply(bk.Put(path, v) for path, v in values.items()))
+        other.create("/.batchkeeper/x", bytes(100_000), makepath=True)
+        page, held = Walk._page, []
+
+        def note_page(walk: Walk) -> Any:
+            held.append(len(walk._window))
+            return page(walk)
+
+        monkeypatch.setattr(Walk, "_page", note_page)
+
+        before = line.answered
+        stats = [stat for page in store.scan_pages("/", values=False) for stat in page]
+        without = line.answered - before
+        widest = max(held)
+        found = [*store.scan("/")]
+        full = line.answered - before - without
+
+    assert stats == [result.stat for result in found]
+    # Neither "/t" nor "/void" has any bytes, and only one of them has a value.
+    assert [stat.path for stat in stats] == [*values]
+    assert full > sum(map(len, values.values()))
+    assert without < 100_000
+    # With values, no more nodes than have 8 MiB would be held ahead of what comes next.
+    assert widest * 100_000 > 10 << 20
 
 
 def test_a_scan_reads_no_subtree_outside_its_range(backend: ZooKeeperBackend) -> None:
