@@ -42,9 +42,10 @@ def delete_older(
     """
     sender = Sender(store, rate=rate)
     older = (
-        Delete(found.path, found.stat.version)
-        for found in store.scan(prefix)
-        if found.stat.revision <= revision
+        Delete(stat.path, stat.version)
+        for page in store.scan_pages(prefix, values=False)
+        for stat in page
+        if stat.revision <= revision
     )
     count = 0
     # A path with values below it cannot be deleted before these: it has its turn after the scan,

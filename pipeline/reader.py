@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import repeat
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from .. import InvalidSettingError, MetadataStore, UnsupportedError
-from ..ops.results import Range, ScanPage
+from ..ops.results import Range, ScanPage, StatPage
 from .bounds import Bounds
 from .clients import client, opened
 from .failures import plain_errors
@@ -82,19 +83,25 @@ class StoreReader(DataSourceReader):
         with plain_errors(), client(options, read_only=True) as store:
             # ZooKeeper may answer this session from before what the job's caller has seen.
             store.sync()
-            scan = store.scan_pages(self.bounds.prefix, start, end, revision=partition.revision)
+            scan = store.scan_pages(
+                self.bounds.prefix,
+                start,
+                end,
+                partition.revision,
+                values="value" in schema.names,
+            )
             with closing(scan) as found:
                 yield from record_batches(found, schema, options.batch_rows, options.batch_bytes)
 
 
 def record_batches(
-    pages: Iterable[ScanPage], schema: pa.Schema, rows: int, size: int
+    pages: Iterable[ScanPage | StatPage], schema: pa.Schema, rows: int, size: int
 ) -> Generator[pa.RecordBatch]:
     """Gather pages of a scan into Arrow batches of the columns of ``schema``.
 
     Args:
         pages: what is to be gathered.
-        schema: columns of :data:`COLUMNS`.
+        schema: columns of :data:`COLUMNS`; no ``value`` if the pages have none.
         rows: the most rows of a batch.
         size: the most bytes of a batch; a larger row goes alone.
     """
@@ -112,7 +119,7 @@ def record_batches(
         yield _joined(gathered)
 
 
-def _batch(page: ScanPage, schema: pa.Schema) -> pa.RecordBatch:
+def _batch(page: ScanPage | StatPage, schema: pa.Schema) -> pa.RecordBatch:
     columns: dict[str, Any] = {
         "path": page.paths,
         "value": page.values,
@@ -132,14 +139,17 @@ def _batch(page: ScanPage, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _parts(batch: pa.RecordBatch, page: ScanPage, rows: int, size: int) -> Iterator[pa.RecordBatch]:
+def _parts(
+    batch: pa.RecordBatch, page: ScanPage | StatPage, rows: int, size: int
+) -> Iterator[pa.RecordBatch]:
     """Cut what is too large for one batch."""
     if batch.num_rows <= rows and batch.nbytes <= size:
         if batch.num_rows:
             yield batch
         return
     start = held = 0
-    for place, (path, value) in enumerate(zip(page.paths, page.values, strict=True)):
+    values = page.values if page.values is not None else repeat(b"", len(page))
+    for place, (path, value) in enumerate(zip(page.paths, values, strict=True)):
         more = len(path) + len(value)
         if place > start and (place - start == rows or held + more > size):
             yield batch.slice(start, place - start)
@@ -189,5 +199,6 @@ def _revision(store: MetadataStore, prefix: str, given: int | None) -> int | Non
 
 def _probe(store: MetadataStore, prefix: str, revision: int) -> None:
     """Read the value at the prefix itself, of a revision: for the error, if it cannot be read."""
-    with closing(store.scan(prefix, end=f"{prefix} ", revision=revision)) as found:
+    scan = store.scan_pages(prefix, end=f"{prefix} ", revision=revision, values=False)
+    with closing(scan) as found:
         next(found, None)

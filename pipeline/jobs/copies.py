@@ -203,13 +203,15 @@ def _verify(
 ) -> tuple[bool, dict[str, Any]]:
     """Compare the source, as of the plan's revision where it keeps old ones, with the target."""
     revision = plan.revision if plan.snapshot else None
-    left = stored_rows(spark, {**source.given, "revision": revision})
+    given = {**source.given, "revision": revision}
+    left = stored_rows(spark, given)
     right = stored_rows(spark, {**target.given, "revision": None})  # A revision is the source's.
     found = compare(left, right, since=None if plan.snapshot else plan.revision)
     removed = 0
     if not plan.snapshot:
         copied = report.where(F.col("status") != "ephemeral").select("path")
-        removed = copied.join(left.select("path"), "path", "left_anti").count()
+        there = stored_rows(spark, given, "path string not null")
+        removed = copied.join(there, "path", "left_anti").count()
     counts = found.counts
     fine = not (counts["only_left"] or counts["different"] or removed)
     return fine, {

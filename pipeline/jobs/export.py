@@ -28,10 +28,16 @@ __all__ = ["SNAPSHOTS", "export", "exported_rows", "restore", "stored_rows"]
 SNAPSHOTS = ("etcd", "etcds")
 
 
-def stored_rows(spark: SparkSession, given: dict[str, object]) -> DataFrame:
-    """Return a store's subtree as a DataFrame, of options by their names."""
+def stored_rows(spark: SparkSession, given: dict[str, object], columns: str = STORED) -> DataFrame:
+    """Return a store's subtree as a DataFrame, of options by their names.
+
+    Args:
+        spark: the session.
+        given: the options.
+        columns: what is read; without ``value``, the store is not asked for values.
+    """
     # Without op, which is always the same here, and took a tenth of the time.
-    reader = spark.read.format("batchkeeper").schema(STORED)
+    reader = spark.read.format("batchkeeper").schema(columns)
     for name, value in given.items():
         if value is not None:
             reader = reader.option(name, str(value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -63,14 +64,14 @@ def test_what_others_change_meanwhile_stays(
     """A value that is written or deleted between the look and the delete is left as it is."""
     put(store, "/t/a", "/t/b", "/t/c")
     before = store.revision()
-    scan = store.scan
+    scan = store.scan_pages
 
-    def scan_then_change(prefix: str) -> Iterator[object]:
-        yield from scan(prefix)
+    def scan_then_change(prefix: str, **more: Any) -> Iterator[object]:
+        yield from scan(prefix, **more)
         put(store, "/t/a")
         store.delete("/t/b").result()
 
-    monkeypatch.setattr(store, "scan", scan_then_change)
+    monkeypatch.setattr(store, "scan_pages", scan_then_change)
     delete_older(store, "/t", before)
     monkeypatch.undo()
     assert paths(store) == ["/t/a"]

@@ -19,8 +19,12 @@ import batchkeeper as bk
 from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.reader import StoreReader
+from batchkeeper.pipeline.source import SCHEMA
+from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd.connection import Connection, Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+
+from ..proxy import Proxy
 
 VALUES = {
     "/topics": b"of the prefix itself",
@@ -148,6 +152,37 @@ def test_fewer_columns_can_be_asked_for(spark: SparkSession, etcd_url: str) -> N
         (0, "/topics/a"),
         (0, "/topics/a/b"),
     ]
+
+
+@pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
+def test_a_schema_without_values_spares_the_line_them(
+    scheme: str,
+    spark: SparkSession,
+    fresh_url: Callable[[str], str],
+    proxy: Callable[[str], Proxy],
+) -> None:
+    """Values that nobody asks for are not fetched, with filters handed over and without."""
+    url = fresh_url(scheme)
+    large = {f"/t/{number:03}": bytes(20_000) for number in range(200)}
+    with bk.open_store(url) as store:
+        assert all(outcome.ok for outcome in store.apply(bk.Put(*item) for item in large.items()))
+    host = parse_url(url).hosts[0]
+    line = proxy(host)
+    options = {"url": url.replace(host, line.address), "prefix": "/t", "partitions": "2"}
+    columns = "path string, version bigint, revision bigint, created bigint, ephemeral boolean"
+    reader = spark.read.format("batchkeeper").options(**options)
+    expected = [(*row[:1], *row[2:5], row[6]) for row in scanned(url, "/t")]
+
+    few = reader.schema(columns).load()
+    assert sorted(tuple(row) for row in few.collect()) == expected
+    with pushing_filters(spark):
+        half = reader.schema(columns).load().where("path < '/t/100'")
+        assert sorted(tuple(row) for row in half.collect()) == expected[:100]
+    without = line.answered
+    assert {row.path: bytes(row.value) for row in reader.schema(SCHEMA).load().collect()} == large
+
+    assert without < 1_000_000
+    assert line.answered - without > sum(map(len, large.values()))
 
 
 def test_a_store_can_be_asked_in_sql(spark: SparkSession, etcd_url: str) -> None:

@@ -7,7 +7,7 @@ from itertools import islice
 import pyarrow as pa
 import pytest
 
-from batchkeeper.ops.results import ScanPage, ScanResult, Stat
+from batchkeeper.ops.results import ScanPage, ScanResult, Stat, StatPage
 from batchkeeper.pipeline.reader import COLUMNS, record_batches
 
 SCHEMA = pa.schema([pa.field(name, kind) for name, (_, kind) in COLUMNS.items()])
@@ -80,3 +80,15 @@ def test_batches_have_no_more_bytes_than_they_may(value: int, expected: list[int
     schema = pa.schema([SCHEMA.field("path"), SCHEMA.field("value")])
     batches = record_batches(pages(8, value=value), schema, 100, 200)
     assert [batch.num_rows for batch in batches] == expected
+
+
+def test_pages_without_values_are_cut_as_well() -> None:
+    """Where no values were read, rows and the bytes of paths bound a batch."""
+    stats = StatPage.of([found.stat for page in pages(8) for found in page])
+    schema = pa.schema([SCHEMA.field("path"), SCHEMA.field("version")])
+    for rows, size, expected in ((3, 1000, [3, 3, 2]), (100, 16, [4, 4])):
+        batches = [*record_batches([stats], schema, rows, size)]
+        assert [batch.num_rows for batch in batches] == expected
+        assert [row for batch in batches for row in batch.to_pylist()] == [
+            {"path": f"/{n:03}", "version": n} for n in range(8)
+        ]
