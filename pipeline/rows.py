@@ -141,7 +141,7 @@ class RowWriter:
             except _SecondConditionalError as error:
                 outcomes[place] = RowOutcome(row[0], "conflict", None, str(error))
             except MetadataStoreError as error:
-                outcomes[place] = RowOutcome(row[0], "error", None, describe(error))
+                outcomes[place] = RowOutcome(_shown(row[0]), "error", None, describe(error))
         sender = self._sender
         for place, outcome in zip(places, sender.run(ops), strict=True):
             outcomes[place] = outcome
@@ -151,9 +151,7 @@ class RowWriter:
 
     def _rows(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, Any, Any, Any]]:
         none = [None] * batch.num_rows
-        lists = [
-            none if place is None else batch.column(place).to_pylist() for place in self._columns
-        ]
+        lists = [none if place is None else _values(batch.column(place)) for place in self._columns]
         return zip(*lists, strict=True)
 
     def _operation(
@@ -182,6 +180,26 @@ class RowWriter:
                 "another conditional row of this job has the same path, and only one can"
             )
         return made
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return the values of a column; text that is not UTF-8, as Spark allows, with surrogates.
+
+    Paths and the names of operations have none, so such a row is refused, and no other.
+    """
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        raw = column.cast("large_binary").to_pylist()
+        return [None if text is None else text.decode(errors="surrogateescape") for text in raw]
+    return values
+
+
+def _shown(path: str | None) -> str | None:
+    """Return a path as text that can be handed on: escapes stand for the bytes that are no text."""
+    if path is None:
+        return None
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 class _SecondConditionalError(MetadataStoreError):

@@ -55,6 +55,16 @@ def test_each_row_has_its_outcome(
     ]
 
 
+def test_a_path_that_is_no_text_is_an_error_of_its_row(
+    spark: SparkSession, fresh_url: Callable[[str], str]
+) -> None:
+    """Spark casts any bytes to text: the rows beside such a one are written."""
+    rows = spark.createDataFrame([(b"/a\xff",), (b"/b",)], "path binary").coalesce(1)
+    df = rows.selectExpr("cast(path as string) as path", "binary('v') as value")
+    outcomes = bulk_apply(df, fresh_url("etcd")).collect()
+    assert [(row.path, row.status) for row in outcomes] == [(r"/a\xff", "error"), ("/b", "ok")]
+
+
 def test_partitions_keep_their_rows_in_order(
     spark: SparkSession, fresh_url: Callable[[str], str]
 ) -> None:
