@@ -204,19 +204,20 @@ class Sender:
         again: list[int] = []
         try:
             self._store.sync()  # An attempt before this one was another session's.
-        except OperationTimeoutError:
+        except MetadataStoreError:
             return places  # Conditional: to send them again does no harm.
         gets = [Get(self._ops[place].path) for place in places]
         outcomes = self._send(gets, None)
-        parents = self._created_parents(places, outcomes) if self._parents_count else frozenset()
+        parents = self._created_parents(places, outcomes) if self._parents_count else {}
         for place, outcome in zip(places, outcomes, strict=True):
-            if outcome.error is not None:
+            # Whether it is ours cannot be told where a look has failed.
+            if outcome.error is not None or parents.get(self._ops[place].path, False) is None:
                 again.append(place)
                 continue
             found = outcome.result
             assert found is None or isinstance(found, GetResult)
             op, unsure = self._ops[place], place in self._unsure
-            if _effect_is_there(op, found) or op.path in parents:
+            if _effect_is_there(op, found) or parents.get(op.path):
                 version = None if found is None else found.stat.version
                 self._ended[place] = RowOutcome(op.path, "already_applied", version)
             elif not unsure:
@@ -228,10 +229,11 @@ class Sender:
                 self._end(place, "indeterminate", self._errors[place])
         return again
 
-    def _created_parents(self, places: list[int], gets: list[Outcome]) -> frozenset[str]:
-        """Return the paths that look as creates would have left them where others were below.
+    def _created_parents(self, places: list[int], gets: list[Outcome]) -> dict[str, bool | None]:
+        """Tell which paths look as creates would have left them where others were below.
 
-        Without any below them they are at version 1 because they were put twice.
+        Without any below them they are at version 1 because they were put twice. ``None`` stands
+        for those that could not be looked at.
         """
         candidates = [
             GetChildren(op.path)
@@ -243,7 +245,10 @@ class Sender:
             and outcome.result.value == op.value
         ]
         listed = self._send(candidates, None)
-        return frozenset(outcome.op.path for outcome in listed if outcome.result)
+        return {
+            outcome.op.path: bool(outcome.result) if outcome.error is None else None
+            for outcome in listed
+        }
 
     def _send(self, ops: Sequence[Operation], seconds: list[float] | None) -> list[Outcome]:
         """Execute operations once; return what became of each, and note how long that took."""
@@ -274,6 +279,8 @@ class Sender:
         return ended
 
     def _end(self, place: int, status: Status, error: MetadataStoreError | None = None) -> None:
+        if place in self._unsure and status not in DONE:
+            status = "indeterminate"  # What was refused now may have been applied before.
         text = None if error is None else describe(error)
         self._ended[place] = RowOutcome(self._ops[place].path, status, None, text)
 
@@ -281,7 +288,7 @@ class Sender:
         """Return the outcome of an operation that has none after all."""
         error = self._errors[place]
         # Refused by its condition, and nobody could look whether its own effect was the reason.
-        unknown = place in self._unsure or isinstance(error, BadVersionError)
+        unknown = isinstance(error, BadVersionError)
         self._end(place, "indeterminate" if unknown else "error", error)
         ended = self._ended[place]
         assert ended is not None

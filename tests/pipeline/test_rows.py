@@ -165,6 +165,29 @@ def test_a_bad_row_is_an_error_of_its_own(bench: Bench, row: Row, error: str) ->
     assert outcomes[1].path == row[0]
 
 
+@pytest.mark.parametrize("kinds", [("string", "binary"), ("large_string", "large_binary")])
+def test_text_that_is_no_text_is_an_error_of_its_row(bench: Bench, kinds: tuple[str, str]) -> None:
+    """Spark's text may hold any bytes: that row is refused, and those beside it are written."""
+    text, binary = kinds
+    raw = [b"/a\xff", b"/b", None, b"/\xed\xa0\x80", b"/c"]
+    paths = pa.array(raw, binary).view(text)
+    ops = pa.array([b"put", b"put", b"put", b"put", b"\xff"], binary).view(text)
+    columns = [paths, pa.array([b""] * 5), pa.array([-1] * 5), ops]
+    batch = pa.RecordBatch.from_arrays(columns, names=SCHEMA.names)
+    outcomes = [outcome for slice_ in bench.writer.write(batch) for outcome in slice_]
+    assert [(outcome.path, outcome.status) for outcome in outcomes] == [
+        (r"/a\xff", "error"),
+        ("/b", "ok"),
+        (None, "error"),
+        (r"/\xed\xa0\x80", "error"),
+        ("/c", "error"),
+    ]
+    assert (outcomes[0].error or "").startswith("InvalidPathError: a path has no character U+DCFF")
+    for column in zip(*outcomes, strict=True):
+        pa.array(column).validate(full=True)  # They can be handed on.
+    assert [found.path for found in bench.store.scan("/")] == ["/b"]
+
+
 def test_rows_outside_of_the_prefix_are_errors(bench: Bench) -> None:
     """A job that was given a prefix writes under it only; names that only begin alike are out."""
     bench.restart(prefix="/in")
@@ -384,6 +407,51 @@ def test_what_cannot_be_told_is_indeterminate(make: Callable[..., Bench]) -> Non
     (outcome,) = bench.write(put("/a", b"mine", -1))
     assert (outcome.status, outcome.error) == ("indeterminate", "IndeterminateError: lost")
     assert bench.value("/a") == b"theirs"
+
+
+@pytest.mark.parametrize("expected", [None, -1])
+def test_a_row_that_may_be_done_is_never_called_not_done(
+    make: Callable[..., Bench], expected: int | None
+) -> None:
+    """Its first answer was lost, and its second try is refused: it may be there all the same."""
+
+    def plan(call: Call) -> Fault | None:
+        if call.method != "write":
+            return None
+        lost = call.number == 0
+        return Fault(error=IndeterminateError("lost") if lost else AuthenticationError("no"))
+
+    (outcome,) = make(plan).write(put("/a", b"1", expected))
+    assert (outcome.status, outcome.error) == ("indeterminate", "AuthenticationError: no")
+
+
+def test_a_refused_row_is_indeterminate_where_the_store_cannot_be_synced(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason, no row raises: it is that row's outcome."""
+
+    def sync(_deadline: float) -> None:
+        raise AuthenticationError("no")
+
+    bench.store.put("/a", b"theirs").result()
+    monkeypatch.setattr(bench.backend, "sync", sync)
+    assert bench.statuses(put("/a", b"1", -1), put("/b", b"1", -1)) == ["indeterminate", "ok"]
+
+
+def test_a_create_above_other_paths_is_no_conflict_where_nobody_could_look(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the paths below cannot be read, it is not known whether the value is its own."""
+    for value in (b"0", b"1"):
+        bench.store.put("/a", value).result()
+
+    def plan(call: Call) -> Fault | None:
+        children = call.method == "read" and "get_children" in call.kinds
+        return Fault(error=StoreUnavailableError("away")) if children else None
+
+    bench.backend.plan = plan
+    bench.restart(parents_count=True)
+    assert bench.statuses(put("/a", b"1", -1)) == ["indeterminate"]
 
 
 def test_a_conflict_that_nobody_could_look_at_is_indeterminate(make: Callable[..., Bench]) -> None:
