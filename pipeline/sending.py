@@ -139,8 +139,9 @@ class Sender:
     def _lines(self, places: list[int]) -> dict[str, deque[int]]:
         """Return what has to be sent, by path: operations that failed, and those that follow them.
 
-        What came after a failed one has to come after it again: but for conditional ones that were
-        applied, whose condition would not hold any more.
+        What came after a failed one has to come after it again: but for a conditional one that was
+        applied, whose condition would not hold any more. What failed before that one is not sent
+        again, for it would come after it, and undo it.
         """
         lines: dict[str, deque[int]] = {self._ops[place].path: deque() for place in places}
         failed = set(places)
@@ -149,10 +150,11 @@ class Sender:
             if line is None:
                 continue
             ended = self._ended[place]
-            applied = op.expected_version is not None and ended is not None and ended.status in DONE
-            if place in failed or (line and not applied):
+            if op.expected_version is not None and ended is not None and ended.status in DONE:
+                line.clear()
+            elif place in failed or line:
                 line.append(place)
-        return lines
+        return {path: line for path, line in lines.items() if line}
 
     def _round(self, places: Sequence[int], seconds: list[float] | None) -> list[int]:
         """Send operations once; return which are to be sent again."""

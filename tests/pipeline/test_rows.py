@@ -305,6 +305,16 @@ def test_a_row_behind_is_judged_after_the_one_before_it(make: Callable[..., Benc
     assert bench.value("/p") == b"second"
 
 
+def test_a_row_does_not_undo_a_conditional_one_behind_it(make: Callable[..., Bench]) -> None:
+    """What failed is not sent again where a later row of its path is done and cannot follow it."""
+    bench = make(once(Fault(error=StoreUnavailableError("no server"))))
+    with open_store(bench.url) as rival:
+        rival.put("/p", b"0").result()
+    rows = [put("/p", b"first"), put("/p", b"second", 0), put("/q", b"1")]
+    assert bench.statuses(*rows) == ["error", "ok", "ok"]
+    assert bench.value("/p") == b"second"
+
+
 def test_patience_ends(make: Callable[..., Bench]) -> None:
     """Without a server rows end as errors, and later slices do not cost the patience again."""
 
