@@ -47,8 +47,10 @@ class BatchWriter(DataSourceArrowWriter):
     Conditional rows may be written by any number of attempts: one whose effect is there counts as
     done. A path may have one of them in a job; a second one is a conflict. It is found where it
     comes within 100,000 of them in a partition; elsewhere its version decides, and a later attempt
-    may find a conflict where the first found none. Unconditional rows are written at least once: a
-    late attempt may overwrite what is newer. Rows of one path keep their order within a partition.
+    may find a conflict where the first found none. An unconditional row of the same path would be
+    written again by a later attempt, over the conditional one. Unconditional rows are written at
+    least once: a late attempt may overwrite what is newer. Rows of one path keep their order within
+    a partition.
 
     Made on the driver before the first task, where the columns, the options and the store are
     checked, and pickled to the tasks. ``write`` runs once for each attempt of a task, and
