@@ -114,7 +114,9 @@ class _RocksBackend:
         self._state = threading.Lock()
         self._running = 0
         self._closed = False
-        self._walks: set[Walk] = set()  # guarded by _state; ended before RocksDB is closed
+        # Ended before RocksDB is closed. Each change of it is atomic and takes no lock: a scan that
+        # was dropped is closed by the garbage collector, in a thread that may hold any lock.
+        self._walks: set[Walk] = set()
         self._left = threading.Event()  # closed, and the last call has ended
         self._ended = threading.Event()  # RocksDB is closed
         self.tally = Tally()
@@ -408,7 +410,8 @@ class _RocksBackend:
                 self._left.set()
         self._left.wait()
         if first:
-            for walk in self._walks:
+            # A copy, for scans that are dropped meanwhile are taken out of it.
+            for walk in self._walks.copy():
                 walk.close()
             try:
                 self._db.close()
@@ -469,15 +472,13 @@ class _RocksBackend:
             unsynced = max(dict(self._unsynced), default=0)
             if failure := self._sync_to(unsynced):
                 raise self._unsyncable(failure) from failure
-            with self._state:
-                self._walks.add(walk)
+            self._walks.add(walk)
         finally:
             self._leave()
         try:
             yield walk
         finally:
-            with self._state:
-                self._walks.discard(walk)
+            self._walks.discard(walk)
             walk.close()
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
@@ -501,22 +502,31 @@ class _RocksBackend:
             with self._walk(path) as walk:
                 while not walk.done:
                     page = self._page(walk, 0)
-                    self._remove([found.encode() for found, _ in page], timeout)
-                    removed += len(page)
+                    removed += self._remove([found.encode() for found, _ in page], timeout)
         except MetadataStoreError as error:
             raise partly_removed(removed, path, error) from error
         return removed
 
-    def _remove(self, keys: list[bytes], timeout: float) -> None:
+    def _remove(self, keys: list[bytes], timeout: float) -> int:
+        """Remove keys; return how many were there, for others remove some meanwhile."""
         batch = WriteBatch(raw_mode=True)
-        for key in keys:
-            batch.delete(key)
         self._enter()
         try:
             with self._writing(time.monotonic() + timeout):
-                number = self._commit(batch, keys, 0)
+                try:
+                    headers = self._headers(keys)
+                except Exception as error:
+                    raise self._unreadable(error, ()) from error
+                there = [
+                    key for key, header in zip(keys, headers, strict=True) if header is not None
+                ]
+                for key in there:
+                    batch.delete(key)
+                number = self._commit(batch, there, 0) if there else self._written
             if failure := self._sync_to(number):
-                raise self._unsynced_error(failure) from failure
+                error_of = self._unsynced_error if there else self._unsyncable
+                raise error_of(failure) from failure
+            return len(there)
         finally:
             self._leave()
 

@@ -6,6 +6,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores.rocksdb_walks import Walk
 
 MIB = 1024 * 1024
 EVERYTHING = Range()
@@ -154,10 +156,10 @@ def test_a_delete_that_fails_half_way_says_so(
     many(backend, 2_500)
     remove = backend._remove
 
-    def failing(keys: list[bytes], timeout: float) -> None:
+    def failing(keys: list[bytes], timeout: float) -> int:
         if b"/t/01000" in keys:
             raise StoreUnavailableError("the disk is gone")
-        remove(keys, timeout)
+        return int(remove(keys, timeout))
 
     monkeypatch.setattr(backend, "_remove", failing)
     with pytest.raises(IndeterminateError, match="1,000 values under '/t' were removed") as caught:
@@ -165,3 +167,53 @@ def test_a_delete_that_fails_half_way_says_so(
     assert (caught.value.outcome, caught.value.path) == ("unknown", "/t")
     left = [path for page in backend.scan("/", EVERYTHING, None, PATIENCE) for path, _, _ in page]
     assert left == [f"/t/{number:05d}" for number in range(1_000, 2_500)]
+
+
+def test_what_others_remove_is_not_counted(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of deletes that meet in a tree, each value counts in one."""
+    many(backend, 2_500)
+    remove = backend._remove
+    counts: list[int] = []
+
+    def meeting(keys: list[bytes], timeout: float) -> int:
+        if not counts:
+            counts.append(0)
+            counts.append(backend.delete_recursive("/t", PATIENCE))
+        return int(remove(keys, timeout))
+
+    monkeypatch.setattr(backend, "_remove", meeting)
+    revision = backend.revision(PATIENCE)
+    assert (backend.delete_recursive("/t", PATIENCE), counts) == (0, [0, 2_500])
+    assert backend.revision(PATIENCE) == revision + 3  # No write for what is gone.
+
+
+def test_scans_may_end_while_the_store_closes(
+    backend: Any, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan that another thread drops at that moment does not keep the directory locked."""
+    many(backend)
+    scans = [backend.scan("/", EVERYTHING, None, PATIENCE) for _ in range(10)]
+    for scan in scans:
+        next(scan)
+    close = Walk.close
+
+    def meeting(self: Walk) -> None:
+        if scans:
+            scans.pop().close()
+        close(self)
+
+    monkeypatch.setattr(Walk, "close", meeting)
+    backend.close()
+    opened(directory).close()
+
+
+def test_a_scan_may_be_dropped_wherever_the_garbage_collector_runs(backend: Any) -> None:
+    """It may run in a thread that holds the store's lock."""
+    many(backend)
+    scan = backend.scan("/", EVERYTHING, None, PATIENCE)
+    next(scan)
+    dropping = Thread(target=scan.close, daemon=True)
+    with backend._state:
+        dropping.start()
+        dropping.join(PATIENCE)
+        assert not dropping.is_alive()
