@@ -318,9 +318,18 @@ class PassingBackend:
         return self._backend
 
 
-def partly_removed(removed: int, path: str, error: MetadataStoreError) -> MetadataStoreError:
-    """Return the error of a ``delete_recursive`` that failed after it had removed something."""
-    if not removed:
+def partly_removed(
+    removed: int, path: str, error: MetadataStoreError, *, perhaps: bool = False
+) -> MetadataStoreError:
+    """Return the error of a ``delete_recursive`` that failed after it had removed something.
+
+    Args:
+        removed: the values that are certainly gone.
+        path: of the tree.
+        error: what it failed with.
+        perhaps: whether more may be gone.
+    """
+    if not removed and not perhaps:
         return error.for_path(path)
     return IndeterminateError(
         f"{removed:,} values under {path!r} were removed, and perhaps more, before this: {error}",

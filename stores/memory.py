@@ -13,6 +13,7 @@ from typing import Final
 
 from ..ops.errors import (
     InvalidSettingError,
+    MetadataStoreError,
     OperationTimeoutError,
     StoreClosedError,
     UnsupportedError,
@@ -20,7 +21,7 @@ from ..ops.errors import (
 from ..ops.operations import ABSENT
 from ..ops.paths import parent
 from ..ops.results import GetResult, Range, Result, ScanResult, Stat, StatPage
-from .backend import Answer, Backend, Limits, Request, Tally, refusal
+from .backend import Answer, Backend, Limits, Request, Tally, partly_removed, refusal
 from .registry import ConnectOptions, StoreURL
 from .spans import EVERYTHING, evenly, spans
 
@@ -188,7 +189,10 @@ class _MemoryBackend:
         paths = self._paths_under(path, timeout)
         removed = 0
         for start in range(0, len(paths), _PAGE):
-            space = self._enter(time.monotonic() + timeout)
+            try:
+                space = self._enter(time.monotonic() + timeout)
+            except MetadataStoreError as error:
+                raise partly_removed(removed, path, error) from error
             try:
                 for found in paths[start : start + _PAGE]:
                     if found in space.values:

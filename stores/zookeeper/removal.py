@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final, Literal, NamedTuple, Protocol
 
 from ...ops.errors import IndeterminateError, MetadataStoreError, NotEmptyError, NotFoundError
-from ..backend import Answer, Request
+from ..backend import Answer, Request, partly_removed
 from .nodes import NULL
 from .walk import Walk
 
@@ -57,17 +57,24 @@ class Removal:
         self._pause = pause
         self._timeout = timeout
         self._removed = 0
+        self._touched = False  # whether anything is gone, or may be
         # Paths with values whose delete got no answer: one that is not met again was applied.
         self._unknown: set[str] = set()
         self._unsure: IndeterminateError | None = None
 
-    def run(self) -> int:
-        """Remove the tree; return how many values that were.
+    def run(self, path: str) -> int:
+        """Remove the tree, which is at ``path``; return how many values that were.
 
         Raises:
-            MetadataStoreError: a request failed, or a node may not be read or removed. What was
-                removed until then is gone.
+            MetadataStoreError: a request failed, or a node may not be read or removed. Where
+                anything is gone, or may be, it is an IndeterminateError.
         """
+        try:
+            return self._run()
+        except MetadataStoreError as error:
+            raise partly_removed(self._removed, path, error, perhaps=self._touched) from error
+
+    def _run(self) -> int:
         for attempt in range(_WALKS):
             if attempt:
                 self._pause(attempt, math.inf)
@@ -121,11 +128,14 @@ class Removal:
         except IndeterminateError as error:
             answers = [error] * len(nodes)
         done = True
+        failure: MetadataStoreError | None = None
         for node, answer in zip(nodes, answers, strict=True):
             if answer is None:
+                self._touched = True
                 self._removed += node.held
             elif isinstance(answer, IndeterminateError):
                 # No longer under way, so another walk tells.
+                self._touched = True
                 self._unsure = answer
                 done = False
                 if node.held:
@@ -133,5 +143,7 @@ class Removal:
             elif isinstance(answer, NotEmptyError):
                 done = False
             elif isinstance(answer, MetadataStoreError) and not isinstance(answer, NotFoundError):
-                raise answer
+                failure = failure or answer
+        if failure is not None:
+            raise failure
         return done

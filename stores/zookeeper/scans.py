@@ -106,7 +106,7 @@ class Scanner:
             lambda: self._walk(path, Range(), timeout, values=False),
             self._connection.pause,
             timeout,
-        ).run()
+        ).run(path)
 
     def revision(self, timeout: float) -> int:
         """Return the zxid of the newest change that the leader knew of when it was asked."""

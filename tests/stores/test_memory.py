@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from typing import Any
 
 import pytest
 
@@ -14,13 +15,14 @@ from batchkeeper.ops import (
     Exists,
     Get,
     GetChildren,
+    IndeterminateError,
     InvalidSettingError,
     Operation,
     OperationTimeoutError,
     Put,
     StoreClosedError,
 )
-from batchkeeper.stores import Answer, Backend, ConnectOptions, connect
+from batchkeeper.stores import Answer, Backend, ConnectOptions, connect, memory
 
 
 def far() -> float:
@@ -146,3 +148,21 @@ def test_a_url_that_names_no_memory_store_is_refused(url: str) -> None:
     with pytest.raises(InvalidSettingError) as caught:
         connect(url, ConnectOptions())
     assert url in str(caught.value)
+
+
+def test_a_delete_that_fails_half_way_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A close in the midst of a recursive delete leaves its outcome open."""
+    monkeypatch.setattr(memory, "_PAGE", 2)
+    backend: Any = connect("memory://half-way", ConnectOptions())
+    backend.write([Put(f"/{number}", b"") for number in range(6)], far())
+    remove = backend._space.remove
+
+    def closing(path: str) -> None:
+        remove(path)
+        backend._closed = path == "/1"
+
+    monkeypatch.setattr(backend._space, "remove", closing)
+    with pytest.raises(IndeterminateError, match="2 values under '/' were removed"):
+        backend.delete_recursive("/", 1.0)
+    backend._closed = False
+    backend.close()

@@ -23,6 +23,7 @@ from batchkeeper.ops import (
     OperationTimeoutError,
     Put,
     StoreClosedError,
+    StoreUnavailableError,
     UnsupportedError,
 )
 from batchkeeper.ops.results import Range, ScanResult
@@ -785,6 +786,36 @@ def test_deletes_that_stay_unknown_are_said_to_be(
     )
 
     with pytest.raises(IndeterminateError):
+        backend.delete_recursive("/t", _TIMEOUT)
+
+
+@pytest.mark.parametrize("applied", [0, 4])
+def test_a_delete_that_fails_half_way_says_so(backend: ZooKeeperBackend, applied: int) -> None:
+    """What is gone, or may be, is not said to be there: also if the first answer is a refusal."""
+    _fill(backend, {f"/t/{i}": b"v" for i in range(10)})
+    write = backend._writer.write
+    left = StoreUnavailableError("gone")
+
+    def fail_after(requests: Any, deadline: float) -> Any:
+        return [left, *write(requests[:applied], deadline), *[left] * (len(requests) - applied - 1)]
+
+    backend._writer.write = fail_after  # type: ignore[method-assign]
+    with pytest.raises(IndeterminateError if applied else StoreUnavailableError) as caught:
+        backend.delete_recursive("/t", _TIMEOUT)
+    assert caught.value.path == "/t"
+    assert len(_found(backend, "/t")) == 10 - applied
+
+
+def test_a_walk_that_fails_behind_deletes_without_an_answer(backend: ZooKeeperBackend) -> None:
+    """They may have been applied, so the error does not claim that nothing was done."""
+    _fill(backend, {"/t/1": b"v"})
+
+    def lose(requests: Any, deadline: float) -> Any:
+        backend.close()
+        return [IndeterminateError("lost") for _ in requests]
+
+    backend._writer.write = lose  # type: ignore[method-assign]
+    with pytest.raises(IndeterminateError, match="the store is closed"):
         backend.delete_recursive("/t", _TIMEOUT)
 
 
