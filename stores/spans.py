@@ -32,6 +32,7 @@ def spans(prefix: str, within: Range = EVERYTHING) -> list[tuple[str, str]]:
 
 def evenly(paths: Sequence[str], n: int) -> list[Range]:
     """Return up to ``n`` ranges that hold equally many of the paths, or one more."""
+    n = min(n, len(paths))
     places = sorted({len(paths) * part // n for part in range(1, n)} - {0})
     return ranges([paths[place] for place in places])
 

@@ -136,28 +136,31 @@ def _check(connection: Connection, span: _Span, after: int, until: int, timeout:
     def newest(revision: int) -> int:
         request = messages.RangeRequest(key=span.below, revision=revision, limit=1, count_only=True)
         deadline = time.monotonic() + timeout
-        answer = connection.call("range", request, deadline, write=False)
+        try:
+            answer = connection.call("range", request, deadline, write=False)
+        except RequestRefusedError as refusal:
+            raise refusal.error from refusal
         return int(answer.header.revision)
 
     def readable(revision: int) -> bool:
         try:
             newest(revision)
-        except RequestRefusedError as refusal:
-            if COMPACTED in str(refusal):
+        except MetadataStoreError as error:
+            if COMPACTED in str(error):
                 return False
             raise
         return True
 
     try:
         last = newest(after)
-    except RequestRefusedError as refusal:
-        if FUTURE in str(refusal):
-            raise InvalidSettingError(f"there is no revision {after} yet") from refusal
-        if COMPACTED not in str(refusal):
-            raise refusal.error from refusal
+    except MetadataStoreError as error:
+        if FUTURE in str(error):
+            raise InvalidSettingError(f"there is no revision {after} yet") from error
+        if COMPACTED not in str(error):
+            raise
         later = range(after + 1, newest(0))
         kept = after + 1 + bisect_left(later, True, key=readable)
-        raise _compacted(after, kept) from refusal
+        raise _compacted(after, kept) from error
     if until > last:
         raise InvalidSettingError(f"there is no revision {until} yet, the newest is {last}")
 

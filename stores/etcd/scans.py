@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Any, Final, TypeVar
 
@@ -32,8 +32,8 @@ __all__ = ["Scans"]
 
 # As many as a range is meant to hold: with smaller pages etcd counts each range more than once.
 _LARGEST_PAGE: Final = AHEAD
-# What an answer has beside each value, about: the key, and numbers.
-_AROUND: Final = 100
+# What an answer has beside each key and value, about: numbers.
+_AROUND: Final = 40
 # The keys that are removed in one transaction. etcd serves nobody else meanwhile.
 _DELETED_AT_ONCE: Final = 1_000
 # Keys that are asked for without their values, as long as nothing is known of their lengths: an
@@ -90,11 +90,11 @@ class Scans:
         within: Range,
         revision: int | None,
         timeout: float,
-        made_of: Callable[[Sequence[Any], Sequence[bytes]], _Made],
+        made_of: Callable[[Sequence[Any], Sequence[bytes], Sequence[bytes]], _Made],
         *,
         keys_only: bool,
     ) -> Generator[_Made, None, None]:
-        """Give pages, ``made_of`` keys and what was wanted of each: its value, or nothing more."""
+        """Give pages, ``made_of`` what etcd has answered, its keys, and its values if wanted."""
         if revision == 0:
             raise InvalidSettingError("etcd's revisions begin with 1: there is no revision 0")
         asked = revision or 0  # 0 is etcd's word for the newest
@@ -105,16 +105,17 @@ class Scans:
                 while True:
                     found: Any = self._finished(page, windows)
                     asked = asked or found.header.revision
-                    # Once for both: to have protobuf measure the answer took a tenth of the time.
                     kvs: Sequence[Any] = [*found.kvs]
-                    wanted = [kv.key for kv in kvs] if keys_only else [kv.value for kv in kvs]
-                    if wanted:
-                        size = sum(map(len, wanted)) + _AROUND * len(wanted)
-                        self._learned(keys_only).saw(len(wanted), size)
-                    windows.took(_sample(kvs), len(kvs), found.count - len(kvs))
+                    keys = [kv.key for kv in kvs]
+                    values = [] if keys_only else [kv.value for kv in kvs]
+                    if kvs:
+                        # To have protobuf measure the answer took a tenth of the time.
+                        size = sum(map(len, keys)) + sum(map(len, values))
+                        self._learned(keys_only).saw(len(kvs), size + _AROUND * len(kvs))
+                    windows.took(_sample(keys), len(keys), found.count - len(keys))
                     if not windows.done:
                         page = self._begin(windows, asked, timeout, keys_only)
-                    if results := made_of(kvs, wanted):
+                    if results := made_of(kvs, keys, values):
                         yield results
                     if windows.done:
                         break
@@ -134,6 +135,7 @@ class Scans:
 
         (bucket,) = count(stretch)
         starts: list[str] = []
+        n = min(n, bucket.size)
         for cut in cuts(bucket, n, count, keys) if n > 1 else ():
             path = self._path(cut)
             if path is None:
@@ -158,18 +160,22 @@ class Scans:
                 while not windows.done:
                     page = self._keys(windows.start, windows.end, _DELETED_AT_ONCE, timeout)
                     keys = [kv.key for kv in page.kvs]
-                    windows.took(_sample(page.kvs), len(keys), page.count - len(keys))
+                    windows.took(_sample(keys), len(keys), page.count - len(keys))
                     for visible, run in groupby(keys, lambda key: self._path(key) is not None):
                         if visible:
-                            removed += self._remove([*run], page.header.revision, timeout)
+                            for count in self._remove([*run], page.header.revision, timeout):
+                                removed += count
         except RequestRefusedError as refusal:
             raise partly_removed(removed, path, refusal.error) from refusal
         except MetadataStoreError as error:
             raise partly_removed(removed, path, error) from error
         return removed
 
-    def _remove(self, keys: Sequence[bytes], revision: int, timeout: float) -> int:
-        """Remove keys that follow each other, and nothing between them that is newer."""
+    def _remove(self, keys: Sequence[bytes], revision: int, timeout: float) -> Iterator[int]:
+        """Remove keys that follow each other, and nothing between them that is newer.
+
+        Gives the number of those that are gone, request by request.
+        """
         stretch = {"key": keys[0], "range_end": keys[-1] + b"\0"}
         delete = messages.DeleteRangeRequest(**stretch)
         txn = messages.TxnRequest(success=[messages.RequestOp(request_delete_range=delete)])
@@ -185,22 +191,25 @@ class Scans:
         # Called like a read, that is repeated whatever became of it: to delete once more what is
         # gone already does no harm.
         try:
-            answer = self._connection.call("txn", txn.SerializeToString(), deadline, write=False)
-        except RequestRefusedError as refusal:
-            if NO_SPACE not in str(refusal):
-                raise
-            # An etcd that is beyond its quota refuses every transaction; this it takes.
-            found = self._connection.call("delete_range", delete, deadline, write=False)
-            return int(found.deleted)
+            try:
+                body = txn.SerializeToString()
+                answer = self._connection.call("txn", body, deadline, write=False)
+            except RequestRefusedError as refusal:
+                if NO_SPACE not in str(refusal):
+                    raise
+                # An etcd that is beyond its quota refuses every transaction; this it takes.
+                found = self._connection.call("delete_range", delete, deadline, write=False)
+                yield int(found.deleted)
+                return
         except (OperationTimeoutError, StoreClosedError) as error:
             raise IndeterminateError(f"sent, and perhaps carried out: {error}") from error
         response = messages.TxnResponse.FromString(answer)
         if response.succeeded:
-            return int(response.responses[0].response_delete_range.deleted)
+            yield int(response.responses[0].response_delete_range.deleted)
+            return
         half = len(keys) // 2
-        return self._remove(keys[:half], revision, timeout) + self._remove(
-            keys[half:], revision, timeout
-        )
+        yield from self._remove(keys[:half], revision, timeout)
+        yield from self._remove(keys[half:], revision, timeout)
 
     def _count(self, edges: Sequence[bytes], timeout: float) -> list[Bucket]:
         """Count the keys between edges, and find the first one of each stretch."""
@@ -232,8 +241,15 @@ class Scans:
         return [response.response_range for response in responses]
 
     def _keys(self, start: bytes, end: bytes, limit: int, timeout: float) -> Any:
-        request = messages.RangeRequest(key=start, range_end=end, limit=limit, keys_only=True)
-        return self._call(request, timeout)
+        """Read the first keys of a range: so many, or fewer where they are very long."""
+        while True:
+            request = messages.RangeRequest(key=start, range_end=end, limit=limit, keys_only=True)
+            try:
+                return self._call(request, timeout)
+            except AnswerTooLargeError:
+                if limit == 1:
+                    raise
+            limit = max(1, limit // 4)
 
     def _path(self, key: bytes) -> str | None:
         """Return the path of a key; ``None`` if callers have nothing to do with it."""
@@ -270,15 +286,19 @@ class Scans:
                 continue
             return found
 
-    def _results(self, kvs: Sequence[Any], values: Sequence[bytes]) -> ScanPage:
+    def _results(
+        self, kvs: Sequence[Any], keys: Sequence[bytes], values: Sequence[bytes]
+    ) -> ScanPage:
         # In columns, each made in one go. Besides, as tuples that live on together, whole pages
         # would cost the garbage collector more time than all else.
-        paths, some = self._visible(kvs, [kv.key for kv in kvs])
+        paths, some = self._visible(kvs, keys)
         if some is not kvs:
             values = [kv.value for kv in some]
         return ScanPage(paths, values, *_stat_columns(some))
 
-    def _stats(self, kvs: Sequence[Any], keys: Sequence[bytes]) -> StatPage:
+    def _stats(
+        self, kvs: Sequence[Any], keys: Sequence[bytes], _values: Sequence[bytes]
+    ) -> StatPage:
         paths, some = self._visible(kvs, keys)
         return StatPage(paths, *_stat_columns(some))
 
@@ -302,7 +322,10 @@ class Scans:
 
     def _call(self, request: Any, timeout: float) -> Any:
         deadline = time.monotonic() + timeout
-        return self._connection.call("range", request, deadline, write=False)
+        try:
+            return self._connection.call("range", request, deadline, write=False)
+        except RequestRefusedError as refusal:
+            raise refusal.error from refusal
 
     def _reason(self, error: MetadataStoreError, page: _Page) -> MetadataStoreError:
         """Return the error of a request that was refused, in words for whoever scans."""
@@ -331,8 +354,8 @@ class Scans:
             request = messages.RangeRequest(key=key, count_only=True, revision=revision)
             try:
                 self._call(request, timeout)
-            except RequestRefusedError as refusal:
-                if COMPACTED in str(refusal):
+            except MetadataStoreError as error:
+                if COMPACTED in str(error):
                     return False
                 raise
             return True
@@ -350,14 +373,14 @@ def _stat_columns(kvs: Sequence[Any]) -> tuple[list[int], list[int], list[bool]]
     )
 
 
-def _sample(kvs: Sequence[Any]) -> list[bytes]:
+def _sample(keys: Sequence[bytes]) -> Sequence[bytes]:
     """Return some of the keys, the first and the last one in their places."""
-    size = len(kvs)
+    size = len(keys)
     if size <= _SAMPLE:
-        return [kv.key for kv in kvs]
+        return keys
     # Not evenly spread: numbers at even distances would all end in the same digits.
     places = [0, *(place * _PRIME % size for place in range(1, _SAMPLE)), size - 1]
-    return [kvs[place].key for place in places]
+    return [keys[place] for place in places]
 
 
 class _Page:

@@ -329,6 +329,15 @@ def test_a_split_is_even(store: bk.MetadataStore, shape: str) -> None:
         assert all(0.8 * mean <= len(part) <= 1.2 * mean for part in parts), list(map(len, parts))
 
 
+def test_a_split_into_more_ranges_than_there_are_values(store: bk.MetadataStore) -> None:
+    """There are hardly more than values, and nothing is done for the others."""
+    put(store, ORDERED)
+    parts = parts_of(store, "/", 10**12)
+    assert [path for part in parts for path in part] == ORDERED
+    assert len(parts) <= len(ORDERED) + 5  # Keys of the client itself count on etcd.
+    assert store.split("/missing", 10**12) == [(None, None)]
+
+
 @pytest.mark.parametrize("bad", [0, -1, True, 1.5, None])
 def test_a_split_is_into_some_parts(store: bk.MetadataStore, bad: int) -> None:
     """A number of ranges that is none is refused by the call."""

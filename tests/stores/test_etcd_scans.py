@@ -14,10 +14,12 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.stores import parse_url
+from batchkeeper.stores.etcd import scans as module
 from batchkeeper.stores.etcd.connection import Connection, Credentials
-from batchkeeper.stores.etcd.scans import Scans
+from batchkeeper.stores.etcd.scans import Scans, _Page
 
 from ..proxy import Proxy
+from .test_etcd_faults import secured
 
 # After the import above, which makes it possible on any protobuf.
 etcd3: Any = importlib.import_module("etcd3")
@@ -157,6 +159,27 @@ def test_large_values_behind_small_ones(
             seen += 1
         assert seen == len(values)
     assert calls == []  # Every page came at the first attempt, or was asked for as a smaller one.
+
+
+def test_long_paths_count_as_much_as_values(
+    store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer is near 4 MiB, whatever it is made of; keys alone may be too many for one, too."""
+    values = {f"/t/{number:05d}{'x' * 9_000}": b"" for number in range(5_000)}
+    put(store, values)
+    sizes: list[int] = []
+    result = _Page.result
+
+    def noting(self: _Page) -> Any:
+        found = result(self)
+        sizes.append(found.ByteSize())
+        return found
+
+    monkeypatch.setattr(_Page, "result", noting)
+    assert contents(store, "/t") == values
+    assert max(sizes) < 5 * MIB
+    monkeypatch.setattr(module, "_DELETED_AT_ONCE", 5_000)  # 45 MB, and 32 MiB are taken in
+    assert store.delete_recursive("/t").result(0) == 5_000
 
 
 # --- without values
@@ -338,6 +361,29 @@ def test_other_prefixes_are_not_touched(fresh_url: Callable[[str], str]) -> None
         assert contents(neighbour, "/") == {"/a": b"theirs"}
 
 
+def test_what_is_not_permitted_is_an_error_of_the_login(
+    own_etcd: Callable[..., EtcdServer],
+) -> None:
+    """Each of the calls raises what a get raises, and not an error that is the engine's."""
+    server = own_etcd()
+    with bk.open_store(server.url + "/theirs") as store:
+        revision = put(store, {"/a": b""})
+    secured(server)
+    options: Any = {"username": "limited", "password": "limited's"}
+    with bk.open_store(server.url + "/theirs", **options) as store:
+        for call in (
+            store.get("/a").result,
+            lambda: list(store.scan("/")),
+            lambda: list(store.scan("/", revision=revision)),
+            lambda: list(store.changes("/", 1, revision)),
+            lambda: store.split("/", 2),
+            store.revision,
+            store.delete_recursive("/").result,
+        ):
+            with pytest.raises(bk.AuthenticationError):
+                call()
+
+
 def test_what_is_newer_than_the_page_is_spared(store: bk.MetadataStore, url: str) -> None:
     """A key that appears between those that are being removed stays; they go all the same."""
     revision = put(store, {f"/t/{number}": b"" for number in range(10)})
@@ -347,7 +393,7 @@ def test_what_is_newer_than_the_page_is_spared(store: bk.MetadataStore, url: str
     scans = Scans(connection, parsed.prefix())
     try:
         keys = [f"{parsed.prefix()}/t/{number}".encode() for number in range(10)]
-        assert scans._remove(keys, revision, PATIENCE) == 10
+        assert sum(scans._remove(keys, revision, PATIENCE)) == 10
     finally:
         connection.close()
     assert contents(store, "/") == {"/t/4-new": b"new"}
