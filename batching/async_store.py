@@ -12,6 +12,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, overload
 
@@ -373,7 +374,12 @@ class AsyncMetadataStore:
         """
         if timeout is not None:
             timeout = 0.0 if timeout == 0 else check_seconds("timeout", timeout)
-        await asyncio.to_thread(self._engine.close, timeout)
+        # On a thread of its own: the loop's may all be busy with scans that only this ends.
+        executor = ThreadPoolExecutor(1, "batchkeeper-close")
+        try:
+            await self._loop.run_in_executor(executor, self._engine.close, timeout)
+        finally:
+            executor.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         return self

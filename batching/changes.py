@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
-from contextlib import closing
 
 from ..ops.errors import InvalidSettingError
 from ..ops.paths import check_parent
 from ..ops.results import Change
 from ..stores.backend import ChangesBackend
-from .scans import one_by_one
+from .scans import flattened, one_by_one
 
 __all__ = ["changes_of", "changes_of_async", "check_changes"]
 
@@ -34,9 +33,7 @@ def changes_of(
     historian: ChangesBackend, prefix: str, after: int, until: int, timeout: float
 ) -> Generator[Change, None, None]:
     """Give changes one by one. Closing the iterator ends what is under way for them."""
-    with closing(historian.changes(prefix, after, until, timeout)) as pages:
-        for page in pages:
-            yield from page
+    return flattened(lambda: historian.changes(prefix, after, until, timeout))
 
 
 def changes_of_async(

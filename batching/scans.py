@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from typing import TypeVar
 
-from ..ops.errors import InvalidSettingError, MetadataStoreError
+from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
 from ..ops.paths import check_parent, check_path
 from ..ops.results import Range, ScanPage, ScanResult, StatPage
 from ..stores.backend import ScanningBackend
@@ -17,6 +18,7 @@ __all__ = [
     "check_scan",
     "check_split",
     "ended",
+    "flattened",
     "one_by_one",
     "pages_of",
     "pages_of_async",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_Page = TypeVar("_Page")
 
 
 def check_scan(
@@ -61,9 +64,7 @@ def results_of(
     scanner: ScanningBackend, prefix: str, within: Range, revision: int | None, timeout: float
 ) -> Generator[ScanResult, None, None]:
     """Give what a scan finds, one by one. Closing the iterator ends the scan."""
-    with closing(scanner.scan(prefix, within, revision, timeout)) as pages:
-        for page in pages:
-            yield from page
+    return flattened(lambda: scanner.scan(prefix, within, revision, timeout))
 
 
 def pages_of(
@@ -76,12 +77,48 @@ def pages_of(
     values: bool,
 ) -> Generator[ScanPage | StatPage, None, None]:
     """Give what a scan finds, in pages of columns. Closing the iterator ends the scan."""
+    process = os.getpid()
     if values:
-        with closing(scanner.scan(prefix, within, revision, timeout)) as pages:
-            yield from map(ScanPage.of, pages)
-    else:
-        with closing(scanner.scan_stats(prefix, within, revision, timeout)) as stats:
-            yield from stats
+        found = _here(lambda: scanner.scan(prefix, within, revision, timeout), process)
+        return _columns(found)
+    return _here(lambda: scanner.scan_stats(prefix, within, revision, timeout), process)
+
+
+def _columns(pages: Generator[Sequence[ScanResult], None, None]) -> Generator[ScanPage, None, None]:
+    with closing(pages):
+        yield from map(ScanPage.of, pages)
+
+
+def flattened(
+    begin: Callable[[], Generator[Sequence[_T], None, None]],
+) -> Generator[_T, None, None]:
+    """Give what pages hold, one by one. Closing the iterator closes them."""
+    return _items(_here(begin, os.getpid()))
+
+
+def _items(pages: Generator[Sequence[_T], None, None]) -> Generator[_T, None, None]:
+    with closing(pages):
+        for page in pages:
+            yield from page
+
+
+def _here(
+    begin: Callable[[], Generator[_Page, None, None]], process: int
+) -> Generator[_Page, None, None]:
+    """Give pages in this process, and refuse to in a child that was forked from it.
+
+    There nobody would answer: the threads and the connections are the parent's.
+    """
+    with closing(begin()) as pages:
+        while True:
+            if os.getpid() != process:
+                raise StoreClosedError(
+                    "the store was opened before this process was forked; open it here"
+                )
+            page = next(pages, None)
+            if page is None:
+                return
+            yield page
 
 
 def results_of_async(
@@ -115,9 +152,12 @@ async def one_by_one(
 ) -> AsyncGenerator[_T, None]:
     """Give what pages hold, one by one, and read the pages on other threads."""
     pages: Generator[Sequence[_T], None, None] | None = None
+    given_up = False
 
     def next_page() -> Sequence[_T] | None:
         nonlocal pages
+        if given_up:
+            return None  # Nobody waits for it, and others wait for this thread.
         if pages is None:
             pages = begin()
         return next(pages, None)
@@ -138,6 +178,7 @@ async def one_by_one(
                 yield found
             reading = loop.run_in_executor(None, next_page)
     finally:
+        given_up = True
         if reading.done():
             close(reading)
         else:

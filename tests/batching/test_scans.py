@@ -6,9 +6,11 @@ import asyncio
 import gc
 import threading
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import batchkeeper as bk
 from batchkeeper.batching.scans import pages_of_async, results_of_async
 from batchkeeper.ops import Range, ScanResult, Stat, StatPage, StoreUnavailableError
 
@@ -27,10 +29,12 @@ class Scanner:
         self.let = threading.Event()
         self.closed = threading.Event()
         self.error: Exception | None = None
+        self.begun = False
 
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
+        self.begun = True
         try:
             yield page("/a", "/b")
             self.reading.set()
@@ -115,6 +119,46 @@ def test_a_cancelled_scan_is_closed_when_its_page_has_come(fails: bool) -> None:
 
     asyncio.run(main())
     assert complaints == []
+
+
+def test_a_cancelled_scan_is_not_begun_when_its_turn_comes() -> None:
+    """Threads that are busy with the scans of others do not read what nobody waits for later."""
+    scanner = Scanner()
+    busy = threading.Event()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        other = loop.run_in_executor(None, busy.wait, PATIENCE)
+        task = asyncio.create_task(given(scanner))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        busy.set()
+        assert await other
+
+    asyncio.run(main())
+    assert not scanner.begun
+
+
+def test_a_store_can_be_closed_while_all_threads_of_the_loop_are_busy() -> None:
+    """They may be waiting for a server on behalf of scans, which the close ends."""
+    free = threading.Event()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        store = await bk.open_async_store("memory://busy")
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        busy = loop.run_in_executor(None, free.wait, PATIENCE)
+        try:
+            await asyncio.wait_for(store.close(), PATIENCE / 2)
+        finally:
+            free.set()
+        assert await busy
+
+    asyncio.run(main())
 
 
 def test_a_scan_that_is_left_is_closed() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable
 from itertools import pairwise
@@ -203,6 +205,46 @@ def test_a_scan_does_not_outlive_its_store(store: bk.MetadataStore) -> None:
         list(scan)
     with pytest.raises(bk.StoreClosedError):
         store.scan("/")
+
+
+FORKED = """
+import os, sys, warnings
+import batchkeeper as bk
+
+warnings.simplefilter("ignore", DeprecationWarning)
+paths = [f"/many/{number:05d}" for number in range(15_000)]
+with bk.open_store(sys.argv[1]) as store:
+    assert all(outcome.ok for outcome in store.apply([bk.Put(path, b"") for path in paths]))
+    begun, new, pages = store.scan("/"), store.scan("/"), store.scan_pages("/")
+    first, page = next(begun), next(pages)
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for scan in (begun, new, pages):
+            try:
+                # The rest of the page that was there may still be given.
+                list(scan)
+            except bk.StoreClosedError:
+                refused += 1
+        begun.close()
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert [first.path, *(path for path, _, _ in begun)] == paths
+    assert [path for path, _, _ in new] == paths
+    assert [*page.paths, *(path for page in pages for path in page.paths)] == paths
+"""
+
+
+def test_a_scan_raises_in_a_forked_child(store_url: str) -> None:
+    """Nobody would answer there; in the parent it goes on."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKED, store_url],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_writes_beside_a_scan_do_not_disturb_it(store: bk.MetadataStore) -> None:
