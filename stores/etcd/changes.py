@@ -15,7 +15,6 @@ last revision that was complete.
 
 from __future__ import annotations
 
-import threading
 import time
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
@@ -191,7 +190,9 @@ class _Watch:
         self._progress = tells_progress(link.version)
         self._newest = after
         self._held: list[Change] = []  # those of the newest revision, of which more may come
-        self._closed = threading.Event()
+        # No Event: a watch that was dropped is closed by the garbage collector, in a thread that
+        # may be the one that waits, and holds the Event's lock.
+        self._closed = False
         # When it was that we got on, None while nobody waits; read by gRPC's thread for requests.
         self._since: float | None = time.monotonic()
         self._call: Any = None
@@ -226,7 +227,7 @@ class _Watch:
 
     def close(self) -> None:
         """End the watch."""
-        self._closed.set()
+        self._closed = True
         self._call.cancel()
 
     def _requests(self) -> Iterator[bytes]:
@@ -237,7 +238,10 @@ class _Watch:
             key=first, range_end=stop, start_revision=self.after + 1
         )
         yield field(_CREATE, create.SerializeToString() + _FRAGMENT)
-        while not self._closed.wait(_ASK_EVERY):
+        while True:
+            time.sleep(_ASK_EVERY)
+            if self._closed:
+                return
             since = self._since
             if since is None:
                 continue
