@@ -15,6 +15,7 @@ import batchkeeper as bk
 from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import scans as module
+from batchkeeper.stores.etcd import splitting
 from batchkeeper.stores.etcd.connection import Connection, Credentials
 from batchkeeper.stores.etcd.scans import Scans, _Page
 
@@ -180,6 +181,20 @@ def test_long_paths_count_as_much_as_values(
     assert max(sizes) < 5 * MIB
     monkeypatch.setattr(module, "_DELETED_AT_ONCE", 5_000)  # 45 MB, and 32 MiB are taken in
     assert store.delete_recursive("/t").result(0) == 5_000
+
+
+def test_paths_that_fill_requests(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where several paths are more than one request takes, they are counted and removed singly."""
+    server = own_etcd("--max-request-bytes", "16384")
+    values = {f"/t/{'x' * 4_500}{number}": b"" for number in range(8)}
+    with bk.open_store(server.url) as store:
+        put(store, values)
+        monkeypatch.setattr(splitting, "_FEW", 1)
+        assert [len(list(store.scan("/t", *part))) for part in store.split("/t", 2)] == [4, 4]
+        assert store.delete_recursive("/t").result(0) == 8
+        assert contents(store, "/") == {}
 
 
 # --- without values
