@@ -60,7 +60,15 @@ from .backend import (
     refusal,
 )
 from .registry import ConnectOptions, StoreURL
-from .rocksdb_files import FORMAT, META, META_KEY, open_files, prepare, read_meta
+from .rocksdb_files import (
+    FORMAT,
+    META,
+    META_KEY,
+    open_files,
+    open_files_to_read,
+    prepare,
+    read_meta,
+)
 from .rocksdb_walks import Walk
 from .spans import EVERYTHING, evenly, spans
 
@@ -628,7 +636,9 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     sync = url.flag("sync", default=True)
     directory = url.path
     if url.flag("read_only", default=False):
-        return _connect_read_only(directory, max_value_bytes)
+        return _connect_read_only(
+            directory, max_value_bytes, time.monotonic() + options.connect_timeout
+        )
     try:
         new = prepare(directory)
     except OSError as error:
@@ -644,11 +654,11 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     return _RocksBackend(directory, db, meta, sync, max_value_bytes)
 
 
-def _connect_read_only(directory: str, max_value_bytes: int) -> Backend:
+def _connect_read_only(directory: str, max_value_bytes: int, deadline: float) -> Backend:
     if not os.path.exists(os.path.join(directory, "CURRENT")):
         raise StoreUnavailableError(f"there is no RocksDB store to read in {directory}")
     prepare(directory)
-    db = open_files(directory, new=False, read_only=True)
+    db = open_files_to_read(directory, deadline)
     try:
         meta = read_meta(directory, db, sync=False, read_only=True)
     except BaseException:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import struct
+import time
 from typing import Final
 
 from rocksdict import (
@@ -20,7 +21,15 @@ from rocksdict import (
 
 from ..ops.errors import InvalidSettingError, StoreUnavailableError
 
-__all__ = ["FORMAT", "META", "META_KEY", "open_files", "prepare", "read_meta"]
+__all__ = [
+    "FORMAT",
+    "META",
+    "META_KEY",
+    "open_files",
+    "open_files_to_read",
+    "prepare",
+    "read_meta",
+]
 
 _MIB: Final = 1024 * 1024
 
@@ -36,6 +45,8 @@ _UNFINISHED = re.compile(
 )
 
 _CONFIG: Final = "rocksdict-config.json"
+
+_BETWEEN_OPENINGS: Final = 0.01  # seconds
 
 
 def prepare(directory: str) -> bool:
@@ -89,6 +100,53 @@ def open_files(directory: str, new: bool, read_only: bool = False) -> Rdict:
         raise StoreUnavailableError(
             f"RocksDB cannot open the store in {directory}: {reason}"
         ) from error
+
+
+def open_files_to_read(directory: str, deadline: float) -> Rdict:
+    """Open a store beside its writer, with all that was on the disk when this was called.
+
+    RocksDB reads the manifest first, and then those logs that are there. A log whose records the
+    writer has moved into a table meanwhile is deleted: then they are in none of what was read, and
+    RocksDB does not say so. Each such move stands in the manifest before the log goes, so the store
+    is opened again, until the manifest is the same before and after.
+
+    Raises:
+        StoreUnavailableError: it cannot be opened, or changed all the time until ``deadline``.
+    """
+    while True:
+        before = _manifest(directory)
+        failure = None
+        try:
+            db = open_files(directory, new=False, read_only=True)
+        except StoreUnavailableError as error:
+            failure = error  # A table may be gone, too.
+        if _manifest(directory) == before:
+            if failure is not None:
+                raise failure
+            return db
+        if failure is None:
+            db.close()
+        if time.monotonic() >= deadline:
+            raise StoreUnavailableError(
+                f"the RocksDB store in {directory} cannot be read: its writer rearranged the files "
+                "whenever they were opened"
+            ) from failure
+        time.sleep(_BETWEEN_OPENINGS)
+
+
+def _manifest(directory: str) -> tuple[str, int]:
+    """Return which manifest is current, and its length: it grows with every change of the files."""
+    try:
+        with open(os.path.join(directory, "CURRENT"), encoding="utf-8") as file:
+            name = file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreUnavailableError(
+            f"RocksDB cannot open the store in {directory}: {error}"
+        ) from error
+    try:
+        return name, os.stat(os.path.join(directory, name)).st_size
+    except OSError:
+        return name, -1  # Another one is current by now, or the store is damaged.
 
 
 def _options(new: bool) -> Options:

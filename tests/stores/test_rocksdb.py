@@ -584,6 +584,39 @@ def test_a_read_only_opener_sees_what_is_there_and_writes_nothing(
     assert kept.value == b"2"
 
 
+def test_a_read_only_opener_misses_nothing_that_its_writer_is_moving(
+    backend: Backend, directory: Path
+) -> None:
+    """What was acknowledged is seen, also while RocksDB moves it from its log into a table."""
+    acknowledged = 0
+    ended = threading.Event()
+
+    def count() -> None:
+        nonlocal acknowledged
+        dice = random.Random(4711)
+        while not ended.is_set():
+            write(backend, Put(f"/a/{acknowledged + 1}", b""))
+            acknowledged += 1
+            if acknowledged % 20 == 0:
+                ended.wait(dice.uniform(0, 0.02))
+                backend._db.flush()  # type: ignore[attr-defined]  # As at 8 MiB.
+
+    with ThreadPoolExecutor(1) as pool:
+        counting = pool.submit(count)
+        try:
+            for _ in range(400):
+                latest = acknowledged
+                reader = opened(directory, "?read_only=true")
+                found = read(
+                    reader, *(Get(f"/a/{n}") for n in range(max(1, latest - 50), latest + 1))
+                )
+                reader.close()
+                assert latest == 0 or None not in found
+        finally:
+            ended.set()
+        counting.result()
+
+
 def test_a_read_only_opener_makes_no_store(tmp_path: Path) -> None:
     """Where there is no store, there is nothing to read, and nothing is made."""
     with pytest.raises(StoreUnavailableError, match="no RocksDB store to read"):
