@@ -20,7 +20,7 @@ from .clients import client, opened
 from .failures import plain_errors
 from .options import SourceOptions
 
-__all__ = ["COLUMNS", "StorePartition", "StoreReader", "record_batches"]
+__all__ = ["COLUMNS", "StorePartition", "StoreReader", "read_revision", "record_batches"]
 
 #: The columns of a read, and where a scan's result has them.
 COLUMNS: Final[dict[str, tuple[types.DataType, pa.DataType]]] = {
@@ -67,7 +67,7 @@ class StoreReader(DataSourceReader):
         wanted = self._options.partitions or 2 * (os.cpu_count() or 1)
         prefix = self.bounds.prefix
         with plain_errors(), opened(self._options, read_only=True) as store:
-            revision = _revision(store, prefix, self._options.revision)
+            revision = read_revision(store, prefix, self._options.revision)
             ranges = self.bounds.within(store.split(prefix, wanted))
         # Without any, Spark would put one of its own in its place.
         return [StorePartition(within, revision) for within in ranges or (None,)]
@@ -179,8 +179,10 @@ def _field(field: types.StructField) -> pa.Field:
     return pa.field(field.name, arrow, field.nullable)
 
 
-def _revision(store: MetadataStore, prefix: str, given: int | None) -> int | None:
+def read_revision(store: MetadataStore, prefix: str, given: int | None) -> int | None:
     """Return the revision that all tasks read: as given, or the newest; ``None`` if there is none.
+
+    Whether a store keeps old revisions is asked of it.
 
     Raises:
         InvalidSettingError: the revision that is given is compacted, or does not exist yet.

@@ -22,11 +22,12 @@ from ...ops.operations import ABSENT, Get
 from ...ops.results import GetResult, ScanResult
 from ..clients import client, opened
 from ..options import SourceOptions
+from ..reader import read_revision
 from ..report import Report, RowOutcome, Tally
 from ..rows import Columns, RowWriter
 from ..throttle import parallelism, rate_of
 from .diff import compare
-from .export import SNAPSHOTS, stored_rows
+from .export import stored_rows
 from .folder import Folder
 from .inputs import Batches
 from .places import Store
@@ -79,6 +80,7 @@ def copy(
 
     Raises:
         JobError: the state belongs to another copy, or there is none to resume.
+        UnsupportedError: a revision is asked for, and the source keeps no old ones.
         PySparkException: a task failed. What was done stays recorded.
     """
     plan = _plan(spark, source, target, folder, resume=resume, overwrite=overwrite)
@@ -90,7 +92,7 @@ def copy(
     seconds = time.monotonic() - begun
     steps.begin("verifying")
     place = f"{folder.uri.rstrip('/')}/{REPORT}"
-    rows = spark.read.parquet(place)
+    rows = spark.read.parquet(folder.for_spark(REPORT))
     outcomes = _outcomes(rows)
     fine, verified = _verify(spark, plan, source, target, rows)
     summary = written("copy", report, seconds)
@@ -142,15 +144,16 @@ def _plan(
         raise JobError(f"{folder.uri} is not empty, and holds no state of a copy", "InputError")
     wanted = source.options.partitions or max(_RANGES, 4 * (parallelism(spark) or 1))
     with opened(source.options, read_only=True) as store:
+        read = read_revision(store, source.options.prefix, source.options.revision)
         # In this order: what is written between the two counts as changed meanwhile.
-        revision = source.options.revision or store.revision()
+        snapshot, revision = (False, store.revision()) if read is None else (True, read)
         ranges = store.split(source.options.prefix, wanted)
     plan = Plan(
         source=source.options.url,
         target=target.options.url,
         prefix=source.options.prefix,
         revision=revision,
-        snapshot=source.options.scheme in SNAPSHOTS,
+        snapshot=snapshot,
         overwrite=overwrite,
         ranges=ranges,
     )

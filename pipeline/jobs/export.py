@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,20 +12,18 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ..clients import opened
 from ..options import SourceOptions
+from ..reader import read_revision
 from ..source import STORED
 from ..throttle import parallelism
 from .folder import Folder
-from .manifest import DATA, MANIFEST, Manifest, PartFile, read_manifest, verify
-from .parts import Part, write_parts
+from .manifest import DATA, MANIFEST, Manifest, PartFile, is_manifest, read_manifest, verify
+from .parts import HIDDEN, NAMED, Part, write_parts
 from .progress import Steps
 from .session import JobError
 from .summary import written
 from .writing import write
 
-__all__ = ["SNAPSHOTS", "export", "exported_rows", "restore", "stored_rows"]
-
-#: Schemes of the stores that keep old revisions: everything that is read is of one.
-SNAPSHOTS = ("etcd", "etcds")
+__all__ = ["export", "exported_rows", "restore", "stored_rows"]
 
 
 def stored_rows(spark: SparkSession, given: dict[str, object], columns: str = STORED) -> DataFrame:
@@ -46,8 +44,7 @@ def stored_rows(spark: SparkSession, given: dict[str, object], columns: str = ST
 
 def exported_rows(spark: SparkSession, folder: Folder, manifest: Manifest) -> DataFrame:
     """Return the rows of an export, of the files that its manifest names."""
-    names = [f"{folder.uri.rstrip('/')}/{DATA}/{file.name}" for file in manifest.files]
-    return spark.read.parquet(*names)
+    return spark.read.parquet(*(folder.for_spark(DATA, file.name) for file in manifest.files))
 
 
 def export(
@@ -65,32 +62,33 @@ def export(
         options: the store, and the prefix.
         folder: where to; it has to be empty, or not there yet.
         steps: shown meanwhile.
-        overwrite: replace what an earlier export has left in the folder.
+        overwrite: replace what an earlier export has left in the folder. It stays until all of
+            the new one is written.
 
     Raises:
         JobError: the folder holds something.
+        UnsupportedError: a revision is asked for, and the store keeps no old ones.
         PySparkException: a task failed.
     """
-    if not overwrite and not folder.empty():
-        raise JobError(
-            f"{folder.uri} is not empty; --overwrite replaces an earlier export", "InputError"
-        )
-    if overwrite and not folder.empty() and not _is_export(folder):
-        raise JobError(f"{folder.uri} is not empty, and no export", "InputError")
+    _check_place(folder, overwrite=overwrite)
     exported = datetime.now(UTC).isoformat(timespec="seconds")
     steps.begin("exporting")
     begun = time.monotonic()
     wanted = options.partitions or 2 * (parallelism(spark) or 1)
     with opened(options, read_only=True) as store:
+        read = read_revision(store, options.prefix, options.revision)
         # In this order: what is written between the two counts as changed meanwhile.
-        revision = options.revision or store.revision()
+        snapshot, revision = (False, store.revision()) if read is None else (True, read)
         ranges = store.split(options.prefix, wanted)
-    folder.remove(MANIFEST)
-    folder.clear(DATA)
-    snapshot = options.scheme in SNAPSHOTS
-    parts = write_parts(spark, options, ranges, revision, folder, snapshot=snapshot)
-    files = [_take(folder, part) for part in parts]
-    _remove_others(folder, files)
+    _remove(folder, HIDDEN)  # What a driver has left that was killed.
+    try:
+        parts = write_parts(spark, options, ranges, revision, folder, snapshot=snapshot)
+        folder.remove(MANIFEST)
+        _remove(folder, NAMED)
+        files = [_take(folder, part) for part in parts]
+    finally:
+        # What attempts have left that Spark gave up.
+        _remove(folder, HIDDEN)
     manifest = Manifest(
         url=options.url.partition("?")[0],
         prefix=options.prefix,
@@ -124,11 +122,10 @@ def _take(folder: Folder, part: Part) -> PartFile:
     return PartFile(part.name, part.rows, part.first, part.last, part.length, part.sha256)
 
 
-def _remove_others(folder: Folder, files: Sequence[PartFile]) -> None:
-    """Remove what attempts have left that Spark gave up."""
-    ours = {file.name for file in files}
+def _remove(folder: Folder, names: re.Pattern[str]) -> None:
+    """Remove files of an export, and nobody else's."""
     for name in folder.names(DATA):
-        if name not in ours:
+        if names.fullmatch(name):
             folder.remove(f"{DATA}/{name}")
 
 
@@ -157,9 +154,41 @@ def restore(
     report = write(
         rows.select("path", "value"), lambda batches: batches, options, create_only=create_only
     )
+    expected = manifest.rows - manifest.ephemeral
+    if report.rows != expected:
+        raise JobError(f"{report.rows} rows were read of {folder.uri}, which holds {expected}")
     summary = written("restore", report, time.monotonic() - begun)
     return {**summary, "ephemeral_left_out": manifest.ephemeral}
 
 
-def _is_export(folder: Folder) -> bool:
-    return folder.read(MANIFEST) is not None or bool(folder.names(DATA))
+def _check_place(folder: Folder, *, overwrite: bool) -> None:
+    """See to it that an export may be written to a folder, and removes nothing else there.
+
+    Raises:
+        JobError: it may not.
+    """
+    there = folder.entries()
+    if not there or (there == [DATA] and not folder.entries(DATA)):
+        return
+    others = [name for name in folder.entries(DATA) if not _ours(name)]
+    data = folder.read(MANIFEST)
+    if data is None:
+        # As a driver leaves it that was killed.
+        ours = not others and set(there) <= {DATA, f".{MANIFEST}.unfinished"}
+    else:
+        ours = is_manifest(data)
+    if not ours:
+        raise JobError(f"{folder.uri} is not empty, and no export", "InputError")
+    if not overwrite:
+        raise JobError(
+            f"{folder.uri} is not empty; --overwrite replaces an earlier export", "InputError"
+        )
+    if others:
+        raise JobError(
+            f"{folder.uri} holds an export, and {DATA}/{others[0]}, which is none of its files",
+            "InputError",
+        )
+
+
+def _ours(name: str) -> bool:
+    return bool(NAMED.fullmatch(name) or HIDDEN.fullmatch(name))

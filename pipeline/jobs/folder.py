@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ __all__ = ["FileState", "Folder", "Output"]
 _CHUNK: Final = 4 * 1024 * 1024
 # What Hadoop's file systems are called by pyarrow's.
 _SAME: Final = {"s3a": "s3", "gs": "gcs"}
+# What Spark takes for a pattern, and not for a name.
+_PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
 
 
 class FileState(NamedTuple):
@@ -75,23 +78,28 @@ class Folder:
             raise JobError(
                 f"{name}: not a folder that can be used: {error}", "InputError"
             ) from error
+        self._local = isinstance(self._system, fs.LocalFileSystem)
 
     def names(self, below: str = "") -> Sequence[str]:
         """Return the files right below, sorted; none where there is no such folder."""
-        selector = fs.FileSelector(self._path(below), allow_not_found=True)
-        try:
-            found = self._system.get_file_info(selector)
-        except OSError as error:
-            raise self._failed("cannot be listed", below, error) from error
+        found = self._listed(below)
         return sorted(info.base_name for info in found if info.type == fs.FileType.File)
+
+    def entries(self, below: str = "") -> Sequence[str]:
+        """Return what lies right below, folders too, sorted."""
+        return sorted(info.base_name for info in self._listed(below))
 
     def empty(self) -> bool:
         """Say whether there is nothing in it, or no such folder."""
-        try:
-            selector = fs.FileSelector(self._root, allow_not_found=True)
-            return not self._system.get_file_info(selector)
-        except OSError as error:
-            raise self._failed("cannot be listed", "", error) from error
+        return not self._listed("")
+
+    def for_spark(self, *names: str) -> str:
+        """Return what Spark's readers take for a file or a folder in it.
+
+        They take some characters for patterns, and none for quoted, as a URI has them.
+        """
+        root = f"file:{self._root}" if self._local else self.uri.rstrip("/")
+        return _PATTERN.sub(r"\\\g<0>", "/".join((root, *names)))
 
     def read(self, name: str) -> bytes | None:
         """Return what a small file holds; ``None`` if it is not there."""
@@ -146,23 +154,20 @@ class Folder:
         except OSError as error:
             raise self._failed("cannot be renamed", name, error) from error
 
-    def clear(self, below: str) -> None:
-        """Remove all that lies in a folder, if there is one."""
-        try:
-            self._system.delete_dir_contents(self._path(below), missing_dir_ok=True)
-        except OSError as error:
-            raise self._failed("cannot be removed", below, error) from error
-
     @contextmanager
     def output(self, name: str) -> Generator[Output, None, None]:
-        """Write a file from its beginning to its end."""
+        """Write a file from its beginning to its end; it is removed if the block ends badly."""
         path = self._path(name)
         try:
             self._system.create_dir(path.rpartition("/")[0], recursive=True)
             with self._system.open_output_stream(path) as stream:
                 yield Output(stream)
-        except OSError as error:
-            raise self._failed("cannot be written", name, error) from error
+        except BaseException as error:
+            with suppress(OSError):
+                self._system.delete_file(path)
+            if isinstance(error, OSError):
+                raise self._failed("cannot be written", name, error) from error
+            raise
 
     @contextmanager
     def table(self, name: str, schema: pa.Schema) -> Generator[parquet.ParquetWriter, None, None]:
@@ -182,6 +187,14 @@ class Folder:
             with suppress(OSError):
                 self._system.delete_file(unfinished)
             raise
+
+    def _listed(self, below: str) -> Sequence[fs.FileInfo]:
+        try:
+            selector = fs.FileSelector(self._path(below), allow_not_found=True)
+            found: Sequence[fs.FileInfo] = self._system.get_file_info(selector)
+        except OSError as error:
+            raise self._failed("cannot be listed", below, error) from error
+        return found
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root

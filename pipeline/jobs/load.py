@@ -50,6 +50,11 @@ def load(
     steps.begin("writing")
     begun = time.monotonic()
     report = write(given.raw, given.parse, options, create_only=create_only)
+    if report.rows != checked.rows:
+        raise JobError(
+            f"{listed(names)} changed meanwhile: {checked.rows} rows were looked at, and "
+            f"{report.rows} written"
+        )
     summary = written("load", report, time.monotonic() - begun)
     summary["bad_rows"] = checked.bad
     if options.on_error == "collect":

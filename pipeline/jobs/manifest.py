@@ -18,7 +18,16 @@ from .folder import FileState, Folder
 from .inputs import Batches
 from .session import JobError
 
-__all__ = ["DATA", "MANIFEST", "Manifest", "PartFile", "file_states", "read_manifest", "verify"]
+__all__ = [
+    "DATA",
+    "MANIFEST",
+    "Manifest",
+    "PartFile",
+    "file_states",
+    "is_manifest",
+    "read_manifest",
+    "verify",
+]
 
 MANIFEST: Final = "manifest.json"
 DATA: Final = "data"
@@ -93,9 +102,30 @@ class Manifest:
             if (found := fields.pop("schema_version")) != SCHEMA_VERSION:
                 raise ValueError(f"its schema version is {found!r}, and {SCHEMA_VERSION} is known")
             files = [PartFile(**file) for file in fields.pop("files")]
-            return cls(**fields, files=files)
+            manifest = cls(**fields, files=files)
+            manifest._check()
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it is not a manifest of an export ({error})") from error
+        return manifest
+
+    def _check(self) -> None:
+        if not self.files:  # One for each range, and there is always one.
+            raise ValueError("it names no file")
+        rows = sum(file.rows for file in self.files)
+        if rows != self.rows or not 0 <= self.ephemeral <= rows:
+            raise ValueError(
+                f"it tells of {self.rows} rows, {self.ephemeral} of them ephemeral, and its files "
+                f"of {rows}"
+            )
+
+
+def is_manifest(data: bytes) -> bool:
+    """Say whether it is the manifest of an export, of whatever version, usable or not."""
+    try:
+        fields = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(fields, dict) and fields.get("format") == _FORMAT
 
 
 def read_manifest(folder: Folder) -> Manifest:

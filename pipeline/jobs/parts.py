@@ -9,6 +9,7 @@ attempts that Spark has taken, and removes the others.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -25,8 +26,13 @@ from ..reader import COLUMNS, record_batches
 from .folder import Folder
 from .inputs import Batches
 from .manifest import DATA
+from .session import JobError
 
-__all__ = ["Part", "write_parts"]
+__all__ = ["HIDDEN", "NAMED", "Part", "write_parts"]
+
+#: What the file of an attempt is called, and what it is called when Spark has taken the attempt.
+HIDDEN: Final = re.compile(r"\.part-\d{5,}\.[0-9a-f]{32}")
+NAMED: Final = re.compile(r"part-\d{5,}\.parquet")
 
 # Rows and bytes of a row group: what a task holds in memory, twice.
 _GROUP_ROWS: Final = 100_000
@@ -109,6 +115,7 @@ def write_parts(
         snapshot: whether all is read as of that revision.
 
     Raises:
+        JobError: a range was not told of, or more than once.
         PySparkException: a task failed.
     """
     uri = folder.uri
@@ -131,7 +138,11 @@ def write_parts(
 
     numbers = spark.range(0, len(ranges), 1, len(ranges))
     found = numbers.mapInArrow(task, _TOLD_DDL).collect()
-    return sorted(Part(*row) for row in found)
+    parts = sorted((Part(*row) for row in found), key=lambda part: part.number)
+    # An export that lacks a range would look like a smaller store.
+    if [part.number for part in parts] != list(range(len(ranges))):
+        raise JobError(f"{len(ranges)} ranges were to be written, and {len(parts)} were told of")
+    return parts
 
 
 def _write_part(

@@ -196,10 +196,12 @@ def test_csv_and_parquet_are_loaded_as_they_are(
         ("change", "has changed: its checksum is another"),
         ("cut", "bytes, and had"),
         ("remove", "is missing"),
-        ("add", "data/part-x.parquet does not belong to it"),
+        ("add", "data/part-00099.parquet does not belong to it"),
         ("unfinished", "is an unfinished export: it has no manifest.json"),
         ("version", "its schema version is 99, and 1 is known"),
-        ("manifest", "manifest.json cannot be used"),
+        ("manifest", "manifest.json cannot be used: it is not a manifest of an export ("),
+        ("counts", "it tells of 2 rows, 0 of them ephemeral, and its files of 1"),
+        ("files", "manifest.json cannot be used: it names no file"),
     ],
 )
 def test_an_export_that_is_not_as_its_manifest_says_is_not_restored(
@@ -213,6 +215,13 @@ def test_an_export_that_is_not_as_its_manifest_says_is_not_restored(
     assert job("export", out, "--store", source, "--option", "partitions=1")[0] == 0
     [part] = (out / "data").glob("*.parquet")
     data = bytearray(part.read_bytes())
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifests = {
+        "version": {**manifest, "schema_version": 99},
+        "manifest": {"format": manifest["format"]},
+        "counts": {**manifest, "rows": 2},
+        "files": {**manifest, "files": []},
+    }
     match damage:
         case "change":
             data[20] ^= 1
@@ -222,14 +231,11 @@ def test_an_export_that_is_not_as_its_manifest_says_is_not_restored(
         case "remove":
             part.unlink()
         case "add":
-            (part.parent / "part-x.parquet").write_bytes(data)
+            (part.parent / "part-00099.parquet").write_bytes(data)
         case "unfinished":
             (out / "manifest.json").unlink()
-        case "version":
-            manifest = json.loads((out / "manifest.json").read_text())
-            (out / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 99}))
-        case "manifest":
-            (out / "manifest.json").write_text('{"format": "another"}')
+        case _:
+            (out / "manifest.json").write_text(json.dumps(manifests[damage]))
     for arguments in (("restore", out, "--store", target), ("diff", target, out)):
         code, summary, errors = job(*arguments)
         assert (code, summary, len(errors)) == (2 if arguments[0] == "diff" else 3, None, 1)
@@ -242,6 +248,58 @@ def test_an_export_that_is_not_as_its_manifest_says_is_not_restored(
     assert "is not empty; --overwrite replaces an earlier export" in errors[0]
     assert job("export", out, "--store", source, "--overwrite")[0] == 0
     assert job("restore", out, "--store", target)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["data/mine.parquet", "data/mine/x", "manifest.json", "mine", "data/part-00000.parquet"]
+)
+def test_an_export_removes_no_file_that_it_has_not_made(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path, name: str
+) -> None:
+    """A folder with anything else than an export in it is refused, with --overwrite as well."""
+    url = fresh_url("etcd")
+    there = tmp_path / "out" / name
+    there.parent.mkdir(parents=True)
+    there.write_text('{"format": "another"}')
+    (tmp_path / "out" / "README").write_text("mine")
+    for overwrite in ((), ("--overwrite",)):
+        code, summary, errors = job("export", tmp_path / "out", "--store", url, *overwrite)
+        assert (code, summary, len(errors)) == (3, None, 1)
+        assert errors[0].endswith("is not empty, and no export")
+    assert there.read_text() == '{"format": "another"}'
+
+
+def test_an_export_to_a_finished_one_refuses_what_is_none_of_its_files(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A file beside an export's own ones is named, and nothing is replaced."""
+    url, out = fresh_url("etcd"), tmp_path / "out"
+    assert job("export", out, "--store", url)[0] == 0
+    before = (out / "manifest.json").read_bytes()
+    (out / "data" / "mine.parquet").write_text("mine")
+    code, _, errors = job("export", out, "--store", url, "--overwrite")
+    assert (code, len(errors)) == (3, 1)
+    assert "data/mine.parquet, which is none of its files" in errors[0]
+    assert (out / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("scheme", ["zookeeper", "rocksdb"])
+def test_an_old_revision_of_a_store_that_keeps_none_is_refused(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path, scheme: str
+) -> None:
+    """Where there is no snapshot to read, none is promised: not by an export, not by a copy."""
+    url = fresh_url(scheme)
+    with bk.open_store(url) as store:
+        store.put("/a", b"1").result()
+    out = tmp_path / "out"
+    for arguments in (
+        ("export", out, "--store", url),
+        ("copy", "--from", url, "--to", fresh_url("etcd"), "--state", out),
+    ):
+        code, summary, errors = job(*arguments, "--option", "revision=1")
+        assert (code, summary, len(errors)) == (3, None, 1)
+        assert "keeps no old revisions" in errors[0]
+        assert not out.exists()
 
 
 def test_without_the_extra_it_is_said_how_to_install_it(

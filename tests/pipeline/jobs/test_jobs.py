@@ -19,6 +19,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
@@ -217,6 +218,86 @@ def test_an_attempt_that_fails_leaves_nothing_in_an_export(
     assert [path.name for path in (out / "data").iterdir()] == ["part-00000.parquet"]
     assert lost.startswith(".part-00000.")
     assert job("diff", server.url, out)[0] == 0
+
+
+def test_an_export_that_fails_leaves_the_earlier_one_as_it_was(
+    job: Job, own_etcd: Callable[..., EtcdServer], tmp_path: Path
+) -> None:
+    """With --overwrite, an export is replaced by a whole one, or not at all."""
+    server, out = own_etcd(), tmp_path / "out"
+    given = {f"/t/{number:05}": bytes(2000) for number in range(30_000)}
+    fill(server.url, given)
+    export = ("export", out, "--store", server.url, "--option", "partitions=1", "--timeout", "1")
+    assert job(*export)[0] == 0
+    before = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+    def interfere() -> None:
+        wait_for(lambda: list(out.glob("data/.part*")))
+        server.kill()
+
+    with ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(interfere)
+        code, summary, errors = job(*export, "--overwrite", "--connect-timeout", "1")
+        seen.result()
+    assert (code, summary, len(errors)) == (2, None, 1)
+    assert {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    server.start()
+    assert job("diff", server.url, out)[0] == 0
+    with bk.open_store(server.url) as store:
+        store.put("/t/00000", b"new").result()
+    assert job(*export, "--overwrite")[0] == 0
+    assert pq.read_table(out / "data").column("value")[0].as_py() == b"new"
+    assert sorted(path.name for path in out.iterdir()) == ["data", "manifest.json"]
+
+
+def test_a_killed_export_is_no_export_and_is_replaced(
+    job: Job, own_etcd: Callable[..., EtcdServer], tmp_path: Path
+) -> None:
+    """What a killed driver leaves is refused by name, and --overwrite replaces it."""
+    server, out = own_etcd(), tmp_path / "out"
+    given = {f"/t/{number:05}": bytes(2000) for number in range(30_000)}
+    fill(server.url, given)
+    arguments = ["export", str(out), "--store", server.url, "--option", "partitions=4"]
+    running = subprocess.Popen(
+        [*COMMAND, "spark", *arguments, "--master", "local[1]"],
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+    )
+    with running:
+        try:
+            wait_for(lambda: running.poll() is not None or list(out.glob("data/.part*")))
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == -signal.SIGKILL
+    code, _, errors = job("restore", out, "--store", server.url)
+    assert (code, len(errors)) == (3, 1)
+    assert "it has no manifest.json" in errors[0]
+    code, _, errors = job(*arguments)
+    assert (code, len(errors)) == (3, 1)
+    assert "--overwrite replaces an earlier export" in errors[0]
+    code, summary, errors = job(*arguments, "--overwrite")
+    assert (code, errors, summary["rows"]) == (0, [], len(given))
+    assert not list(out.glob("data/.*"))
+    assert job("diff", server.url, out)[0] == 0
+
+
+@pytest.mark.parametrize("name", ["a b%20c", "[x]{a,b}*?", "ü\\d"])
+def test_folders_may_have_any_name(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path, name: str
+) -> None:
+    """What Spark takes for a pattern, and a URI quotes, is a name like any other."""
+    source, target = fresh_url("etcd"), fresh_url("etcd")
+    fill(source, {"/a": b"1"})
+    out = tmp_path / name
+    assert job("export", out, "--store", source)[0] == 0
+    assert (out / "manifest.json").exists()
+    assert job("diff", source, out)[0] == 0
+    assert job("diff", source, out.as_uri())[0] == 0
+    assert job("restore", out.as_uri(), "--store", target)[0] == 0
+    assert held(target) == {"/a": b"1"}
+    state = tmp_path / f"state {name}"
+    code, _, errors = job("copy", "--from", source, "--to", fresh_url("etcd"), "--state", state)
+    assert (code, errors) == (0, [])
 
 
 def wait_for(seen: Callable[[], Any]) -> Any:
