@@ -31,6 +31,7 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores import ConnectOptions, RequestRefusedError, connect, parse_url
+from batchkeeper.stores.etcd import limits
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import Connection, Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
@@ -52,6 +53,12 @@ def opened(url: str, *, flat_only: bool = False) -> EtcdBackend:
     parsed = parse_url(url)
     connection = Connection(parsed.addresses(2379), Credentials())
     return EtcdBackend(connection, parsed.prefix(), soon(), flat_only=flat_only)
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no transaction count as slow: later ones would be smaller, on a loaded machine."""
+    monkeypatch.setattr(limits, "_SLOW", PATIENCE)
 
 
 @pytest.fixture(params=[False, True], ids=["nested", "flat"])
