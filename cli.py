@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from stat import S_ISREG
 from types import ModuleType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -98,31 +98,56 @@ class _InputError(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     try:
-        arguments = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
-        # What is worth knowing of an error is in the error; kazoo and gRPC log the rest.
-        logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
-        run: Callable[[argparse.Namespace], int] = arguments.run
-        code = run(arguments)
-        sys.stdout.flush()
-    except (_InputError, MetadataStoreError) as error:
-        _tell(str(error))
-        return _exit_code(error)
+        _mend_streams()
+        try:
+            arguments = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+            # What is worth knowing of an error is in the error; kazoo and gRPC log the rest.
+            logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
+            run: Callable[[argparse.Namespace], int] = arguments.run
+            code = run(arguments)
+        except (_InputError, MetadataStoreError) as error:
+            _tell(str(error))
+            code = _exit_code(error)
+        finally:
+            # The help of argparse as well: when Python ends, a failure has no exit code of ours.
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _drop_output()
+        _drop(sys.stdout)
         return BROKEN_PIPE
     except OSError as error:
-        _drop_output()
+        _drop(sys.stdout)
         # Mostly of writing the output, which has no name.
         _tell(f"{error.filename or 'input or output failed'}: {error.strerror or error}")
         return BAD_INPUT
     return code
 
 
-def _drop_output() -> None:
+def _mend_streams() -> None:
+    """Make the standard streams such that nothing which is written to them is lost unsaid.
+
+    One that is closed, as after ``>&-``, is ``None``, and its number goes to the next file that is
+    opened, which may be a store's. An unbuffered one (``PYTHONUNBUFFERED``) writes as much as a
+    full disk has room for, and drops the rest without an error.
+    """
+    # Opened the wrong way round: what uses them is told of a bad file descriptor, as if they were
+    # still closed. Only messages go nowhere, for they are not what the command is run for.
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        sys.stdout = open(  # noqa: SIM115 - for as long as the process runs
+            sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False
+        )
+
+
+def _drop(stream: TextIO) -> None:
     # Python would try once more to write what is left, and complain, when it ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _exit_code(error: Exception) -> int:
@@ -400,7 +425,10 @@ def _progress(
 
 
 def _tell(message: str) -> None:
-    print(f"batchkeeper: {' '.join(message.splitlines())}", file=sys.stderr)
+    try:
+        print(f"batchkeeper: {' '.join(message.splitlines())}", file=sys.stderr, flush=True)
+    except OSError:
+        _drop(sys.stderr)  # The exit code still says it.
 
 
 def _write(data: bytes) -> None:

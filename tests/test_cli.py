@@ -70,6 +70,11 @@ def records(count: int) -> list[dict[str, str]]:
     ]
 
 
+def output_setting(unbuffered: str) -> dict[str, str]:
+    """Return an environment in which Python buffers the standard output (``""``), or does not."""
+    return {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+
+
 def lines(rows: list[dict[str, str]]) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
@@ -240,26 +245,80 @@ def test_an_error_of_the_system_is_told_as_it_is(
     ):
         with monkeypatch.context() as patched:
             # The output itself must stay, for the test.
-            patched.setattr(cli, "_drop_output", lambda: None)
+            patched.setattr(cli, "_drop", lambda stream: None)
             patched.setattr(cli, "open_store", Mock(side_effect=error))
             code, _, errors = run("ls")
         assert (code, errors) == (3, [f"batchkeeper: {message}"])
 
 
-def test_output_that_finds_no_room_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["get /a", "--help"])
+def test_output_that_finds_no_room_is_told(tmp_path: Path, command: str) -> None:
     """A full disk behind the standard output: exit code 3 and one line."""
     store = f"rocksdb://{tmp_path}/store"
     with bk.open_store(store) as opened:
         opened.apply([bk.Put("/a", b"x")])
     with open("/dev/full", "wb") as full:
         ended = subprocess.run(
-            [*COMMAND, "get", "/a", "--store", store],
+            [*COMMAND, "--store", store, *command.split()],
             check=False,
             stdout=full,
             stderr=subprocess.PIPE,
+            env=output_setting(""),
         )
     assert ended.returncode == 3
     assert ended.stderr == b"batchkeeper: input or output failed: No space left on device\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_finds_room_in_part_is_told(tmp_path: Path, unbuffered: str) -> None:
+    """A disk that takes half of a value is full, whether Python buffers the output or not."""
+    store = f"rocksdb://{tmp_path}/store"
+    with bk.open_store(store) as opened:
+        opened.apply([bk.Put("/a", bytes(1_000_000))])
+    # A limit of the process does what the end of a disk does: the write that meets it is short.
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000)); "
+    with open(tmp_path / "output", "wb") as output:
+        ended = subprocess.run(
+            [*COMMAND[:2], limited + COMMAND[2], "--store", f"{store}?read_only=true", "get", "/a"],
+            check=False,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            env=output_setting(unbuffered),
+        )
+    assert os.stat(tmp_path / "output").st_size == 500_000
+    assert (ended.returncode, ended.stderr) == (
+        3,
+        b"batchkeeper: input or output failed: File too large\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("closed", "command", "code", "output", "errors"),
+    [
+        ("<&-", "put /a -", 3, b"", b"cannot read standard input: Bad file descriptor"),
+        ("<&-", "load -", 3, b"", b"cannot read -: Bad file descriptor"),
+        (">&-", "get /a", 3, b"", b"input or output failed: Bad file descriptor"),
+        (">&-", "ls", 3, b"", b"input or output failed: Bad file descriptor"),
+        ("2>&-", "get /a", 0, b"x", b""),
+        ("2>&-", "get /none", 1, b"", b""),
+        ("2>/dev/full", "get none", 3, b"", b""),
+    ],
+)
+def test_a_standard_stream_that_is_closed_is_told(
+    tmp_path: Path, closed: str, command: str, code: int, output: bytes, errors: bytes
+) -> None:
+    """Without a stream that it needs, the command ends with one line and exit code 3."""
+    store = f"rocksdb://{tmp_path}/store"
+    with bk.open_store(store) as opened:
+        opened.apply([bk.Put("/a", b"x")])
+    ended = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *COMMAND, "--store", store, *command.split()],
+        check=False,
+        capture_output=True,
+        env=output_setting(""),
+    )
+    told = b"batchkeeper: %b\n" % errors if errors else b""
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, output, told)
 
 
 def test_help_documents_the_exit_codes(run: Run) -> None:
@@ -270,19 +329,19 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
         assert b"exit codes:\n  0  fine\n  1  " in output
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("size", [10, 1_000_000])
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, size: int) -> None:
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, size: int, unbuffered: str) -> None:
     """When the reader of the output has closed it, the command ends without a word."""
     store = f"rocksdb://{tmp_path}/store"
     with bk.open_store(store) as opened:
         opened.apply([bk.Put("/a", bytes(size))])
     # What is left in the buffer is written once more when Python ends, and must not be told.
-    buffered = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(
         [*COMMAND, "get", "/a", "--store", store],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=buffered,
+        env=output_setting(unbuffered),
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
