@@ -250,6 +250,9 @@ def _check_batching(batching: BatchingConfig | None) -> BatchingConfig:
 def _connect_options(
     connect_timeout: float, session_timeout: float, username: str | None, password: str | None
 ) -> ConnectOptions:
+    for name, text in (("username", username), ("password", password)):
+        if text is not None and not isinstance(text, str):
+            raise InvalidSettingError(f"{name} is a str, not {type(text).__name__}")
     return ConnectOptions(
         connect_timeout=check_seconds("connect_timeout", connect_timeout),
         session_timeout=check_seconds("session_timeout", session_timeout),

@@ -153,8 +153,8 @@ def parse_url(text: str) -> StoreURL:
     """Take a store's URL apart.
 
     Raises:
-        InvalidSettingError: if it is not a URL with a scheme, holds a password or a fragment, or
-            names an option twice. A password is not repeated in the message.
+        InvalidSettingError: if it is not a URL with a scheme, is not UTF-8, holds a password or a
+            fragment, or names an option twice. A password is not repeated in the message.
     """
     if not isinstance(text, str):
         raise InvalidSettingError(f"a store's URL is a str, not {type(text).__name__}")
@@ -164,9 +164,16 @@ def parse_url(text: str) -> StoreURL:
             f"not a store's URL (memory://NAME, rocksdb:///path, etcd://host:port, "
             f"zookeeper://host:port): {_without_userinfo(text)!r}"
         )
-    # urlsplit keeps everything up to the next '/', '?' or '#' as netloc, commas included.
     try:
+        # The bytes of a command line that are not UTF-8 are lone surrogates here.
+        text.encode()
+        # urlsplit keeps everything up to the next '/', '?' or '#' as netloc, commas included.
         parts: SplitResult = urlsplit(f"{scheme}://{rest}")
+        path = unquote(parts.path, errors="strict")
+    except UnicodeError:
+        raise InvalidSettingError(
+            f"not a store's URL, for it is not UTF-8: {_without_userinfo(text)!r}"
+        ) from None
     except ValueError as error:
         raise InvalidSettingError(f"not a store's URL: {error}") from None
     if "@" in parts.netloc:
@@ -187,7 +194,7 @@ def parse_url(text: str) -> StoreURL:
                 f"a store's URL holds no password: the option {name!r} of a {scheme} URL is refused"
             )
     hosts = tuple(unquote(host) for host in parts.netloc.split(",")) if parts.netloc else ()
-    return StoreURL(scheme.lower(), hosts, unquote(parts.path), options, text)
+    return StoreURL(scheme.lower(), hosts, path, options, text)
 
 
 def connect(text: str, options: ConnectOptions) -> Backend:

@@ -67,6 +67,9 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
         ("memory://x?a=1", "no option 'a'"),
         ("etcd://", "at least one host"),
         ("etcd://[::1", "not a store's URL"),
+        ("memory://\udcff", "not UTF-8"),
+        ("rocksdb:///nowhere/\udcff", "not UTF-8"),
+        ("rocksdb:///nowhere/%ff", "not UTF-8"),
     ],
 )
 def test_what_is_no_url_of_a_store_is_refused(text: str, reason: str) -> None:
@@ -160,3 +163,11 @@ def test_a_timeout_out_of_its_range_is_refused(name: str, value: object) -> None
     """Every timeout is a number of seconds, more than 0 and at most a year."""
     with pytest.raises(bk.InvalidSettingError, match=name):
         bk.open_store("memory://t", **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["username", "password"])
+def test_a_login_that_is_no_text_is_refused(name: str) -> None:
+    """Neither a name nor a password is anything but text; the message does not hold it."""
+    with pytest.raises(bk.InvalidSettingError, match=f"{name} is a str, not bytes") as caught:
+        bk.open_store("memory://l", **{name: b"hunter2"})  # type: ignore[arg-type]
+    assert "hunter2" not in str(caught.value)
