@@ -32,7 +32,7 @@ def spans(prefix: str, within: Range = EVERYTHING) -> list[tuple[str, str]]:
 
 def evenly(paths: Sequence[str], n: int) -> list[Range]:
     """Return up to ``n`` ranges that hold equally many of the paths, or one more."""
-    n = min(n, len(paths))
+    n = min(n, len(paths))  # the cost goes by what there is, not by what is asked for
     places = sorted({len(paths) * part // n for part in range(1, n)} - {0})
     return ranges([paths[place] for place in places])
 

@@ -46,7 +46,8 @@ def cuts(bucket: Bucket, n: int, count: Count, keys: Keys) -> list[bytes]:
     """Return up to ``n - 1`` keys that cut a bucket into parts with about equally many keys."""
     buckets = [bucket]
     total = bucket.size
-    slack = int(total / n * _TOLERANCE)
+    n = min(n, total)  # no part without a key, and no more work than for as many
+    slack = int(total / max(1, n) * _TOLERANCE)
     found: list[bytes] = []
     for part in range(1, n):
         target = total * part // n

@@ -50,7 +50,7 @@ class Keys:
 
 @given(
     st.sets(st.binary(max_size=6).map(b"/".__add__), max_size=60),
-    st.integers(2, 8),
+    st.integers(2, 8) | st.just(10**12),
     st.integers(0, 4),
 )
 def test_parts_are_equal(keys: set[bytes], n: int, few: int) -> None:

@@ -89,7 +89,7 @@ def test_scans_give_what_is_there(
 
 
 @same_store
-@given(changes, prefixes, st.integers(1, 6))
+@given(changes, prefixes, st.integers(1, 6) | st.just(10**12))
 def test_splits_meet_and_are_even(
     store: bk.MetadataStore, changed: list[tuple[str, bytes | None]], prefix: str, n: int
 ) -> None:
