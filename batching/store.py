@@ -274,7 +274,10 @@ class MetadataStore:
         return ended(lambda: scanner.delete_recursive(path, seconds))
 
     def revision(self, *, timeout: float | None = None) -> int:
-        """Return the store's revision: that of every later change is greater."""
+        """Return the store's revision: that of every later change is greater.
+
+        For :meth:`scan` and :meth:`changes` on etcd: noted once, it is one snapshot for all ranges.
+        """
         return self._engine.scanner().revision(self._seconds(timeout))
 
     def changes(

@@ -20,6 +20,7 @@ exit codes:
      source does; diff: the sides differ
   2  no connection: the store cannot be reached or opened; diff: any error
   3  bad input: arguments, settings, files, rows
+  130 after an interrupt, 141 after the reader of the output has gone
 """
 
 _DESCRIPTION: Final = """\
