@@ -136,7 +136,6 @@ class Scans:
 
         (bucket,) = count(stretch)
         starts: list[str] = []
-        n = min(n, bucket.size)
         for cut in cuts(bucket, n, count, keys) if n > 1 else ():
             path = self._path(cut)
             if path is None:
