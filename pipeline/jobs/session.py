@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
 from io import StringIO
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Final
 
 from pyspark.errors import PySparkException, PythonException
@@ -113,7 +116,8 @@ def _start(master: str | None, settings: Mapping[str, str], *, verbose: bool) ->
         builder = builder.config(name, value)
     with tempfile.TemporaryFile() as said:
         try:
-            with _java_speaks_into(None if verbose or submitted else said.fileno()):
+            quiet = None if verbose or submitted else said.fileno()
+            with _java_speaks_into(quiet), _interrupts_wait():
                 spark = builder.getOrCreate()
         except Exception as error:
             said.seek(0)
@@ -160,6 +164,35 @@ def _java_speaks_into(descriptor: int | None) -> Generator[None, None, None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@contextmanager
+def _interrupts_wait() -> Generator[None, None, None]:
+    """Let Ctrl-C take effect at the end of the block; a second one at once.
+
+    PySpark that is interrupted while Java starts takes away the folder in which Java wants to tell
+    its port, and Java, which ends when PySpark's end of a pipe does, does not get so far as to
+    watch that: it would stay for ever.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or current_thread() is not main_thread():
+        yield
+        return
+    came = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        if came:
+            handler(number, frame)
+        came = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _start_failure(error: Exception, said: str) -> str:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -329,3 +334,35 @@ def test_without_any_java_it_is_said_where_to_get_one(
     code, summary, errors = job("export", "out", "--store", url)
     assert (code, summary, len(errors)) == (3, None, 1)
     assert "no Java 17 or newer" in errors[0]
+
+
+def is_spark(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return "org.apache.spark.deploy.SparkSubmit" in process.cmdline()
+    return False
+
+
+def test_an_interrupt_while_spark_starts_leaves_no_java(
+    fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Ctrl-C ends the command as soon as Spark can be ended, and all that it has started."""
+    (tmp_path / "in.jsonl").write_text('{"path": "/a", "value": ""}\n')
+    command = "import sys; from batchkeeper.cli import main; sys.exit(main())"
+    running = psutil.Popen(
+        [sys.executable, "-c", command, "spark", "load", str(tmp_path / "in.jsonl")],
+        env={**os.environ, "BATCHKEEPER_STORE": fresh_url("etcd")},
+    )
+    started: set[psutil.Process] = set()
+    try:
+        until = time.monotonic() + 60
+        while not any(is_spark(process) for process in started):
+            assert time.monotonic() < until
+            started.update(running.children(recursive=True))
+            time.sleep(0.01)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+        assert psutil.wait_procs(started, 30)[1] == []
+    finally:
+        for process in (running, *started):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
