@@ -134,6 +134,12 @@ def _plan(
                 f"{found.source} to {found.target}{overwriting}",
                 "InputError",
             )
+        if source.options.revision not in (None, found.revision):
+            raise JobError(
+                f"{folder.uri} holds the state of a copy of revision {found.revision:,}, and not "
+                f"of {source.options.revision:,}",
+                "InputError",
+            )
         for name in folder.names(REPORT):
             if name.startswith("."):  # What a killed task has left.
                 folder.remove(f"{REPORT}/{name}")

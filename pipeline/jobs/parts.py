@@ -35,7 +35,7 @@ HIDDEN: Final = re.compile(r"\.part-\d{5,}\.[0-9a-f]{32}")
 NAMED: Final = re.compile(r"part-\d{5,}\.parquet")
 
 # Rows and bytes of a row group: what a task holds in memory, twice.
-_GROUP_ROWS: Final = 100_000
+_GROUP_ROWS: Final = 50_000
 _GROUP_BYTES: Final = 32 * 1024 * 1024
 # The columns whose values come again and again. Paths never do, and values seldom: to look for the
 # same ones would be in vain.

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 import batchkeeper as bk
 from batchkeeper import cli
+from batchkeeper.pipeline.jobs.folder import Folder
 
 Job = Callable[..., tuple[int, Any, list[str]]]
 
@@ -305,6 +306,56 @@ def test_an_old_revision_of_a_store_that_keeps_none_is_refused(
         assert (code, summary, len(errors)) == (3, None, 1)
         assert "keeps no old revisions" in errors[0]
         assert not out.exists()
+
+
+def test_a_copy_is_taken_up_again_as_it_was_begun(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Another store, prefix or revision, or overwriting or not, is another copy."""
+    source, target, state = fresh_url("etcd"), fresh_url("etcd"), tmp_path / "state"
+    with bk.open_store(source) as store:
+        revision = store.put("/a", b"1").result().revision
+        store.put("/a", b"2").result()
+    begun = ["copy", "--state", state, "--from", source, "--option", "partitions=1", "--to"]
+    assert job(*begun, target, "--from-option", f"revision={revision}")[0] == 0
+    for arguments, message in (
+        ([fresh_url("etcd")], "the state of another copy"),
+        ([target, "--prefix", "/b"], "the state of another copy"),
+        ([target, "--overwrite"], "the state of another copy"),
+        ([target, "--from-option", f"revision={revision + 1}"], f"of revision {revision:,}, and"),
+    ):
+        code, _, errors = job(*begun, *arguments, "--resume")
+        assert (code, len(errors)) == (3, 1), errors
+        assert message in errors[0]
+    code, summary, errors = job(*begun, target, "--resume")
+    assert (code, errors, summary["ranges_done_before"]) == (0, [], 1)
+    with bk.open_store(target) as store:
+        assert [found.value for found in store.scan("/")] == [b"1"]
+
+
+def test_a_folder_with_nothing_in_it_is_as_good_as_none(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """What a driver leaves that was killed before its first file is no export."""
+    (tmp_path / "out" / "data").mkdir(parents=True)
+    url = fresh_url("etcd")
+    with bk.open_store(url) as store:
+        store.put("/a", b"1").result()
+    code, summary, errors = job("export", tmp_path / "out", "--store", url)
+    assert (code, errors, summary["rows"]) == (0, [], 1)
+
+
+def test_a_file_that_is_not_written_to_its_end_goes(tmp_path: Path) -> None:
+    """Also where what failed has nothing to do with the file."""
+
+    def fail_half_way() -> None:
+        with Folder(str(tmp_path)).output("data/x") as output:
+            output.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way()
+    assert [*tmp_path.glob("data/*")] == []
 
 
 def test_without_the_extra_it_is_said_how_to_install_it(
