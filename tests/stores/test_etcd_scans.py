@@ -264,12 +264,11 @@ def test_a_scan_outlives_its_server(own_etcd: Callable[..., EtcdServer]) -> None
     with bk.open_store(server.url) as store:
         old = {f"/t/{number:05d}": b"%d" % number for number in range(20_000)}
         put(store, old)
+        # A kill may take what an etcd before 3.5.5 has acknowledged in the last moments, also out
+        # of the middle of it (etcd #13766, #14370). In an orderly end all of it goes to the disk.
+        server.restart()
         scan = store.scan("/t")
         found = [next(scan) for _ in range(5)]
-        # An etcd alone acknowledges a write before it is on its disk, and a kill may take the last
-        # one (etcd #14370): not the one of which the scan is, that is.
-        for number in range(2):
-            store.put(f"/later/{number}", b"").result(PATIENCE)
         server.kill()
         server.start()
         found += scan
