@@ -22,7 +22,7 @@ from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
 from .proxy import Proxy
 
 # Bytes that a whole run has on the disk at a time, and some to spare.
-_DISK = 3 * 2**30
+_DISK = 2 * 2**30
 
 
 def pytest_configure(config: pytest.Config) -> None:
