@@ -88,9 +88,9 @@ class _Columns(Sequence[_T]):
         versions: Sequence[int],
         revisions: Sequence[int],
         ephemeral: Sequence[bool],
-        created: Sequence[int | None] | None,
-        modified: Sequence[int | None] | None,
-        owned: Sequence[bool] | None,
+        created: Sequence[int | None] | None = None,
+        modified: Sequence[int | None] | None = None,
+        owned: Sequence[bool] | None = None,
     ) -> None:
         self.paths = paths
         self.versions = versions
@@ -180,18 +180,6 @@ class StatPage(_Columns[Stat]):
     __slots__ = ()
 
     values: Final = None
-
-    def __init__(
-        self,
-        paths: Sequence[str],
-        versions: Sequence[int],
-        revisions: Sequence[int],
-        ephemeral: Sequence[bool],
-        created: Sequence[int | None] | None = None,
-        modified: Sequence[int | None] | None = None,
-        owned: Sequence[bool] | None = None,
-    ) -> None:
-        super().__init__(paths, versions, revisions, ephemeral, created, modified, owned)
 
     @classmethod
     def of(cls, stats: Sequence[Stat]) -> StatPage:

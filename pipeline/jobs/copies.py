@@ -20,14 +20,13 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from ... import MetadataStore
 from ...ops.operations import ABSENT, Get
 from ...ops.results import GetResult, ScanResult
-from ..clients import client, opened
+from ..clients import client
 from ..options import SourceOptions
-from ..reader import read_revision
 from ..report import Report, RowOutcome, Tally
 from ..rows import Columns, RowWriter
 from ..throttle import parallelism, rate_of
 from .diff import compare
-from .export import stored_rows
+from .export import reading, stored_rows
 from .folder import Folder
 from .inputs import Batches
 from .places import Store
@@ -149,11 +148,7 @@ def _plan(
     if not folder.empty():
         raise JobError(f"{folder.uri} is not empty, and holds no state of a copy", "InputError")
     wanted = source.options.partitions or max(_RANGES, 4 * (parallelism(spark) or 1))
-    with opened(source.options, read_only=True) as store:
-        read = read_revision(store, source.options.prefix, source.options.revision)
-        # In this order: what is written between the two counts as changed meanwhile.
-        snapshot, revision = (False, store.revision()) if read is None else (True, read)
-        ranges = store.split(source.options.prefix, wanted)
+    revision, snapshot, ranges = reading(source.options, wanted)
     plan = Plan(
         source=source.options.url,
         target=target.options.url,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
+from ...ops.results import Range
 from ..clients import opened
 from ..options import SourceOptions
 from ..reader import read_revision
@@ -23,7 +25,7 @@ from .session import JobError
 from .summary import written
 from .writing import write
 
-__all__ = ["export", "exported_rows", "restore", "stored_rows"]
+__all__ = ["Reading", "export", "exported_rows", "reading", "restore", "stored_rows"]
 
 
 def stored_rows(spark: SparkSession, given: dict[str, object], columns: str = STORED) -> DataFrame:
@@ -40,6 +42,33 @@ def stored_rows(spark: SparkSession, given: dict[str, object], columns: str = ST
         if value is not None:
             reader = reader.option(name, str(value))
     return reader.load()
+
+
+class Reading(NamedTuple):
+    """What a job reads of a store.
+
+    Attributes:
+        revision: of the store as the job begins.
+        snapshot: whether the store can be read as of that revision.
+        ranges: of paths; together all that there are.
+    """
+
+    revision: int
+    snapshot: bool
+    ranges: Sequence[Range]
+
+
+def reading(options: SourceOptions, wanted: int) -> Reading:
+    """Return what a job is to read of a store, in about as many ranges as are wanted.
+
+    Raises:
+        UnsupportedError: a revision is asked for, and the store keeps no old ones.
+    """
+    with opened(options, read_only=True) as store:
+        read = read_revision(store, options.prefix, options.revision)
+        # In this order: what is written between the two counts as changed meanwhile.
+        revision = store.revision() if read is None else read
+        return Reading(revision, read is not None, store.split(options.prefix, wanted))
 
 
 def exported_rows(spark: SparkSession, folder: Folder, manifest: Manifest) -> DataFrame:
@@ -75,11 +104,7 @@ def export(
     steps.begin("exporting")
     begun = time.monotonic()
     wanted = options.partitions or 2 * (parallelism(spark) or 1)
-    with opened(options, read_only=True) as store:
-        read = read_revision(store, options.prefix, options.revision)
-        # In this order: what is written between the two counts as changed meanwhile.
-        snapshot, revision = (False, store.revision()) if read is None else (True, read)
-        ranges = store.split(options.prefix, wanted)
+    revision, snapshot, ranges = reading(options, wanted)
     _remove(folder, HIDDEN)  # What a driver has left that was killed.
     try:
         parts = write_parts(spark, options, ranges, revision, folder, snapshot=snapshot)
