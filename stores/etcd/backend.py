@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
+
+from google.protobuf.message import DecodeError
 
 from ...ops.errors import (
+    IndeterminateError,
     MetadataStoreError,
     OperationTimeoutError,
     StoreUnavailableError,
@@ -19,10 +22,11 @@ from ..backend import Answer, Limits, Request, RequestRefusedError
 from ..registry import ConnectOptions, StoreURL
 from .capacity import Capacity
 from .changes import changes
-from .connection import Connection, Credentials, FlatOnlyError
+from .connection import Connection, FlatOnlyError
 from .errors import COMPACTED, NO_SPACE, TOO_MANY_OPS, AnswerTooLargeError
 from .limits import AnswerBytes, Pace
 from .listing import Listing
+from .members import Credentials
 from .protos import messages
 from .scans import Scans
 from .settling import Settler
@@ -43,6 +47,7 @@ from .txn import (
 
 __all__ = ["EtcdBackend", "connect"]
 
+_T = TypeVar("_T")
 _Call: TypeAlias = Callable[[Sequence[Request], float], Sequence[Answer]]
 
 _DEFAULT_PORT: Final = 2379
@@ -242,7 +247,7 @@ class EtcdBackend:
             answer = self._read_one_by_one(body, deadline)
         if gets := _gets(requests):
             self._read_values.saw(gets, len(answer))
-        answers, listings = parse_read(requests, _parsed(answer))
+        answers, listings = _understood(lambda: parse_read(requests, _parsed(answer)), write=False)
         for index, page in listings:
             request = requests[index]
             try:
@@ -271,7 +276,7 @@ class EtcdBackend:
         response = self._write_txn(requests, body, deadline, nested=True)
         if isinstance(response, list):
             return response
-        return parse_nested(requests, response, in_groups)
+        return _understood(lambda: parse_nested(requests, response, in_groups), write=True)
 
     def _write_flat(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         """Execute writes in flat transactions, one unless there are many deletes."""
@@ -290,8 +295,8 @@ class EtcdBackend:
         if isinstance(response, list):
             return response
         if response.succeeded:
-            return parse_flat_success(requests, response)
-        reasons = parse_flat_failure(requests, response)
+            return _understood(lambda: parse_flat_success(requests, response), write=True)
+        reasons = _understood(lambda: parse_flat_failure(requests, response), write=False)
         rest = [
             request for request, reason in zip(requests, reasons, strict=True) if reason is None
         ]
@@ -325,7 +330,7 @@ class EtcdBackend:
             answer = self._txn(fields + body, until, nested=nested)
             # The values that were written are as good a guess at the next ones as the old ones.
             self._overwritten.saw(len(requests), max(len(body), len(answer)))
-            return _parsed(answer)
+            return _understood(lambda: _parsed(answer), write=True)
 
         sent = time.monotonic()
         response = self._settler.run(requests, send, deadline, whole=not nested)
@@ -441,6 +446,20 @@ def _page_request(listing: Listing, revision: int) -> Any:
 
 
 _parsed: Final = messages.TxnResponse.FromString
+
+
+def _understood(parse: Callable[[], _T], *, write: bool) -> _T:
+    """Return what ``parse`` makes of an answer of the server.
+
+    Raises:
+        IndeterminateError: it is no answer to what was asked, which changes something.
+        MetadataStoreError: the same of what changes nothing.
+    """
+    try:
+        return parse()
+    except (DecodeError, LookupError, StopIteration, ValueError) as error:
+        kind = IndeterminateError if write else MetadataStoreError
+        raise kind(f"etcd's answer cannot be read: {error!r}") from error
 
 
 def _pieces(

@@ -35,13 +35,14 @@ from ...ops.log import get_logger
 from ...ops.paths import reachable
 from ...ops.results import Change
 from ..backend import RequestRefusedError
-from .connection import Connection, Link
+from .connection import Connection
 from .errors import COMPACTED, FUTURE, short
+from .members import Link, tells_progress
 from .protos import messages
 from .txn import below_of
 from .wire import field
 
-__all__ = ["changes", "tells_progress"]
+__all__ = ["changes"]
 
 _log = get_logger(__name__)
 
@@ -80,16 +81,6 @@ class _Span(NamedTuple):
         except UnicodeDecodeError:
             return None
         return path if reachable(path) else None
-
-
-def tells_progress(version: str) -> bool:
-    """Whether an etcd of this version tells truly, and always, how far a watch has come."""
-    try:
-        major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
-    except ValueError:
-        return False
-    mended = {(3, 4): 31, (3, 5): 13}.get((major, minor))
-    return (major, minor) > (3, 5) if mended is None else patch >= mended
 
 
 def changes(

@@ -11,7 +11,6 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import grpc
@@ -20,7 +19,6 @@ from grpc import StatusCode
 from ...ops.errors import (
     AuthenticationError,
     IndeterminateError,
-    InvalidSettingError,
     MetadataStoreError,
     OperationTimeoutError,
     StoreClosedError,
@@ -30,181 +28,28 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ..backend import RequestRefusedError, Tally
 from .errors import Verdict, judge, refused, short
-from .limits import ANSWER_BYTES
-from .protos import grpc_stubs, messages
+from .members import Credentials, Link, Member, greet, status_of
+from .protos import messages
 
-__all__ = ["Connection", "Credentials", "FlatOnlyError", "Link"]
+__all__ = ["Connection", "FlatOnlyError"]
 
 _log = get_logger(__name__)
 
 Method: TypeAlias = Literal["txn", "range", "delete_range", "grant", "revoke"]
-
-_CHANNEL_OPTIONS: Final = (
-    # Beyond this a read is repeated in parts. A write is known to have been applied then, and what
-    # came of it is read back.
-    ("grpc.max_receive_message_length", ANSWER_BYTES),
-    ("grpc.max_send_message_length", -1),
-    # A dead peer is noticed after 15 s. etcd drops clients that ping more often than every 5 s,
-    # or while they have no call open.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 0),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt to connect may take
-    ("grpc.max_reconnect_backoff_ms", 500),
-    # What is sent again, and when, is decided here; without gRPC's own machinery for it a call is
-    # a few percent quicker.
-    ("grpc.enable_retries", 0),
-    # Its connections, and their back-off, are this store's own.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
-)
 
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 # With several members, one that does not answer must leave time for the others.
 _GREETING: Final = 2.0
 _LOGINS: Final = 3
+# What a call ends with that nobody has answered.
+_SILENCE: Final = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 # A member in use for less than this many seconds comes and goes at log level debug.
 _WORTH_TELLING: Final = 1.0
 
 
 class FlatOnlyError(Exception):
     """The member now in use does not check permissions inside nested transactions."""
-
-
-class Credentials:
-    """Who the client is: a login, a certificate, or nobody.
-
-    Args:
-        username: for a login; with ``password``.
-        password: never part of a message or a representation.
-        tls: whether connections are encrypted.
-        ca: a file with the certificates to trust; without it, those that gRPC brings.
-        cert: a file with the client's certificate chain; with ``key``.
-        key: a file with its private key.
-
-    Raises:
-        InvalidSettingError: half of a pair is missing, or a file cannot be read.
-    """
-
-    def __init__(
-        self,
-        *,
-        username: str | None = None,
-        password: str | None = None,
-        tls: bool = False,
-        ca: str | None = None,
-        cert: str | None = None,
-        key: str | None = None,
-    ) -> None:
-        if (username is None) != (password is None):
-            raise InvalidSettingError("a login needs both a username and a password")
-        if (cert is None) != (key is None):
-            raise InvalidSettingError("a client certificate needs both options, 'cert' and 'key'")
-        self.username = username
-        self._password = password
-        self.identified = username is not None or cert is not None
-        self.channel: grpc.ChannelCredentials | None = None
-        if tls:
-            self.channel = grpc.ssl_channel_credentials(
-                root_certificates=_read("ca", ca),
-                private_key=_read("key", key),
-                certificate_chain=_read("cert", cert),
-            )
-
-    def request(self) -> Any:
-        """Return the request that logs in."""
-        return messages.AuthenticateRequest(name=self.username, password=self._password)
-
-
-def _read(option: str, name: str | None) -> bytes | None:
-    if name is None:
-        return None
-    try:
-        return Path(name).read_bytes()
-    except OSError as error:
-        raise InvalidSettingError(f"option {option!r}: cannot read {name!r}: {error}") from error
-
-
-class _Member:
-    """One member of the cluster: its channel and the calls on it."""
-
-    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
-        self.address = address
-        self.channel = (
-            grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
-            if credentials is None
-            else grpc.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
-        )
-        # etcd3's stub for transactions would want a message; ours are bytes already, and the size
-        # of a response is of interest, too.
-        self.txn = self.channel.unary_unary(
-            "/etcdserverpb.KV/Txn", request_serializer=None, response_deserializer=None
-        )
-        # Nor does etcd3 know all fields of a watch's request, so these are bytes as well.
-        self.watch = self.channel.stream_stream(
-            "/etcdserverpb.Watch/Watch",
-            request_serializer=None,
-            response_deserializer=messages.WatchResponse.FromString,
-        )
-        self.range = grpc_stubs.KVStub(self.channel).Range
-        self.delete_range = grpc_stubs.KVStub(self.channel).DeleteRange
-        self.grant = grpc_stubs.LeaseStub(self.channel).LeaseGrant
-        self.revoke = grpc_stubs.LeaseStub(self.channel).LeaseRevoke
-        self.status = grpc_stubs.MaintenanceStub(self.channel).Status
-        self.authenticate = grpc_stubs.AuthStub(self.channel).Authenticate
-
-
-class Link:
-    """A member that has answered, with what it is called with. Never changed.
-
-    Attributes:
-        address: the member's ``host:port``.
-        version: the etcd version it runs.
-        nesting: whether transactions may be nested as far as permissions are concerned.
-    """
-
-    __slots__ = (
-        "address",
-        "delete_range",
-        "grant",
-        "metadata",
-        "nesting",
-        "range",
-        "revoke",
-        "txn",
-        "version",
-        "watch",
-    )
-
-    def __init__(
-        self, member: _Member, version: str, nesting: bool, metadata: tuple[tuple[str, str], ...]
-    ) -> None:
-        self.address = member.address
-        self.txn = member.txn
-        self.range = member.range
-        self.delete_range = member.delete_range
-        self.grant = member.grant
-        self.revoke = member.revoke
-        self.watch = member.watch
-        self.version = version
-        self.nesting = nesting
-        self.metadata = metadata
-
-
-def checks_nested_permissions(version: str) -> bool:
-    """Whether an etcd of this version checks permissions inside nested transactions.
-
-    Source: CVE-2026-33343 and CVE-2026-44283, mended in 3.4.44, 3.5.30 and 3.6.11.
-    """
-    try:
-        major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
-    except ValueError:
-        return False
-    mended = {(3, 4): 44, (3, 5): 30, (3, 6): 11}.get((major, minor))
-    return (major, minor) > (3, 6) if mended is None else patch >= mended
 
 
 class Connection:
@@ -217,7 +62,7 @@ class Connection:
     def __init__(self, addresses: Sequence[str], credentials: Credentials) -> None:
         self.tally = Tally()
         self._credentials = credentials
-        self._members = [_Member(address, credentials.channel) for address in addresses]
+        self._members = [Member(address, credentials.channel) for address in addresses]
         self._addresses = ", ".join(addresses)
         self._closing = threading.Event()  # set once; ends every pause
         self._changed = threading.Condition()  # guards the fields below
@@ -301,7 +146,7 @@ class Connection:
                 cause = error
             except ValueError as error:  # gRPC's for a call on a closed channel
                 raise StoreClosedError("the store is closed") from error
-            code, message = _status(cause)
+            code, message = status_of(cause)
             verdict = judge(code, message, write=write)
             if verdict is Verdict.LOGIN and self._credentials.username is not None:
                 verdict = Verdict.RENEW  # asked for only since this member was greeted
@@ -343,7 +188,7 @@ class Connection:
             cause: what the range that was begun has failed with.
             request: the range.
         """
-        code, message = _status(cause)
+        code, message = status_of(cause)
         if judge(code, message, write=False) is not Verdict.REFUSED:
             return None
         return RequestRefusedError(refused(code, message, request.ByteSize()))
@@ -364,7 +209,7 @@ class Connection:
         """
         message = "the login is not accepted any more"
         if cause is not None:
-            code, message = _status(cause)
+            code, message = status_of(cause)
             verdict = judge(code, message, write=False)
             if verdict is Verdict.LOGIN and self._credentials.username is not None:
                 verdict = Verdict.RENEW
@@ -436,7 +281,7 @@ class Connection:
                 try:
                     link = self._greet(member, deadline)
                 except grpc.RpcError as error:
-                    code, message = _status(error)
+                    code, message = status_of(error)
                     cause = error
                     if code is StatusCode.UNIMPLEMENTED:
                         raise UnsupportedError(
@@ -458,48 +303,32 @@ class Connection:
                 reachable = self._await(member, rounds, deadline, cause)
             rounds += 1
 
-    def _await(self, member: _Member, rounds: int, deadline: float, cause: grpc.RpcError) -> bool:
+    def _await(self, member: Member, rounds: int, deadline: float, cause: grpc.RpcError) -> bool:
         """Wait until a member can be reached, for no longer than a pause; say whether it can.
 
         The wait is a call, not a sleep: older gRPCs get on with connecting only while a call waits
-        for it, and newer ones are noticed at once when they have a connection.
+        for it, and newer ones are noticed at once when they have a connection. It has no login with
+        it, so that a refusal is an answer, too.
         """
         pause = self._pause_length(rounds, deadline, cause)
         end = time.monotonic() + pause
         try:
             member.status(messages.StatusRequest(), timeout=pause, wait_for_ready=True)
-        except grpc.RpcError:
+        except grpc.RpcError as error:
+            if status_of(error)[0] not in _SILENCE:
+                return True
             self._closing.wait(end - time.monotonic())
             return False
         except ValueError as error:  # gRPC's for a call on a closed channel
             raise StoreClosedError("the store is closed") from error
         return True
 
-    def _greet(self, member: _Member, deadline: float) -> Link:
+    def _greet(self, member: Member, deadline: float) -> Link:
         def left() -> float:
             remaining = max(deadline - time.monotonic(), 0.001)
             return remaining if len(self._members) == 1 else min(remaining, _GREETING)
 
-        version = member.status(messages.StatusRequest(), timeout=left()).version
-        metadata: tuple[tuple[str, str], ...] = ()
-        if self._credentials.username is not None:
-            try:
-                answer = member.authenticate(self._credentials.request(), timeout=left())
-                # As metadata of our own: current gRPC refuses call credentials without TLS.
-                metadata = (("token", answer.token),)
-            except grpc.RpcError as error:
-                code, message = _status(error)
-                if "authentication is not enabled" in message:
-                    pass  # as the Go client does: nothing asks for a login
-                elif judge(code, message, write=False) is Verdict.REFUSED:
-                    raise AuthenticationError(
-                        f"etcd at {member.address} refused the login of user "
-                        f"{self._credentials.username!r}: {short(message)}"
-                    ) from error
-                else:
-                    raise
-        nesting = not self._credentials.identified or checks_nested_permissions(version)
-        return Link(member, version, nesting, metadata)
+        return greet(member, self._credentials, left)
 
     def _pause(self, failures: int, deadline: float, cause: grpc.RpcError) -> None:
         """Wait before the next attempt."""
@@ -514,7 +343,7 @@ class Connection:
         """
         pause = _pause_length(failures)
         if time.monotonic() + pause >= deadline:
-            raise self._unavailable(_status(cause)[1]) from cause
+            raise self._unavailable(status_of(cause)[1]) from cause
         return pause
 
     def _unavailable(self, message: str) -> MetadataStoreError:
@@ -525,9 +354,3 @@ def _pause_length(failures: int) -> float:
     """Return seconds: twice as long each time, up to half a second, with jitter."""
     longest = min(_FIRST_PAUSE * float(2 ** min(failures, 16)), _LONGEST_PAUSE)
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients out, no secret
-
-
-def _status(error: grpc.RpcError) -> tuple[StatusCode, str]:
-    # What a blocking call raises is a grpc.Call too, which the types do not say.
-    call: Any = error
-    return call.code(), call.details() or ""

@@ -21,7 +21,8 @@ from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.reader import StoreReader
 from batchkeeper.pipeline.source import SCHEMA
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.etcd.connection import Connection, Credentials
+from batchkeeper.stores.etcd.connection import Connection
+from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
 from ..proxy import Proxy

@@ -33,7 +33,8 @@ from batchkeeper.ops import (
 from batchkeeper.stores import ConnectOptions, RequestRefusedError, connect, parse_url
 from batchkeeper.stores.etcd import limits
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import Connection, Credentials
+from batchkeeper.stores.etcd.connection import Connection
+from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.stores.etcd.txn import nested_write
 

@@ -22,10 +22,10 @@ from batchkeeper.ops import (
     UnsupportedError,
 )
 from batchkeeper.stores.etcd import changes as module
-from batchkeeper.stores.etcd.changes import tells_progress
+from batchkeeper.stores.etcd.members import tells_progress
 
 from ..proxy import Proxy
-from .test_etcd_faults import secured
+from .secured import secured
 
 # Imported by the store already, which makes it possible on any protobuf.
 etcd3: Any = importlib.import_module("etcd3")

@@ -1,4 +1,4 @@
-"""The etcd back end when servers die, stand still, are not there, or want a login."""
+"""The etcd back end when servers die, stand still, or are not there."""
 
 from __future__ import annotations
 
@@ -8,37 +8,28 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from grpc import StatusCode
 
-from batchkeeper.bench.servers import EtcdServer, _free_ports
+from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
-    AuthenticationError,
-    BadVersionError,
     Delete,
     Exists,
     Get,
-    GetChildren,
     IndeterminateError,
-    NotEmptyError,
     OperationTimeoutError,
     Put,
     Stat,
     StoreClosedError,
     StoreUnavailableError,
 )
-from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
-from batchkeeper.stores.etcd import tokens
-from batchkeeper.stores.etcd.connection import (
-    Connection,
-    Credentials,
-    FlatOnlyError,
-    checks_nested_permissions,
-)
+from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.connection import Connection
+from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
 PATIENCE = 60.0
@@ -77,24 +68,6 @@ def sent(monkeypatch: pytest.MonkeyPatch, backend: Any) -> threading.Semaphore:
 
     monkeypatch.setattr(backend._connection, "_link", Announcing)
     return released
-
-
-def secured(server: EtcdServer) -> None:
-    """Turn on etcd's authentication, with a user who may do all below /ok and nothing else."""
-    with closing(Connection([server.address], Credentials())) as connection:
-        stub = grpc_stubs.AuthStub(connection._members[0].channel)
-        permission = messages.AuthRoleGrantPermissionRequest(name="some")
-        permission.perm.permType = 2  # READWRITE
-        permission.perm.key, permission.perm.range_end = b"/ok", b"/ok0"
-        for user, role in (("root", "root"), ("limited", "some")):
-            stub.UserAdd(messages.AuthUserAddRequest(name=user, password=f"{user}'s"))
-            stub.RoleAdd(messages.AuthRoleAddRequest(name=role))
-            stub.UserGrantRole(messages.AuthUserGrantRoleRequest(user=user, role=role))
-        stub.RoleGrantPermission(permission)
-        stub.AuthEnable(messages.AuthEnableRequest())
-
-
-LIMITED = ConnectOptions(username="limited", password="limited's")
 
 
 # --- nobody there
@@ -231,8 +204,8 @@ def test_what_was_never_sent_is_not_applied(own_etcd: Callable[..., EtcdServer])
 def test_errors_of_a_batch_are_each_operation_s_own(own_etcd: Callable[..., EtcdServer]) -> None:
     """Operations that share a failure do not share its error object."""
     server = own_etcd()
-    secured(server)
-    with closing(connect(server.url, LIMITED)) as backend:
+    connection = Connection([server.address], Credentials())
+    with closing(EtcdBackend(connection, "", soon(), flat_only=True)) as backend:
         server.kill()
         # Flat, and too many for one transaction, since a delete counts twice.
         deletes = [Delete(f"/ok/{number}") for number in range(100)]
@@ -363,278 +336,3 @@ def test_close_ends_the_wait_for_a_connection(own_etcd: Callable[..., EtcdServer
     with under_way(*[lambda: backend.write([Put("/a", b"")], soon())] * 4) as calls:
         backend.close()
         assert [type(call.exception(PATIENCE)) for call in calls] == [StoreClosedError] * 4
-
-
-# --- login
-
-
-@pytest.fixture
-def secured_etcd(own_etcd: Callable[..., EtcdServer]) -> EtcdServer:
-    """An etcd that asks for a login; it keeps tokens in memory, and a restart loses them."""
-    server = own_etcd()
-    secured(server)
-    return server
-
-
-def outcomes(backend: Backend, operations: list[Any]) -> list[Any]:
-    """Execute a batch as the engine does: halve what is refused whole."""
-    execute = backend.read if operations[0].kind in {"get", "get_children"} else backend.write
-    try:
-        return list(execute(operations, soon()))
-    except RequestRefusedError:
-        half = len(operations) // 2
-        return [*outcomes(backend, operations[:half]), *outcomes(backend, operations[half:])]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ConnectOptions(),
-        ConnectOptions(username="limited", password="wrong-secret"),
-        ConnectOptions(username="nobody", password="wrong-secret"),
-    ],
-    ids=["none", "password", "user"],
-)
-def test_wrong_credentials_are_refused(secured_etcd: EtcdServer, options: ConnectOptions) -> None:
-    """Opening says so at once, and repeats no password."""
-    with pytest.raises(AuthenticationError) as caught:
-        connect(secured_etcd.url, options)
-    assert "secret" not in str(caught.value)
-
-
-def test_a_login_is_of_no_harm_where_none_is_asked_for(etcd_server: EtcdServer) -> None:
-    """An etcd without authentication takes anybody."""
-    with closing(connect(etcd_server.url, LIMITED)) as backend:
-        assert backend.read([Exists("/no/such")], soon()) == [False]
-
-
-def test_a_login_that_is_asked_for_only_later_is_made(own_etcd: Callable[..., EtcdServer]) -> None:
-    """A store with a login goes on when authentication is turned on while it is open."""
-    server = own_etcd()
-    with closing(connect(f"{server.url}/ok", LIMITED)) as backend:
-        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
-        secured(server)
-        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
-        assert backend.read([Exists("/a")], soon()) == [True]
-
-
-def test_permissions_hold_for_each_operation(secured_etcd: EtcdServer) -> None:
-    """Batching lets nothing through that a single call would refuse, and finds the culprit."""
-    with closing(connect(secured_etcd.url, LIMITED)) as backend:
-        answers = outcomes(
-            backend,
-            [
-                Put("/ok/a", b"1"),
-                Put("/no/x", b"1"),
-                Put("/ok/b", b"1", -1),
-                Put("/no/y", b"1", -1),
-                Put("/ok/c", b"1", 7),
-                Delete("/ok"),
-                Delete("/no/x"),
-            ],
-        )
-        assert [type(answer) for answer in answers] == [
-            Stat,
-            AuthenticationError,
-            Stat,
-            AuthenticationError,
-            BadVersionError,
-            NotEmptyError,
-            AuthenticationError,
-        ]
-        reads = outcomes(
-            backend, [Get("/ok/a"), Get("/no/x"), GetChildren("/ok"), GetChildren("/")]
-        )
-        assert reads[0].value == b"1"
-        assert reads[2] == ["a", "b"]
-        assert [type(answer) for answer in reads[1::2]] == [AuthenticationError] * 2
-
-
-def test_without_a_permission_for_tokens_writes_go_without(
-    secured_etcd: EtcdServer, proxy: Callable[[str], Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is said once, nothing is left behind, and what gets no answer is indeterminate."""
-    line = proxy(secured_etcd.address)
-    # The whole space of keys is the store's; the permission covers less, and not the tokens' place.
-    with closing(connect(f"etcd://{line.address}", LIMITED)) as backend:
-        for version in range(3):
-            (stat,) = backend.write([Put("/ok/a", b"")], soon())
-            assert stat.version == version
-        warnings = [record for record in caplog.records if record.levelname == "WARNING"]
-        assert len(warnings) == 1
-        assert "tokens refused" in warnings[0].getMessage()
-        line.swallows = True
-        with under_way(lambda: backend.write([Put("/ok/a", b"")], soon())) as (call,):
-            assert line.swallowed.wait(PATIENCE)
-            line.swallows = False
-            line.cut()
-            assert type(call.exception(PATIENCE)) is IndeterminateError
-    root = Credentials(username="root", password="root's")
-    with closing(Connection([secured_etcd.address], root)) as connection:
-        link = connection.open(soon())
-        stub = grpc_stubs.LeaseStub(connection._members[0].channel)
-        found = stub.LeaseLeases(messages.LeaseLeasesRequest(), metadata=link.metadata)
-        assert list(found.leases) == []
-
-
-def test_tokens_are_asked_for_again_where_permissions_may_have_changed(
-    own_etcd: Callable[..., EtcdServer],
-    proxy: Callable[[str], Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """They go with the writes as soon as they are permitted, and no longer than they are."""
-    server = own_etcd()
-    secured(server)
-    line = proxy(server.address)
-    root = Credentials(username="root", password="root's")
-    place = {"key": b"/.batchkeeper/", "range_end": b"/.batchkeeper0"}
-    monkeypatch.setattr(tokens, "_RECONSIDER", 0)
-    with (
-        closing(connect(f"etcd://{line.address}", LIMITED)) as backend,
-        closing(Connection([server.address], root)) as connection,
-    ):
-        stub = grpc_stubs.AuthStub(connection._members[0].channel)
-
-        def change(method: Any, request: Any) -> None:
-            link = connection.open(soon())
-            method(request, metadata=link.metadata)
-            connection._lost(link, "logged in before the change")
-
-        backend.write([Put("/ok/a", b"")], soon())
-        permission = messages.AuthRoleGrantPermissionRequest(name="some")
-        permission.perm.permType = 2  # READWRITE
-        permission.perm.key, permission.perm.range_end = place["key"], place["range_end"]
-        change(stub.RoleGrantPermission, permission)
-        line.swallows = True
-        with under_way(lambda: backend.write([Put("/ok/a", b"", 0)], soon())) as (call,):
-            assert line.swallowed.wait(PATIENCE)
-            line.swallows = False
-            line.cut()
-            assert [stat.version for stat in call.result(PATIENCE)] == [1]
-        change(
-            stub.RoleRevokePermission,
-            messages.AuthRoleRevokePermissionRequest(role="some", **place),
-        )
-        monkeypatch.setattr(tokens, "_RENEW", 0)
-        (stat,) = backend.write([Put("/ok/a", b"", 1)], soon())
-        assert type(stat) is Stat
-
-
-def test_with_a_login_writes_are_settled_too(
-    secured_etcd: EtcdServer, proxy: Callable[[str], Any]
-) -> None:
-    """Where the prefix is within the permission, tokens are; a lost answer costs nothing."""
-    line = proxy(secured_etcd.address)
-    with closing(connect(f"etcd://{line.address}/ok", LIMITED)) as backend:
-        backend.write([Put("/a", b"")], soon())
-        line.swallows = True
-        with under_way(lambda: backend.write([Put("/a", b"", 0), Put("/b", b"")], soon())) as calls:
-            assert line.swallowed.wait(PATIENCE)
-            line.swallows = False
-            line.cut()
-            assert [stat.version for stat in calls[0].result(PATIENCE)] == [1, 0]
-
-
-def test_an_expired_login_is_renewed(secured_etcd: EtcdServer) -> None:
-    """A token that etcd no longer knows costs one more login: neither reads nor writes notice."""
-    with closing(connect(secured_etcd.url, LIMITED)) as backend:
-        assert backend.write([Put("/ok/a", b"0")], soon())[0].version == 0
-        secured_etcd.restart()
-        assert backend.write([Put("/ok/a", b"1", 0)], soon())[0].version == 1
-        secured_etcd.restart()
-        assert backend.read([Get("/ok/a")], soon())[0].stat.version == 1
-
-
-def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer) -> None:
-    """When the password no longer holds, renewing fails and calls say so."""
-    with closing(connect(secured_etcd.url, LIMITED)) as backend:
-        root = Credentials(username="root", password="root's")
-        with closing(Connection([secured_etcd.address], root)) as connection:
-            link = connection.open(soon())
-            stub = grpc_stubs.AuthStub(connection._members[0].channel)
-            change = messages.AuthUserChangePasswordRequest(name="limited", password="other")
-            stub.UserChangePassword(change, metadata=link.metadata)
-        for call, operation in ((backend.write, Put("/ok/a", b"")), (backend.read, Get("/ok/a"))):
-            with pytest.raises(AuthenticationError):
-                call([operation], soon())
-
-
-@pytest.mark.parametrize(
-    ("version", "safe"),
-    [
-        ("3.4.43", False),
-        ("3.4.44", True),
-        ("3.5.1", False),
-        ("3.5.29", False),
-        ("3.5.30", True),
-        ("3.6.10", False),
-        ("3.6.11", True),
-        ("3.7.0", True),
-        ("3.7.0-rc.1", True),
-        ("3.3.25", False),
-        ("strange", False),
-    ],
-)
-def test_nesting_with_a_login_depends_on_the_version(version: str, safe: bool) -> None:
-    """Older versions do not look at permissions inside nested transactions."""
-    assert checks_nested_permissions(version) is safe
-
-
-def test_a_nested_request_never_goes_to_a_member_that_would_not_check_it(
-    secured_etcd: EtcdServer,
-) -> None:
-    """After a failover to an older member, batches are flat."""
-    with closing(connect(secured_etcd.url, LIMITED)) as backend:
-        with pytest.raises(FlatOnlyError):
-            backend._connection.call("txn", b"", soon(), write=True, nested=True)
-        # As if the first member had been a newer one.
-        backend._capacity.group = 32
-        refused = backend.write([Put("/no/x", b"", -1)], soon())
-        assert type(refused[0]) is AuthenticationError
-        assert backend.limits.write_ops == 127
-
-
-# --- encryption
-
-
-class TlsEtcd(EtcdServer):
-    """An etcd that also listens with a certificate that it signs itself."""
-
-    def _command(self, ports: tuple[int, ...]) -> list[str]:
-        self.tls_address = f"127.0.0.1:{_free_ports(1)[0]}"
-        clients = f"http://127.0.0.1:{ports[0]},https://{self.tls_address}"
-        return [*super()._command(ports), "--auto-tls", "--listen-client-urls", clients]
-
-    def pem(self, name: str) -> Path:
-        """Return the file of the certificate or its key."""
-        return self.directory / "data" / "fixtures" / "client" / f"{name}.pem"
-
-
-@pytest.fixture(scope="module")
-def tls_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsEtcd]:
-    """An etcd with TLS, for all tests of it."""
-    with TlsEtcd(tmp_path_factory.mktemp("etcd")) as server:
-        yield server
-
-
-def test_an_encrypted_connection_trusts_the_given_certificate(tls_etcd: TlsEtcd) -> None:
-    """With ``ca`` the server is believed, and everything works as in the clear."""
-    url = f"etcds://{tls_etcd.tls_address}?ca={tls_etcd.pem('cert')}"
-    with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
-        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
-        assert backend.limits.write_ops == 1024
-
-
-def test_a_client_with_a_certificate_does_not_nest_on_an_old_etcd(tls_etcd: TlsEtcd) -> None:
-    """A certificate is a login: on a version that would not check it, batches are flat."""
-    cert, key = tls_etcd.pem("cert"), tls_etcd.pem("key")
-    url = f"etcds://{tls_etcd.tls_address}?ca={cert}&cert={cert}&key={key}"
-    with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
-        nests = checks_nested_permissions(backend._connection.open(soon()).version)
-        assert backend.limits.write_ops == (1024 if nests else 127)
-
-
-def test_a_certificate_that_nobody_vouches_for_is_refused(tls_etcd: TlsEtcd) -> None:
-    """Without ``ca`` the self-signed certificate is not believed, and the message says why."""
-    with pytest.raises(StoreUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
-        connect(f"etcds://{tls_etcd.tls_address}", ConnectOptions(connect_timeout=2.0))

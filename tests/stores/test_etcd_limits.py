@@ -31,8 +31,9 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import RequestRefusedError, parse_url
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import Connection, Credentials
+from batchkeeper.stores.etcd.connection import Connection
 from batchkeeper.stores.etcd.limits import ANSWER_BYTES, AnswerBytes, Pace, RequestBytes, oversize
+from batchkeeper.stores.etcd.members import Credentials
 
 PATIENCE = 60.0
 SMALL = ("--max-request-bytes", "16384")

@@ -16,11 +16,12 @@ from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import scans as module
 from batchkeeper.stores.etcd import splitting
-from batchkeeper.stores.etcd.connection import Connection, Credentials
+from batchkeeper.stores.etcd.connection import Connection
+from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.scans import Scans, _Page
 
 from ..proxy import Proxy
-from .test_etcd_faults import secured
+from .secured import secured
 
 # After the import above, which makes it possible on any protobuf.
 etcd3: Any = importlib.import_module("etcd3")

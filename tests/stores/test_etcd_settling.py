@@ -34,7 +34,8 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import RequestRefusedError
 from batchkeeper.stores.etcd.backend import EtcdBackend
-from batchkeeper.stores.etcd.connection import Connection, Credentials, FlatOnlyError
+from batchkeeper.stores.etcd.connection import Connection, FlatOnlyError
+from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
 PATIENCE = 60.0

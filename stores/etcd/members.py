@@ -1,0 +1,385 @@
+"""The members of an etcd cluster: how to reach one, who the client is, what it runs.
+
+A member is *greeted* before it is used. The login comes first: from 3.5.28 and 3.6.0 on, etcd tells
+its version only to those who have logged in (CVE-2026-33413), and some releases, such as 3.6.11,
+only to root (etcd #21666).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from grpc import StatusCode
+
+from ...ops.errors import AuthenticationError, InvalidSettingError
+from .errors import Verdict, judge, short
+from .limits import ANSWER_BYTES
+from .protos import grpc_stubs, messages
+
+__all__ = [
+    "Credentials",
+    "Link",
+    "Member",
+    "checks_nested_permissions",
+    "greet",
+    "status_of",
+    "tells_progress",
+]
+
+_CHANNEL_OPTIONS: Final = (
+    # Beyond this a read is repeated in parts. A write is known to have been applied then, and what
+    # came of it is read back.
+    ("grpc.max_receive_message_length", ANSWER_BYTES),
+    ("grpc.max_send_message_length", -1),
+    # A dead peer is noticed after 15 s. etcd drops clients that ping more often than every 5 s,
+    # or while they have no call open.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt to connect may take
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # What is sent again, and when, is decided here; without gRPC's own machinery for it a call is
+    # a few percent quicker.
+    ("grpc.enable_retries", 0),
+    # Its connections, and their back-off, are this store's own.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+
+# Seconds for what is asked beside gRPC, where gRPC does not tell.
+_PATIENCE: Final = 2.0
+
+# What OpenSSL calls the alerts with which a server turns a client's certificate down.
+_REFUSED_CERTIFICATE: Final = re.compile("ALERT_(.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
+
+
+class Credentials:
+    """Who the client is: a login, a certificate, or nobody.
+
+    Args:
+        username: for a login; with ``password``.
+        password: never part of a message or a representation.
+        tls: whether connections are encrypted.
+        ca: a file with the certificates to trust; without it, those that gRPC brings.
+        cert: a file with the client's certificate chain; with ``key``.
+        key: a file with its private key.
+
+    Attributes:
+        username: as given.
+        identified: whether etcd knows who the client is, and so may limit what it may do.
+        channel: for gRPC, ``None`` without encryption.
+
+    Raises:
+        InvalidSettingError: half of a pair is missing, or a file cannot be read.
+    """
+
+    def __init__(
+        self,
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        tls: bool = False,
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        if (username is None) != (password is None):
+            raise InvalidSettingError("a login needs both a username and a password")
+        if (cert is None) != (key is None):
+            raise InvalidSettingError("a client certificate needs both options, 'cert' and 'key'")
+        self.username = username
+        self._password = password
+        self.identified = username is not None or cert is not None
+        self.channel: grpc.ChannelCredentials | None = None
+        self._files = (ca, cert, key)
+        if tls:
+            self.channel = grpc.ssl_channel_credentials(
+                root_certificates=_read("ca", ca),
+                private_key=_read("key", key),
+                certificate_chain=_read("cert", cert),
+            )
+
+    def request(self) -> Any:
+        """Return the request that logs in."""
+        return messages.AuthenticateRequest(name=self.username, password=self._password)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return the same for HTTP, ``None`` without encryption.
+
+        Raises:
+            OSError: a file cannot be read any more, or is not what it should be.
+        """
+        if self.channel is None:
+            return None
+        ca, cert, key = self._files
+        context = ssl.create_default_context(cafile=ca)
+        if cert is not None:
+            context.load_cert_chain(cert, key)
+        return context
+
+
+def _read(option: str, name: str | None) -> bytes | None:
+    if name is None:
+        return None
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InvalidSettingError(f"option {option!r}: cannot read {name!r}: {error}") from error
+
+
+class Member:
+    """One member of the cluster: its channel and the calls on it."""
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self.address = address
+        self.channel = (
+            grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
+        )
+        # etcd3's stub for transactions would want a message; ours are bytes already, and the size
+        # of a response is of interest, too.
+        self.txn = self.channel.unary_unary(
+            "/etcdserverpb.KV/Txn", request_serializer=None, response_deserializer=None
+        )
+        # Nor does etcd3 know all fields of a watch's request, so these are bytes as well.
+        self.watch = self.channel.stream_stream(
+            "/etcdserverpb.Watch/Watch",
+            request_serializer=None,
+            response_deserializer=messages.WatchResponse.FromString,
+        )
+        self.range = grpc_stubs.KVStub(self.channel).Range
+        self.delete_range = grpc_stubs.KVStub(self.channel).DeleteRange
+        self.grant = grpc_stubs.LeaseStub(self.channel).LeaseGrant
+        self.revoke = grpc_stubs.LeaseStub(self.channel).LeaseRevoke
+        self.status = grpc_stubs.MaintenanceStub(self.channel).Status
+        self.authenticate = grpc_stubs.AuthStub(self.channel).Authenticate
+
+
+class Link:
+    """A member that has answered, with what it is called with. Never changed.
+
+    Attributes:
+        address: the member's ``host:port``.
+        version: the etcd version it runs; ``None`` where it does not tell this user.
+        nesting: whether transactions may be nested as far as permissions are concerned.
+    """
+
+    __slots__ = (
+        "address",
+        "delete_range",
+        "grant",
+        "metadata",
+        "nesting",
+        "range",
+        "revoke",
+        "txn",
+        "version",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        member: Member,
+        version: str | None,
+        nesting: bool,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> None:
+        self.address = member.address
+        self.txn = member.txn
+        self.range = member.range
+        self.delete_range = member.delete_range
+        self.grant = member.grant
+        self.revoke = member.revoke
+        self.watch = member.watch
+        self.version = version
+        self.nesting = nesting
+        self.metadata = metadata
+
+
+def greet(member: Member, credentials: Credentials, left: Callable[[], float]) -> Link:
+    """Log in to a member, ask for its version, and return what it is called with.
+
+    Args:
+        member: whom to greet.
+        credentials: who the client is.
+        left: how many seconds the next call may take.
+
+    Raises:
+        AuthenticationError: the login or the certificate is refused, or there is none and one is
+            asked for.
+        grpc.RpcError: for now, or for ever, the member is of no use.
+        ValueError: gRPC's for a call on a closed channel.
+    """
+    try:
+        metadata = _log_in(member, credentials, left)
+        version = _version_of(member, credentials, metadata, left)
+    except grpc.RpcError as error:
+        if status_of(error)[0] is StatusCode.UNAVAILABLE and (
+            reason := _certificate_refusal(member.address, credentials, left())
+        ):
+            raise AuthenticationError(
+                f"etcd at {member.address} {reason}; options 'cert' and 'key' name the client's "
+                f"certificate and its key"
+            ) from error
+        raise
+    nesting = not credentials.identified or checks_nested_permissions(version)
+    return Link(member, version, nesting, metadata)
+
+
+def _log_in(
+    member: Member, credentials: Credentials, left: Callable[[], float]
+) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that each call carries: a token, if there is a login."""
+    if credentials.username is None:
+        return ()
+    try:
+        answer = member.authenticate(credentials.request(), timeout=left())
+    except grpc.RpcError as error:
+        code, message = status_of(error)
+        if "authentication is not enabled" in message:
+            return ()  # as the Go client does: nothing asks for a login
+        if code is StatusCode.UNIMPLEMENTED or judge(code, message, write=False) is not (
+            Verdict.REFUSED
+        ):
+            raise
+        raise AuthenticationError(
+            f"etcd at {member.address} refused the login of user "
+            f"{credentials.username!r}: {short(message)}"
+        ) from error
+    # As metadata of our own: current gRPC refuses call credentials without TLS.
+    return (("token", answer.token),)
+
+
+def _version_of(
+    member: Member,
+    credentials: Credentials,
+    metadata: tuple[tuple[str, str], ...],
+    left: Callable[[], float],
+) -> str | None:
+    """Return the version of a member, ``None`` where it does not tell this user."""
+    try:
+        status = member.status(messages.StatusRequest(), timeout=left(), metadata=metadata)
+    except grpc.RpcError as error:
+        code, message = status_of(error)
+        verdict = judge(code, message, write=False)
+        if verdict is Verdict.LOGIN and credentials.username is None:
+            raise AuthenticationError(
+                f"etcd at {member.address} asks for a login: {short(message)}; give a username "
+                f"and a password, or a client certificate whose common name is a user's"
+            ) from error
+        if verdict is not Verdict.REFUSED or code is StatusCode.UNIMPLEMENTED:
+            raise
+        if code is not StatusCode.PERMISSION_DENIED:
+            # The common name of a certificate that is nobody's, on the etcds that look it up here.
+            raise AuthenticationError(
+                f"etcd at {member.address} refuses the user: {short(message)}"
+            ) from error
+    else:
+        return str(status.version)
+    if not credentials.identified:
+        return None  # Nothing that the version decides is of interest.
+    return _version_over_http(member.address, credentials, min(left(), _PATIENCE))
+
+
+def _version_over_http(address: str, credentials: Credentials, timeout: float) -> str | None:
+    """Return what a member tells everybody at ``/version``, ``None`` if it tells nothing there."""
+    host, port = _host_and_port(address)
+    connection: http.client.HTTPConnection | None = None
+    try:
+        context = credentials.tls()
+        connection = (
+            http.client.HTTPConnection(host, port, timeout=timeout)
+            if context is None
+            else http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+        )
+        connection.request("GET", "/version")
+        return str(json.load(connection.getresponse())["etcdserver"])
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+        return None  # Another server answers there, or nobody: the version stays unknown.
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _certificate_refusal(address: str, credentials: Credentials, timeout: float) -> str | None:
+    """Return how a member refuses the client's certificate, or none; ``None`` if it does not.
+
+    gRPC does not say: with TLS 1.3 the refusal comes after its handshake, and is a lost connection.
+    """
+    if credentials.channel is None:
+        return None
+    host, port = _host_and_port(address)
+    timeout = min(timeout, _PATIENCE)
+    try:
+        context = credentials.tls()
+        assert context is not None
+        context.set_alpn_protocols(["h2"])  # With it, the server speaks first.
+        with (
+            socket.create_connection((host, port), timeout) as plain,
+            context.wrap_socket(plain, server_hostname=host) as encrypted,
+        ):
+            encrypted.recv(1)
+    except ssl.SSLError as error:
+        reason = error.reason or ""
+        if "CERTIFICATE_REQUIRED" in reason:
+            return "asks for a client certificate"
+        if _REFUSED_CERTIFICATE.search(reason):
+            return f"refuses the client's certificate, or its absence ({reason})"
+    except OSError:
+        pass
+    return None
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def checks_nested_permissions(version: str | None) -> bool:
+    """Whether an etcd of this version checks permissions inside nested transactions.
+
+    Source: CVE-2026-33343 and CVE-2026-44283, mended in 3.4.44, 3.5.30, 3.6.11 and 3.7.0-beta.0.
+    """
+    if version is None or version.startswith("3.7.0-alpha"):
+        return False
+    return _reaches(version, {(3, 4): 44, (3, 5): 30, (3, 6): 11}, since=(3, 7))
+
+
+def tells_progress(version: str | None) -> bool:
+    """Whether an etcd of this version tells truly, and always, how far a watch has come.
+
+    Source: etcd #15220, mended in 3.4.31, 3.5.13 and 3.6.0. One that keeps its version from some
+    users is 3.5.28 or newer.
+    """
+    return version is None or _reaches(version, {(3, 4): 31, (3, 5): 13}, since=(3, 6))
+
+
+def _reaches(version: str, mended: Mapping[tuple[int, int], int], since: tuple[int, int]) -> bool:
+    """Whether a version has what some patch releases have, and all minor releases ``since`` one.
+
+    What follows the numbers is not looked at: a vendor's suffix is no pre-release.
+    """
+    try:
+        major, minor, patch = (int(part) for part in re.split("[-+]", version)[0].split("."))
+    except ValueError:
+        return False
+    first = mended.get((major, minor))
+    return (major, minor) >= since if first is None else patch >= first
+
+
+def status_of(error: grpc.RpcError) -> tuple[StatusCode, str]:
+    """Return the code and the text of a failed call."""
+    # What a blocking call raises is a grpc.Call too, which the types do not say.
+    call: Any = error
+    return call.code(), call.details() or ""

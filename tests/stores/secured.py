@@ -1,0 +1,101 @@
+"""An etcd that asks who its clients are, by a login or by a certificate."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import trustme
+
+from batchkeeper.bench.servers import EtcdServer, _free_ports
+from batchkeeper.stores import ConnectOptions
+from batchkeeper.stores.etcd.connection import Connection
+from batchkeeper.stores.etcd.members import Credentials
+from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+
+LIMITED = ConnectOptions(username="limited", password="limited's")
+ROOT = Credentials(username="root", password="root's")
+
+
+def secured(server: EtcdServer) -> None:
+    """Turn on etcd's authentication, with a user who may do all below /ok and nothing else."""
+    with closing(Connection([server.address], Credentials())) as connection:
+        stub = grpc_stubs.AuthStub(connection._members[0].channel)
+        permission = messages.AuthRoleGrantPermissionRequest(name="some")
+        permission.perm.permType = 2  # READWRITE
+        permission.perm.key, permission.perm.range_end = b"/ok", b"/ok0"
+        for user, role in (("root", "root"), ("limited", "some")):
+            stub.UserAdd(messages.AuthUserAddRequest(name=user, password=f"{user}'s"))
+            stub.RoleAdd(messages.AuthRoleAddRequest(name=role))
+            stub.UserGrantRole(messages.AuthUserGrantRoleRequest(user=user, role=role))
+        stub.RoleGrantPermission(permission)
+        stub.AuthEnable(messages.AuthEnableRequest())
+
+
+class Certificates:
+    """Certificates for 127.0.0.1 in a folder, of an authority that a server trusts or of another.
+
+    Attributes:
+        ca: the trusted authority's own certificate.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._authorities = {"trusted": trustme.CA(), "other": trustme.CA()}
+        self.ca = folder / "ca.pem"
+        self._authorities["trusted"].cert_pem.write_to_path(str(self.ca))
+
+    def issue(self, name: str | None, authority: str = "trusted") -> tuple[Path, Path]:
+        """Return the files of a certificate with that common name, and of its key."""
+        issued = self._authorities[authority].issue_cert("127.0.0.1", common_name=name)
+        cert, key = (self._folder / f"{authority}-{name}.{kind}" for kind in ("crt", "key"))
+        cert.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(str(key))
+        return cert, key
+
+
+class TlsEtcd(EtcdServer):
+    """An etcd that also listens with TLS.
+
+    Args:
+        directory: as for any server.
+        asks: whether it takes only clients with a certificate there.
+
+    Attributes:
+        secured: whether it looks at what a user may do; for tests to set.
+    """
+
+    secured = False
+
+    def __init__(self, directory: Path, *, asks: bool) -> None:
+        super().__init__(directory)
+        directory.mkdir(exist_ok=True)
+        self._asks = asks
+        self.certificates = Certificates(directory / "certificates")
+        self._tls_port = _free_ports(1)[0]
+
+    @property
+    def tls_address(self) -> str:
+        """Where it listens with TLS."""
+        return f"127.0.0.1:{self._tls_port}"
+
+    def _command(self, ports: tuple[int, ...]) -> list[str]:
+        cert, key = map(str, self.certificates.issue(None))
+        clients = f"http://127.0.0.1:{ports[0]},https://{self.tls_address}"
+        command = [
+            *super()._command(ports),
+            *("--listen-client-urls", clients),
+            *("--cert-file", cert, "--key-file", key),
+        ]
+        if self._asks:
+            command += ["--client-cert-auth", "--trusted-ca-file", str(self.certificates.ca)]
+        return command
+
+    def tls_url(self, name: str | None = None, authority: str | None = None) -> str:
+        """Return a URL for a client with a certificate of an authority; without one, with none."""
+        url = f"etcds://{self.tls_address}?ca={self.certificates.ca}"
+        if authority is None:
+            return url
+        cert, key = self.certificates.issue(name, authority)
+        return f"{url}&cert={cert}&key={key}"
