@@ -278,6 +278,15 @@ def _bench_command() -> ModuleType:
     return importlib.import_module(".bench.command", __package__)
 
 
+def _servers(arguments: argparse.Namespace) -> int:
+    code: int = _servers_command().run(arguments)
+    return code
+
+
+def _servers_command() -> ModuleType:
+    return importlib.import_module(".bench.installing", __package__)
+
+
 def _spark(arguments: argparse.Namespace) -> int:
     code: int = _spark_command().run(arguments)
     return code
@@ -553,6 +562,10 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     bench = add("bench", _bench, "compare batch settings on a store")
     if "bench" in argv:
         _bench_command().add_arguments(bench)
+
+    servers = add("servers", _servers, "say which servers bench and tests use; install others")
+    if "servers" in argv:
+        _servers_command().add_arguments(servers)
 
     spark = add("spark", _spark, "run bulk jobs on Spark: load, export, restore, copy, diff")
     if "spark" in argv:

@@ -16,9 +16,10 @@ from rich.console import Console
 from ..ops.errors import InvalidSettingError
 from .drive import Duration
 from .progress import show_progress
+from .releases import ServerMissingError
 from .report import as_json, print_report
 from .runner import Plan, measure, settings_of
-from .servers import ServerMissingError, ServerStartError
+from .servers import ServerStartError
 from .target import BARE_TARGETS, open_target
 from .workload import DEFAULT_MIX, STEPS, Workload, WrongAnswerError
 

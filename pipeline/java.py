@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-__all__ = ["JavaMissingError", "find_java", "provide_java", "spark_java_home"]
+__all__ = ["JavaMissingError", "find_java", "provide_java", "spark_java_home", "user_cache"]
 
 _OLDEST: Final = 17
 _FLAG: Final = "--add-modules=jdk.incubator.vector"
@@ -92,7 +92,7 @@ def _home_without_flag(java: Path) -> Path:
     script = os.fsencode(_SCRIPT.format(flag=_FLAG, java=shlex.quote(str(java))))
     name = f"java-{hashlib.sha256(script).hexdigest()[:16]}"
     try:
-        return _written(_cache() / name, script)
+        return _written(user_cache() / name, script)
     except OSError:  # A home that is read-only, or full, or not ours.
         # A folder of our own: in one that others can write to, they could leave us their script.
         home = Path(tempfile.mkdtemp(prefix="batchkeeper-java-"))
@@ -114,7 +114,12 @@ def _written(home: Path, script: bytes) -> Path:
     return home
 
 
-def _cache() -> Path:
+def user_cache() -> Path:
+    """Return the folder for what this package keeps for its user, which may not be there yet.
+
+    Raises:
+        OSError: the user has no home.
+    """
     named = os.environ.get("XDG_CACHE_HOME")
     # Relative ones are to be passed over: https://specifications.freedesktop.org/basedir-spec
     if named and os.path.isabs(named):

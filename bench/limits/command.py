@@ -14,7 +14,8 @@ from rich.console import Console
 from ...ops.errors import MetadataStoreError
 from ..command import at_least
 from ..progress import show_progress
-from ..servers import ServerMissingError, ServerStartError
+from ..releases import ServerMissingError
+from ..servers import ServerStartError
 from ..target import Target, open_target
 from ..workload import WrongAnswerError
 from .grid import grid_extent, measure_grid, quick_grid

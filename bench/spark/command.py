@@ -16,7 +16,8 @@ from ...ops.errors import MetadataStoreError
 from ...pipeline.java import JavaMissingError
 from ..command import at_least
 from ..progress import show_progress
-from ..servers import ServerMissingError, ServerStartError
+from ..releases import ServerMissingError
+from ..servers import ServerStartError
 from ..workload import WrongAnswerError
 from .memory import JobFailedError
 from .report import as_json, print_report

