@@ -32,9 +32,16 @@ def register(spark: SparkSession) -> None:
     editable install, a folder on ``PYTHONPATH`` or an archive shipped with ``--py-files``: then,
     call this once per session. Calling it again does no harm.
     """
+    from pyspark.errors import AnalysisException
+
     from .source import BatchkeeperSource
 
-    spark.dataSource.register(BatchkeeperSource)
+    try:
+        spark.dataSource.register(BatchkeeperSource)
+    except AnalysisException as error:
+        # Spark 4.0 takes no second source of a name, not even of one that it has found by itself.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
