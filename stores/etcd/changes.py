@@ -36,7 +36,7 @@ from ...ops.paths import reachable
 from ...ops.results import Change
 from ..backend import RequestRefusedError
 from .connection import Connection
-from .errors import COMPACTED, FUTURE, short
+from .errors import COMPACTED, FUTURE, NOT_PERMITTED, short
 from .members import Link, tells_progress
 from .protos import messages
 from .txn import below_of
@@ -281,7 +281,7 @@ class _Watch:
         reason = response.cancel_reason
         if any(text in reason for text in _LOGIN_EXPIRED):
             return
-        if "permission denied" in reason:
+        if NOT_PERMITTED in reason:
             whole = "" if self._progress else "; before 3.5.13 a watch has to be for all keys"
             raise AuthenticationError(f"etcd refused the watch: {short(reason)}{whole}")
         raise MetadataStoreError(f"etcd ended the watch: {short(reason)}")
