@@ -94,7 +94,7 @@ class ChangePage(list[Change]):
 
     def __init__(self, changes: Sequence[Change], foreign: Sequence[bytes] = ()) -> None:
         super().__init__(changes)
-        self.foreign = foreign
+        self.foreign = [*foreign]
 
 
 @dataclass(slots=True)

@@ -12,6 +12,8 @@ from itertools import groupby, islice
 
 from ..batching import MetadataStore
 from ..ops.operations import Delete
+from ..ops.results import ForeignKeys
+from .foreign import counted, warn_of_foreign
 from .report import RowsFailedError
 from .sending import Sender
 
@@ -29,6 +31,8 @@ def delete_older(
 ) -> int:
     """Delete what lies under a prefix and is of this revision or an older one; return how many.
 
+    Keys that are not valid paths stay, with a warning in the log.
+
     Args:
         store: the store.
         prefix: the path whose value, and those below it, are looked through.
@@ -41,9 +45,10 @@ def delete_older(
         MetadataStoreError: the store could not be read.
     """
     sender = Sender(store, rate=rate)
+    foreign = ForeignKeys()
     older = (
         Delete(stat.path, stat.version)
-        for page in store.scan_pages(prefix, values=False)
+        for page in counted(store.scan_pages(prefix, values=False), foreign)
         for stat in page
         if stat.revision <= revision
     )
@@ -70,6 +75,7 @@ def delete_older(
             f"the rows are written, but {len(failures)} older values could not be deleted:"
             + "".join(f"\n  {failure}" for failure in failures[:_NAMED])
         )
+    warn_of_foreign(foreign, "not deleted")
     return count
 
 
