@@ -61,6 +61,7 @@ def delete_older(
         refused += _delete(sender, deletes, failures)
         count += len(deletes)
     count -= len(refused)
+    warn_of_foreign(foreign, "not deleted")
     refused.sort(key=_depth, reverse=True)
     left: list[Delete] = []
     for _, level in groupby(refused, _depth):
@@ -69,13 +70,14 @@ def delete_older(
         count += len(deletes) - len(still)
         left += still
     left = [delete for delete in left if _is_older(store, delete, revision)]
-    failures += [f"{delete.path!r}: there are newer values below it" for delete in left]
+    # A store counts them as values, too: see the error of a delete.
+    others = ", or keys that are not valid paths," if foreign.count else ""
+    failures += [f"{delete.path!r}: there are newer values{others} below it" for delete in left]
     if failures:
         raise RowsFailedError(
             f"the rows are written, but {len(failures)} older values could not be deleted:"
             + "".join(f"\n  {failure}" for failure in failures[:_NAMED])
         )
-    warn_of_foreign(foreign, "not deleted")
     return count
 
 

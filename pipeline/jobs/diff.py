@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
+from ...ops.results import printable
 from .inputs import Batches
 from .progress import Steps
 from .sides import LeftOut, Side, parse_left_out
@@ -143,17 +144,21 @@ def compare(
         {kind: newer[kind] for kind in _KINDS},
         {kind: sorted(examples[kind])[:show] for kind in _KINDS if kind in _UNLIKE},
         {
-            name: LeftOut(counts[kind], sorted(examples[kind])[:_NAMED])
+            name: LeftOut(counts[kind], _texts(sorted(examples[kind])[:_NAMED]))
             for kind, name in _FOREIGN.items()
         },
     )
 
 
+def _texts(keys: Sequence[str]) -> list[str]:
+    return [printable(bytes.fromhex(key)) for key in keys]
+
+
 def _left_out(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Give what rows without a path say, as counts."""
     for row in batch.filter(batch.column("said").is_valid()).to_pylist():
-        keys = parse_left_out(row["said"])
-        found = {"kind": row["kind"], "rows": keys.number, "changed": 0, "examples": keys.first}
+        number, first = parse_left_out(row["said"])
+        found = {"kind": row["kind"], "rows": number, "changed": 0, "examples": first}
         yield pa.RecordBatch.from_pylist([found], schema=_SCHEMA)
 
 

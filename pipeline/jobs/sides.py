@@ -94,13 +94,17 @@ def _stored(spark: SparkSession, options: SourceOptions) -> DataFrame:
                             pages, _SCHEMA, options.batch_rows, options.batch_bytes
                         )
                     if foreign.count:
-                        said = json.dumps([foreign.count, foreign.names()]).encode()
-                        yield pa.RecordBatch.from_pylist([{"value": said}], schema=_SCHEMA)
+                        said = json.dumps([foreign.count, [key.hex() for key in foreign.first]])
+                        yield pa.RecordBatch.from_pylist([{"value": said.encode()}], schema=_SCHEMA)
 
     ranges = spark.range(0, len(plan.ranges), 1, len(plan.ranges))
     return ranges.mapInArrow(task, _DDL)
 
 
-def parse_left_out(value: bytes) -> LeftOut:
-    """Return what the value of a row without a path says."""
-    return LeftOut(*json.loads(value))
+def parse_left_out(value: bytes) -> tuple[int, list[str]]:
+    """Return what the value of a row without a path says: how many, and the first in hexadecimal.
+
+    So spelled, they sort as they are.
+    """
+    count, first = json.loads(value)
+    return count, first
