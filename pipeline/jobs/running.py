@@ -192,9 +192,9 @@ def _whole(code: int, summary: Mapping[str, Any], arguments: argparse.Namespace)
     if not count or arguments.allow_foreign_keys:
         return code
     sys.stderr.write(
-        f"batchkeeper: {count:,} keys are not valid paths and were left out; the summary names the "
-        "first ones. Copy them with the store's own tools, and give --allow-foreign-keys to accept "
-        "that they are left out\n"
+        f"batchkeeper: keys left out because they are not valid paths: {count:,}. The summary "
+        "names the first ones. Use the store's own tools for them (etcdctl); "
+        "--allow-foreign-keys accepts that they are left out\n"
     )
     return _REFUSED
 
