@@ -25,6 +25,7 @@ from typing import Any
 
 from .batching import (
     AsyncMetadataStore,
+    AsyncResultStream,
     BatchingConfig,
     Counts,
     Histogram,
@@ -32,6 +33,7 @@ from .batching import (
     MetadataStore,
     Metrics,
     OutcomeStream,
+    ResultStream,
 )
 from .batching.settings import check_seconds
 from .ops import (
@@ -41,6 +43,7 @@ from .ops import (
     Change,
     Delete,
     Exists,
+    ForeignKeys,
     Get,
     GetChildren,
     GetResult,
@@ -72,12 +75,14 @@ from .stores import Backend, ConnectOptions, StoreURL, connect, parse_url
 __all__ = [
     "ABSENT",
     "AsyncMetadataStore",
+    "AsyncResultStream",
     "AuthenticationError",
     "BadVersionError",
     "BatchingConfig",
     "Counts",
     "Delete",
     "Exists",
+    "ForeignKeys",
     "Get",
     "GetChildren",
     "Change",
@@ -102,6 +107,7 @@ __all__ = [
     "ScanPage",
     "ScanResult",
     "Result",
+    "ResultStream",
     "SessionLostError",
     "Stat",
     "StatPage",

@@ -3,11 +3,13 @@
 from .async_store import AsyncMetadataStore
 from .bulk import OutcomeStream
 from .metrics import Counts, Histogram, LaneMetrics, Metrics
+from .scans import AsyncResultStream, ResultStream
 from .settings import BatchingConfig
 from .store import MetadataStore
 
 __all__ = [
     "AsyncMetadataStore",
+    "AsyncResultStream",
     "BatchingConfig",
     "Counts",
     "Histogram",
@@ -15,4 +17,5 @@ __all__ = [
     "MetadataStore",
     "Metrics",
     "OutcomeStream",
+    "ResultStream",
 ]

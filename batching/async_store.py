@@ -28,7 +28,13 @@ from .engine import Engine
 from .entry import ENDED, Entry
 from .lane import Lane
 from .metrics import Metrics
-from .scans import check_scan, check_split, pages_of_async, results_of_async
+from .scans import (
+    AsyncResultStream,
+    check_scan,
+    check_split,
+    pages_of_async,
+    results_of_async,
+)
 from .settings import BatchingConfig, check_seconds
 
 __all__ = ["AsyncMetadataStore"]
@@ -258,7 +264,7 @@ class AsyncMetadataStore:
         revision: int | None = None,
         *,
         timeout: float | None = None,
-    ) -> AsyncGenerator[ScanResult, None]:
+    ) -> AsyncResultStream[ScanResult]:
         """Give ``(path, value, stat)`` of all that lies under ``prefix``, in the order of paths.
 
         See :meth:`MetadataStore.scan`. Pages are read on threads of the loop's default executor;
@@ -344,7 +350,7 @@ class AsyncMetadataStore:
 
     def changes(
         self, prefix: str, after: int, until: int, *, timeout: float | None = None
-    ) -> AsyncGenerator[Change, None]:
+    ) -> AsyncResultStream[Change]:
         """Give each change under ``prefix`` between two revisions once, in their order (etcd).
 
         See :meth:`MetadataStore.changes`. They are read on threads of the loop's default executor;

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
-
 from ..ops.errors import InvalidSettingError
 from ..ops.paths import check_parent
 from ..ops.results import Change
 from ..stores.backend import ChangesBackend
-from .scans import flattened, one_by_one
+from .scans import AsyncResultStream, ResultStream
 
 __all__ = ["changes_of", "changes_of_async", "check_changes"]
 
@@ -31,13 +29,13 @@ def check_changes(prefix: str, after: int, until: int) -> tuple[str, int, int]:
 
 def changes_of(
     historian: ChangesBackend, prefix: str, after: int, until: int, timeout: float
-) -> Generator[Change, None, None]:
+) -> ResultStream[Change]:
     """Give changes one by one. Closing the iterator ends what is under way for them."""
-    return flattened(lambda: historian.changes(prefix, after, until, timeout))
+    return ResultStream(lambda: historian.changes(prefix, after, until, timeout))
 
 
 def changes_of_async(
     historian: ChangesBackend, prefix: str, after: int, until: int, timeout: float
-) -> AsyncGenerator[Change, None]:
+) -> AsyncResultStream[Change]:
     """Give changes one by one, and read them on other threads."""
-    return one_by_one(lambda: historian.changes(prefix, after, until, timeout))
+    return AsyncResultStream(lambda: historian.changes(prefix, after, until, timeout))

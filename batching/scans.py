@@ -7,19 +7,20 @@ import os
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from types import TracebackType
 from typing import TypeVar
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
 from ..ops.paths import check_parent, check_path
-from ..ops.results import Range, ScanPage, ScanResult, StatPage
+from ..ops.results import ChangePage, ForeignKeys, Range, ScanPage, ScanResult, StatPage
 from ..stores.backend import ScanningBackend
 
 __all__ = [
+    "AsyncResultStream",
+    "ResultStream",
     "check_scan",
     "check_split",
     "ended",
-    "flattened",
-    "one_by_one",
     "pages_of",
     "pages_of_async",
     "results_of",
@@ -28,6 +29,84 @@ __all__ = [
 
 _T = TypeVar("_T")
 _Page = TypeVar("_Page")
+_Raised = BaseException | type[BaseException]
+
+
+class ResultStream(Generator[_T, None, None]):
+    """Gives results one by one, and counts the keys of other clients that it leaves out.
+
+    It is a generator: closing it ends what is under way for it.
+
+    Attributes:
+        foreign: the keys that were left out so far, because they are not valid paths.
+    """
+
+    def __init__(self, begin: Callable[[], Generator[Sequence[_T], None, None]]) -> None:
+        self.foreign = ForeignKeys()
+        # It knows the count, and not this object: what is dropped has to be closed at once.
+        self._results = _items(_here(begin, os.getpid()), self.foreign)
+
+    def __iter__(self) -> Generator[_T, None, None]:  # noqa: PYI058 - as of a generator
+        """Return the generator itself, so that a loop runs at its speed."""
+        return self._results
+
+    def __next__(self) -> _T:
+        return next(self._results)
+
+    def send(self, value: None) -> _T:
+        return self._results.send(value)
+
+    def throw(
+        self,
+        typ: _Raised,
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+    ) -> _T:
+        return self._results.throw(_raised(typ, val, tb))
+
+    def close(self) -> None:
+        self._results.close()
+
+
+class AsyncResultStream(AsyncGenerator[_T, None]):
+    """What :class:`ResultStream` is, for ``async for``; its pages are read on other threads.
+
+    Attributes:
+        foreign: the keys that were left out so far, because they are not valid paths.
+    """
+
+    def __init__(self, begin: Callable[[], Generator[Sequence[_T], None, None]]) -> None:
+        self.foreign = ForeignKeys()
+        self._results = one_by_one(begin, self.foreign)
+
+    def __aiter__(self) -> AsyncGenerator[_T, None]:  # noqa: PYI058 - as of a generator
+        """Return the generator itself, so that a loop runs at its speed."""
+        return self._results
+
+    async def asend(self, value: None) -> _T:
+        return await self._results.asend(value)
+
+    async def athrow(
+        self,
+        typ: _Raised,
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+    ) -> _T:
+        return await self._results.athrow(_raised(typ, val, tb))
+
+    async def aclose(self) -> None:
+        await self._results.aclose()
+
+
+def _raised(typ: _Raised, val: BaseException | object, tb: TracebackType | None) -> BaseException:
+    """Return what is to be thrown as one exception: generators take three arguments no more."""
+    if isinstance(typ, BaseException):
+        error = typ
+    elif isinstance(val, BaseException):
+        error = val
+    else:
+        error = typ() if val is None else typ(val)
+    return error if tb is None else error.with_traceback(tb)
 
 
 def check_scan(
@@ -62,9 +141,9 @@ def check_split(prefix: str, n: int) -> None:
 
 def results_of(
     scanner: ScanningBackend, prefix: str, within: Range, revision: int | None, timeout: float
-) -> Generator[ScanResult, None, None]:
+) -> ResultStream[ScanResult]:
     """Give what a scan finds, one by one. Closing the iterator ends the scan."""
-    return flattened(lambda: scanner.scan(prefix, within, revision, timeout))
+    return ResultStream(lambda: scanner.scan(prefix, within, revision, timeout))
 
 
 def pages_of(
@@ -89,17 +168,20 @@ def _columns(pages: Generator[Sequence[ScanResult], None, None]) -> Generator[Sc
         yield from map(ScanPage.of, pages)
 
 
-def flattened(
-    begin: Callable[[], Generator[Sequence[_T], None, None]],
+def _items(
+    pages: Generator[Sequence[_T], None, None], foreign: ForeignKeys
 ) -> Generator[_T, None, None]:
     """Give what pages hold, one by one. Closing the iterator closes them."""
-    return _items(_here(begin, os.getpid()))
-
-
-def _items(pages: Generator[Sequence[_T], None, None]) -> Generator[_T, None, None]:
     with closing(pages):
         for page in pages:
+            _count(page, foreign)
             yield from page
+
+
+def _count(page: object, foreign: ForeignKeys) -> None:
+    # A page of another type has none.
+    if isinstance(page, ScanPage | StatPage | ChangePage) and page.foreign:
+        foreign.add(page.foreign)
 
 
 def _here(
@@ -123,9 +205,9 @@ def _here(
 
 def results_of_async(
     scanner: ScanningBackend, prefix: str, within: Range, revision: int | None, timeout: float
-) -> AsyncGenerator[ScanResult, None]:
+) -> AsyncResultStream[ScanResult]:
     """Give what a scan finds, one by one, and read its pages on other threads."""
-    return one_by_one(lambda: scanner.scan(prefix, within, revision, timeout))
+    return AsyncResultStream(lambda: scanner.scan(prefix, within, revision, timeout))
 
 
 def pages_of_async(
@@ -144,11 +226,11 @@ def pages_of_async(
             for page in pages:
                 yield (page,)
 
-    return one_by_one(begin)
+    return one_by_one(begin, ForeignKeys())
 
 
 async def one_by_one(
-    begin: Callable[[], Generator[Sequence[_T], None, None]],
+    begin: Callable[[], Generator[Sequence[_T], None, None]], foreign: ForeignKeys
 ) -> AsyncGenerator[_T, None]:
     """Give what pages hold, one by one, and read the pages on other threads."""
     pages: Generator[Sequence[_T], None, None] | None = None
@@ -174,6 +256,7 @@ async def one_by_one(
         # Shielded, so that a cancelled task leaves it whole: a page that is being read cannot be
         # stopped, and the generator cannot be closed before that has ended.
         while (page := await asyncio.shield(reading)) is not None:
+            _count(page, foreign)
             for found in page:
                 yield found
             reading = loop.run_in_executor(None, next_page)

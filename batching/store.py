@@ -18,7 +18,7 @@ from .checks import check_operation, check_size, check_supported
 from .engine import Engine
 from .futures import FutureSink, OperationFuture
 from .metrics import Metrics
-from .scans import check_scan, check_split, ended, pages_of, results_of
+from .scans import ResultStream, check_scan, check_split, ended, pages_of, results_of
 from .settings import BatchingConfig, check_seconds
 
 __all__ = ["MetadataStore"]
@@ -125,7 +125,8 @@ class MetadataStore:
     def get_children(self, path: str, *, timeout: float | None = None) -> Future[list[str]]:
         """Return the sorted names below a path, ``/`` among them; none for a missing path.
 
-        It is not ordered against writes below the path: ``flush()`` first where that matters.
+        Each name makes a valid path; those of other clients' keys that do not are left out. It is
+        not ordered against writes below the path: ``flush()`` first where that matters.
         """
         check_parent(path)
         return self._read("get_children", path, timeout)
@@ -174,7 +175,7 @@ class MetadataStore:
         revision: int | None = None,
         *,
         timeout: float | None = None,
-    ) -> Generator[ScanResult, None, None]:
+    ) -> ResultStream[ScanResult]:
         """Give ``(path, value, stat)`` of all that lies under ``prefix``, in the order of paths.
 
         That is the value at ``prefix`` itself, if it holds one, and those of all paths below it
@@ -182,6 +183,11 @@ class MetadataStore:
         memory, as the iterator goes on; closing it ends the scan. On etcd all pages are of one
         revision: a consistent snapshot. It is not ordered against writes under way: ``flush()``
         first where that matters.
+
+        Keys that other clients have written and that are not valid paths (``/a/``, ``/a//b``) are
+        left out. The iterator's ``foreign`` says how many were met so far, and names the first
+        ten. A scan of ``/`` counts those without a leading slash, too, where the store's URL has no
+        prefix.
 
         Args:
             prefix: a path, or ``/``.
@@ -248,6 +254,10 @@ class MetadataStore:
         which then are neither sent by etcd nor held in memory. ZooKeeper sends them along where
         they have less than a kilobyte on average, which costs it less than to be asked for each
         stat by itself; RocksDB reads them from the disk.
+
+        Each page has ``foreign``: the keys in its part of the store that are left out because they
+        are not valid paths. A page may have these only, and no result. Over the ranges of
+        :meth:`split` each such key comes once.
         """
         asked = check_scan(prefix, start, end, revision)
         scanner, seconds = self._engine.scanner(), self._seconds(timeout)
@@ -266,8 +276,9 @@ class MetadataStore:
         """Remove the value at a path and all below it, in batches; return how many that were.
 
         It is done in the caller's thread: the future has ended when the call returns. It is not
-        atomic, and what others put there meanwhile may be removed or stay. ``timeout`` holds for
-        each request.
+        atomic, and what others put there meanwhile may be removed or stay. Keys that are not valid
+        paths stay, and are not counted; :meth:`scan` counts them. ``timeout`` holds for each
+        request.
         """
         check_parent(path)
         scanner, seconds = self._engine.scanner(), self._seconds(timeout)
@@ -282,14 +293,15 @@ class MetadataStore:
 
     def changes(
         self, prefix: str, after: int, until: int, *, timeout: float | None = None
-    ) -> Generator[Change, None, None]:
+    ) -> ResultStream[Change]:
         """Give each change under ``prefix`` between two revisions once, in their order (etcd).
 
         That are puts and deletes of ``prefix`` itself and of all paths below it (``/``: the whole
         store), of revisions greater than ``after`` and not greater than ``until``. It is read out
         of the store's history: asked again, the iterator gives the same. ``revision()`` is the
         greatest ``until`` there can be. It is read as the iterator goes on, with bounded memory;
-        closing it ends it. History ends where etcd was compacted.
+        closing it ends it. History ends where etcd was compacted. Changes of keys that are not
+        valid paths are left out, and counted in the iterator's ``foreign``, as those of a scan.
 
         Args:
             prefix: a path, or ``/``.

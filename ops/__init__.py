@@ -20,6 +20,8 @@ from .errors import (
 from .operations import ABSENT, Delete, Exists, Get, GetChildren, Operation, Put
 from .results import (
     Change,
+    ChangePage,
+    ForeignKeys,
     GetResult,
     Outcome,
     Range,
@@ -35,8 +37,10 @@ __all__ = [
     "AuthenticationError",
     "BadVersionError",
     "Change",
+    "ChangePage",
     "Delete",
     "Exists",
+    "ForeignKeys",
     "Get",
     "GetChildren",
     "GetResult",

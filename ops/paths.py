@@ -11,7 +11,17 @@ from collections.abc import Sequence
 
 from .errors import InvalidPathError
 
-__all__ = ["OWN", "all_reachable", "check_parent", "check_path", "hidden", "parent", "reachable"]
+__all__ = [
+    "OWN",
+    "all_reachable",
+    "check_parent",
+    "check_path",
+    "children_of",
+    "hidden",
+    "own",
+    "parent",
+    "reachable",
+]
 
 #: The name under which this client keeps something for itself, at the top of a store's prefix or
 #: chroot. It is kept from callers wherever it stands: another store's top may be in the midst of
@@ -86,7 +96,21 @@ def all_reachable(paths: Sequence[str]) -> bool:
 
 def hidden(path: str, name: str) -> bool:
     """Say whether a name below ``path`` is kept from callers."""
-    return name == OWN or (name == _ZOOKEEPER and path == "/")
+    return own(path, name) or (name == _ZOOKEEPER and path == "/")
+
+
+def own(path: str, name: str) -> bool:
+    """Say whether a name below ``path`` is this client's own."""
+    return name == OWN
+
+
+def children_of(path: str, names: Sequence[str]) -> list[str]:
+    """Return those names below ``path`` that callers can reach it by: each makes a valid path."""
+    stem = path if path == "/" else path + "/"
+    paths = [stem + name for name in names]
+    if all_reachable(paths):
+        return [*names]
+    return [name for name, path in zip(names, paths, strict=True) if reachable(path)]
 
 
 def parent(path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, overload
@@ -12,6 +13,8 @@ from .operations import Operation
 
 __all__ = [
     "Change",
+    "ChangePage",
+    "ForeignKeys",
     "GetResult",
     "Outcome",
     "Range",
@@ -23,6 +26,9 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+
+# The foreign keys that are named one by one: enough to see where they come from.
+_NAMED: Final = 10
 
 
 # Named tuples, because one is made for every operation: a frozen dataclass with seven fields
@@ -77,10 +83,73 @@ class Change(NamedTuple):
     ephemeral: bool = False
 
 
+class ChangePage(list[Change]):
+    """Changes of a store, and the foreign keys whose changes were left out between them.
+
+    Attributes:
+        foreign: the keys, one for each of their changes; see :class:`ScanPage`.
+    """
+
+    __slots__ = ("foreign",)
+
+    def __init__(self, changes: Sequence[Change], foreign: Sequence[bytes] = ()) -> None:
+        super().__init__(changes)
+        self.foreign = [*foreign]
+
+
+@dataclass(slots=True)
+class ForeignKeys:
+    """Keys of a store that are not valid paths, and so were left out: a count that grows.
+
+    Another client has written them: ``/a/``, ``/a//b``, a key without a leading slash. What this
+    client keeps for itself is not counted.
+
+    Attributes:
+        count: how many there are.
+        first: the first ten of them, without the store's prefix.
+    """
+
+    count: int = 0
+    first: list[bytes] = field(default_factory=list)
+
+    def add(self, keys: Sequence[bytes]) -> None:
+        """Count more keys."""
+        self.count += len(keys)
+        self.first += keys[: _NAMED - len(self.first)]
+
+    def merge(self, other: ForeignKeys) -> None:
+        """Count what another part of the store holds."""
+        self.count += other.count
+        self.first += other.first[: _NAMED - len(self.first)]
+
+    def names(self) -> list[str]:
+        """Return the first ones as text, in which bytes that cannot be printed are escaped."""
+        return [printable(key) for key in self.first]
+
+
+def printable(key: bytes) -> str:
+    """Return a key as text that can be printed: between ``$'`` and ``'`` a shell reads it back."""
+    return "".join(
+        character
+        if character.isprintable() and character not in "\\'"
+        else "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
+        for character in key.decode(errors="surrogateescape")
+    )
+
+
 class _Columns(Sequence[_T]):
     """What pages with and without values have in common."""
 
-    __slots__ = ("created", "ephemeral", "modified", "owned", "paths", "revisions", "versions")
+    __slots__ = (
+        "created",
+        "ephemeral",
+        "foreign",
+        "modified",
+        "owned",
+        "paths",
+        "revisions",
+        "versions",
+    )
 
     def __init__(
         self,
@@ -91,6 +160,7 @@ class _Columns(Sequence[_T]):
         created: Sequence[int | None] | None = None,
         modified: Sequence[int | None] | None = None,
         owned: Sequence[bool] | None = None,
+        foreign: Sequence[bytes] = (),
     ) -> None:
         self.paths = paths
         self.versions = versions
@@ -99,6 +169,7 @@ class _Columns(Sequence[_T]):
         self.created = created
         self.modified = modified
         self.owned = owned
+        self.foreign = foreign
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -128,6 +199,8 @@ class _Columns(Sequence[_T]):
 class ScanPage(_Columns[ScanResult]):
     """Results of a scan, in columns: many of them cost a third of what they cost one by one.
 
+    A page may be empty but for its foreign keys.
+
     Attributes:
         paths: in their order.
         values: of the paths; like all that follows, one for each of them.
@@ -137,6 +210,8 @@ class ScanPage(_Columns[ScanResult]):
         created: ``None`` where the store keeps none.
         modified: the same.
         owned: ``None`` where none of them is.
+        foreign: keys in this part of the store that are not valid paths, and so are left out:
+            as they are, without the store's prefix, in their order. As a rule there are none.
     """
 
     __slots__ = ("values",)
@@ -151,20 +226,22 @@ class ScanPage(_Columns[ScanResult]):
         created: Sequence[int | None] | None = None,
         modified: Sequence[int | None] | None = None,
         owned: Sequence[bool] | None = None,
+        foreign: Sequence[bytes] = (),
     ) -> None:
-        super().__init__(paths, versions, revisions, ephemeral, created, modified, owned)
+        super().__init__(paths, versions, revisions, ephemeral, created, modified, owned, foreign)
         self.values = values
 
     @classmethod
-    def of(cls, results: Sequence[ScanResult]) -> ScanPage:
+    def of(cls, results: Sequence[ScanResult], foreign: Sequence[bytes] = ()) -> ScanPage:
         """Return results in columns."""
         if isinstance(results, ScanPage):
             return results
         if not results:
-            return cls([], [], [], [], [])
+            return cls([], [], [], [], [], foreign=foreign)
         paths, values, stats = zip(*results, strict=True)
         _, versions, revisions, created, modified, ephemeral, owned = zip(*stats, strict=True)
-        return cls(paths, values, versions, revisions, ephemeral, created, modified, owned)
+        columns = (versions, revisions, ephemeral, created, modified, owned)
+        return cls(paths, values, *columns, foreign)
 
     def __iter__(self) -> Iterator[ScanResult]:
         return map(_result, zip(self.paths, self.values, self._stats(), strict=True))
@@ -182,12 +259,12 @@ class StatPage(_Columns[Stat]):
     values: Final = None
 
     @classmethod
-    def of(cls, stats: Sequence[Stat]) -> StatPage:
+    def of(cls, stats: Sequence[Stat], foreign: Sequence[bytes] = ()) -> StatPage:
         """Return stats in columns."""
         if not stats:
-            return cls([], [], [], [])
+            return cls([], [], [], [], foreign=foreign)
         paths, versions, revisions, created, modified, ephemeral, owned = zip(*stats, strict=True)
-        return cls(paths, versions, revisions, ephemeral, created, modified, owned)
+        return cls(paths, versions, revisions, ephemeral, created, modified, owned, foreign)
 
     def __iter__(self) -> Iterator[Stat]:
         return self._stats()

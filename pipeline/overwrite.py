@@ -12,6 +12,8 @@ from itertools import groupby, islice
 
 from ..batching import MetadataStore
 from ..ops.operations import Delete
+from ..ops.results import ForeignKeys
+from .foreign import counted, warn_of_foreign
 from .report import RowsFailedError
 from .sending import Sender
 
@@ -29,6 +31,8 @@ def delete_older(
 ) -> int:
     """Delete what lies under a prefix and is of this revision or an older one; return how many.
 
+    Keys that are not valid paths stay, with a warning in the log.
+
     Args:
         store: the store.
         prefix: the path whose value, and those below it, are looked through.
@@ -41,9 +45,10 @@ def delete_older(
         MetadataStoreError: the store could not be read.
     """
     sender = Sender(store, rate=rate)
+    foreign = ForeignKeys()
     older = (
         Delete(stat.path, stat.version)
-        for page in store.scan_pages(prefix, values=False)
+        for page in counted(store.scan_pages(prefix, values=False), foreign)
         for stat in page
         if stat.revision <= revision
     )
@@ -56,6 +61,7 @@ def delete_older(
         refused += _delete(sender, deletes, failures)
         count += len(deletes)
     count -= len(refused)
+    warn_of_foreign(foreign, "not deleted")
     refused.sort(key=_depth, reverse=True)
     left: list[Delete] = []
     for _, level in groupby(refused, _depth):
@@ -64,7 +70,9 @@ def delete_older(
         count += len(deletes) - len(still)
         left += still
     left = [delete for delete in left if _is_older(store, delete, revision)]
-    failures += [f"{delete.path!r}: there are newer values below it" for delete in left]
+    # A store counts them as values, too: see the error of a delete.
+    others = ", or keys that are not valid paths," if foreign.count else ""
+    failures += [f"{delete.path!r}: there are newer values{others} below it" for delete in left]
     if failures:
         raise RowsFailedError(
             f"the rows are written, but {len(failures)} older values could not be deleted:"

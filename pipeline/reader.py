@@ -14,10 +14,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from .. import InvalidSettingError, MetadataStore, UnsupportedError
-from ..ops.results import Range, ScanPage, StatPage
+from ..ops.results import ForeignKeys, Range, ScanPage, StatPage
 from .bounds import Bounds
 from .clients import client, opened
 from .failures import plain_errors
+from .foreign import counted, warn_of_foreign
 from .options import SourceOptions
 
 __all__ = ["COLUMNS", "StorePartition", "StoreReader", "read_revision", "record_batches"]
@@ -90,8 +91,11 @@ class StoreReader(DataSourceReader):
                 partition.revision,
                 values="value" in schema.names,
             )
+            foreign = ForeignKeys()
             with closing(scan) as found:
-                yield from record_batches(found, schema, options.batch_rows, options.batch_bytes)
+                pages = counted(found, foreign)
+                yield from record_batches(pages, schema, options.batch_rows, options.batch_bytes)
+            warn_of_foreign(foreign, "not read")
 
 
 def record_batches(

@@ -41,6 +41,7 @@ from ..ops.log import get_logger
 from ..ops.results import Change
 from .clients import client
 from .failures import plain_errors
+from .foreign import warn_of_foreign
 from .options import SourceOptions
 from .partition import write_partition
 from .reader import COLUMNS
@@ -174,6 +175,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from _record_batches(
                 changes, self._schema, options.batch_rows, options.batch_bytes
             )
+            warn_of_foreign(changes.foreign, "changes not read")
 
     def _look(self) -> int:
         """Return the store's newest revision, on the driver."""

@@ -177,6 +177,8 @@ class ScanningBackend(Protocol):
 
     What lies under ``prefix`` is its own value, if it holds one, and those of all paths below it;
     ``/`` stands for the whole store. What the client or the server keeps for itself is left out.
+    So are keys that are not valid paths; a page names those that lie in its part of the store, as
+    ``foreign``, and over ranges that together cover everything each of them comes once.
     """
 
     def scan(
@@ -185,7 +187,8 @@ class ScanningBackend(Protocol):
         """Give what lies under ``prefix`` and ``within`` a range, in pages, in the order of paths.
 
         Memory is bounded by some pages. Nothing is requested before the first page is asked for;
-        closing the generator frees what it holds.
+        closing the generator frees what it holds. A page with foreign keys is a
+        :class:`ScanPage`, and may hold nothing else.
 
         Args:
             prefix: as above.
@@ -245,7 +248,8 @@ class ChangesBackend(Protocol):
 
         It ends when all are given, and for certain: also where the last one lies long before
         ``until``. Asked again, it gives the same. Nothing is requested before the first page is
-        asked for; closing the generator frees what it holds.
+        asked for; closing the generator frees what it holds. A page with changes of foreign keys
+        is a :class:`ChangePage`, and may hold nothing else.
 
         Args:
             prefix: as for a scan.

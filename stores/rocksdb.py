@@ -3,7 +3,7 @@
 How the data lie in RocksDB, in the default column family:
 
 - the key of a value is its path in UTF-8, nothing before it, so that RocksDB's order is the order
-  of the paths; its record is ``_HEADER`` followed by the value;
+  of the paths; its record is ``HEADER`` followed by the value;
 - ``META_KEY``, which no path equals, holds ``META``: the format, the last revision, and the size
   of the largest record that was ever put. It is written in the same write batch as the values, so a
   revision is never given twice.
@@ -23,7 +23,6 @@ all that it may rest on is on the disk.
 from __future__ import annotations
 
 import os
-import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -48,7 +47,8 @@ from ..ops.errors import (
     UnsupportedError,
 )
 from ..ops.operations import ABSENT
-from ..ops.results import GetResult, Range, ScanPage, ScanResult, Stat, StatPage
+from ..ops.paths import children_of
+from ..ops.results import Range, ScanPage, ScanResult, Stat, StatPage
 from .backend import (
     Answer,
     Backend,
@@ -59,6 +59,7 @@ from .backend import (
     partly_removed,
     refusal,
 )
+from .keys import Sorted, sort_keys
 from .registry import ConnectOptions, StoreURL
 from .rocksdb_files import (
     FORMAT,
@@ -69,8 +70,9 @@ from .rocksdb_files import (
     prepare,
     read_meta,
 )
+from .rocksdb_records import HEADER, found_at, is_ours, not_ours, scan_page, stat_page
 from .rocksdb_walks import Walk
-from .spans import EVERYTHING, evenly, spans
+from .spans import EVERYTHING, evenly, with_outside
 
 __all__ = ["connect"]
 
@@ -80,9 +82,6 @@ _MIB: Final = 1024 * 1024
 DEFAULT_MAX_VALUE_BYTES: Final = 16 * _MIB
 # RocksDB takes values below 4 GiB; nobody who comes near means it.
 _MOST_MAX_VALUE_BYTES: Final = 1024 * _MIB
-
-# Format, version, revision, created and modified in milliseconds since the epoch.
-_HEADER: Final = struct.Struct(">BIQQQ")
 
 # How much one call may read at a time. Where old records are read to learn their versions, their
 # values come along.
@@ -95,7 +94,7 @@ _ANSWER_BYTES: Final = 128 * _MIB
 # How many keys a split keeps of each range that it is to give, at most: so close are its ends.
 _KEPT_PER_RANGE: Final = 64
 
-_new = tuple.__new__  # what Stat(...) and GetResult(...) do, in half the time
+_new = tuple.__new__  # what Stat(...) does, in half the time
 
 
 class _RocksBackend:
@@ -138,7 +137,7 @@ class _RocksBackend:
             read_ops=max(1, min(_CALL_OPS, _ANSWER_BYTES // max(1, self._largest))),
             request_bytes=_CALL_BYTES + self._max_value_bytes,
             # The header, and the lengths and checks that a write batch adds.
-            op_bytes=_HEADER.size + 16,
+            op_bytes=HEADER.size + 16,
             value_bytes=self._max_value_bytes,
             # One reads and decides, one waits for the sync that runs, and two that were written in
             # that time share the next sync: with a sync of 2 ms that is 1.3 times what two in
@@ -250,7 +249,7 @@ class _RocksBackend:
         """Put into ``batch`` what holds; return the answers and the size of the largest record."""
         revision = self._revision + 1
         now = time.time_ns() // 1_000_000
-        fresh = _HEADER.pack(FORMAT, 0, revision, now, now)
+        fresh = HEADER.pack(FORMAT, 0, revision, now, now)
         headers = self._headers(keys)
         answers: list[Answer] = []
         deletes: list[int] = []
@@ -266,9 +265,12 @@ class _RocksBackend:
             if header is None:
                 version, created, record = 0, now, fresh + value
             else:
-                _, version, _, created, _ = _HEADER.unpack_from(header)
+                if not is_ours(header):
+                    answers.append(not_ours(request.path))
+                    continue
+                _, version, _, created, _ = HEADER.unpack_from(header)
                 version += 1
-                record = _HEADER.pack(FORMAT, version, revision, created, now) + value
+                record = HEADER.pack(FORMAT, version, revision, created, now) + value
             if expected is not None and expected != version - 1:
                 answers.append(refusal(request, version - 1, occupied=False))
                 continue
@@ -299,7 +301,10 @@ class _RocksBackend:
         gone: set[bytes] = set()
         for index in deletes:
             key, header = keys[index], headers[index]
-            actual = ABSENT if header is None else _HEADER.unpack_from(header)[1]
+            if header is not None and not is_ours(header):
+                answers[index] = not_ours(requests[index].path)
+                continue
+            actual = ABSENT if header is None else HEADER.unpack_from(header)[1]
             error = refusal(requests[index], actual, occupied=self._occupied(key, gone))
             if error is None:
                 batch.delete(key)
@@ -311,7 +316,7 @@ class _RocksBackend:
         found = self._records(keys)
         if isinstance(found, list):
             return found
-        return [record and record[: _HEADER.size] for record in found]
+        return [record and record[: HEADER.size] for record in found]
 
     def _records(self, keys: list[bytes]) -> Iterable[bytes | None]:
         """Return the keys' records: a list, or one after the other where they may be large."""
@@ -368,7 +373,7 @@ class _RocksBackend:
         for request, record in zip(requests, self._records(keys), strict=True):
             kind = request.kind
             if kind == "get":
-                answer(None if record is None else _found(request.path, record))
+                answer(None if record is None else found_at(request.path, record))
             elif kind == "exists":
                 answer(record is not None)
             else:
@@ -405,7 +410,8 @@ class _RocksBackend:
             else:
                 below.next()
         below.status()
-        return [name.decode() for name in sorted(names)]
+        texts = [text for name in sorted(names) if (text := _text(name)) is not None]
+        return children_of(path, texts)
 
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
@@ -435,13 +441,13 @@ class _RocksBackend:
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
         """Give what lies under ``prefix``, as of the first page. See :class:`ScanningBackend`."""
-        return self._pages(prefix, within, revision, None, _columns)
+        return self._pages(prefix, within, revision, None, scan_page)
 
     def scan_stats(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
         """Give the stats of what lies under ``prefix``. See :class:`ScanningBackend`."""
-        return self._pages(prefix, within, revision, _HEADER.size, _stat_columns)
+        return self._pages(prefix, within, revision, HEADER.size, stat_page)
 
     def _pages(
         self,
@@ -449,24 +455,31 @@ class _RocksBackend:
         within: Range,
         revision: int | None,
         first: int | None,
-        made_of: Callable[[Sequence[tuple[str, bytes]]], _Made],
+        made_of: Callable[[Sorted, Sequence[bytes]], _Made],
     ) -> Generator[_Made, None, None]:
         if revision is not None:
             raise UnsupportedError(f"the RocksDB store in {self._directory} keeps no old revisions")
         with self._walk(prefix, within) as walk:
             while not walk.done:
-                if found := self._page(walk, first):
-                    yield made_of(found)
+                page = made_of(*self._page(walk, first))
+                if page or page.foreign:
+                    yield page
 
-    def _page(self, walk: Walk, first: int | None) -> list[tuple[str, bytes]]:
-        """Return the next paths of a walk, with the first bytes of their records, or with all."""
+    def _page(self, walk: Walk, first: int | None) -> tuple[Sorted, Sequence[bytes]]:
+        """Return the next keys of a walk, with the first bytes of the paths' records, or with all.
+
+        The keys are sorted by what callers may see of them.
+        """
         self._enter()
         try:
-            return [(key.decode(), record) for key, record in walk.page(first)]
+            found = walk.page(first)
         except Exception as error:
             raise self._unreadable(error, ()) from error
         finally:
             self._leave()
+        keys = sort_keys([key for key, _ in found])
+        others = [key for key in keys.foreign if key != META_KEY]
+        return keys._replace(foreign=others), keys.of([record for _, record in found])
 
     @contextmanager
     def _walk(self, prefix: str, within: Range = EVERYTHING) -> Generator[Walk, None, None]:
@@ -474,7 +487,7 @@ class _RocksBackend:
         self._enter()
         try:
             try:
-                walk = Walk(self._db, spans(prefix, within))
+                walk = Walk(self._db, with_outside(prefix, within))
             except Exception as error:
                 raise self._unreadable(error, ()) from error
             unsynced = max(dict(self._unsynced), default=0)
@@ -496,9 +509,9 @@ class _RocksBackend:
         stride, place = 1, 0
         with self._walk(prefix) as walk:
             while not walk.done:
-                page = self._page(walk, 0)
-                kept += [path for path, _ in page[-place % stride :: stride]]
-                place += len(page)
+                paths = self._page(walk, 0)[0].paths
+                kept += paths[-place % stride :: stride]
+                place += len(paths)
                 if len(kept) > n * _KEPT_PER_RANGE:
                     kept, stride = kept[::2], stride * 2
         return evenly(kept, n)
@@ -509,8 +522,8 @@ class _RocksBackend:
         try:
             with self._walk(path) as walk:
                 while not walk.done:
-                    page = self._page(walk, 0)
-                    removed += self._remove([found.encode() for found, _ in page], timeout)
+                    if paths := self._page(walk, 0)[0].paths:
+                        removed += self._remove([found.encode() for found in paths], timeout)
         except MetadataStoreError as error:
             raise partly_removed(removed, path, error) from error
         return removed
@@ -561,7 +574,7 @@ class _RocksBackend:
 
     def _unreadable(self, error: Exception, requests: Sequence[Request]) -> MetadataStoreError:
         """Return what a failure of RocksDB is for its caller, before anything was written."""
-        if type(error) is not Exception and not isinstance(error, struct.error):
+        if type(error) is not Exception:
             raise error  # rocksdict raises bare Exceptions; anything else is a fault of ours
         failure = StoreUnavailableError(
             f"RocksDB failed to read in {self._directory}: {error}",
@@ -584,29 +597,11 @@ class _ReadOnlyBackend(_RocksBackend):
         return UnsupportedError(f"the RocksDB store in {self._directory} is open with read_only")
 
 
-def _found(path: str, record: bytes) -> GetResult:
-    _, version, revision, created, modified = _HEADER.unpack_from(record)
-    stat = _new(Stat, (path, version, revision, created, modified, False, False))
-    return _new(GetResult, (record[_HEADER.size :], stat))
-
-
-def _columns(found: Sequence[tuple[str, bytes]]) -> ScanPage:
-    stats = _stat_columns(found)
-    return ScanPage(
-        stats.paths,
-        [record[_HEADER.size :] for _, record in found],
-        stats.versions,
-        stats.revisions,
-        stats.ephemeral,
-        stats.created,
-        stats.modified,
-    )
-
-
-def _stat_columns(found: Sequence[tuple[str, bytes]]) -> StatPage:
-    paths, records = zip(*found, strict=True)
-    _, versions, revisions, created, modified = zip(*map(_HEADER.unpack_from, records), strict=True)
-    return StatPage(paths, versions, revisions, [False] * len(paths), created, modified)
+def _text(name: bytes) -> str | None:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return None  # Of a key that no path leads to.
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:

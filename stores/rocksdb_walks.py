@@ -25,14 +25,17 @@ class Walk:
 
     Args:
         db: must stay open until the walk is closed.
-        stretches: each from its first key up to its second, in order.
+        stretches: each from its first key up to its second, in order; ``None`` for no end.
 
     Attributes:
         done: whether it has come to the end.
     """
 
-    def __init__(self, db: Rdict, stretches: Sequence[tuple[str, str]]) -> None:
-        self._stretches = [(start.encode(), end.encode()) for start, end in reversed(stretches)]
+    def __init__(self, db: Rdict, stretches: Sequence[tuple[str, str | None]]) -> None:
+        self._stretches = [
+            (start.encode(), None if end is None else end.encode())
+            for start, end in reversed(stretches)
+        ]
         self.done = not stretches
         self._iterator: RdictIter | None = None
         if self.done:
@@ -41,7 +44,8 @@ class Walk:
         # is not compacted away yet. In rocksdict 0.3.29 it lies in memory of the options, which
         # therefore live as long as the iterator.
         self._options = ReadOptions()
-        self._options.set_iterate_upper_bound(self._stretches[0][1])
+        if (last := self._stretches[0][1]) is not None:
+            self._options.set_iterate_upper_bound(last)
         self._options.set_readahead_size(_READAHEAD)
         self._iterator = db.iter(self._options)
         self._iterator.seek(self._stretches[-1][0])
@@ -64,7 +68,7 @@ class Walk:
             end = self._stretches[-1][1]
             while len(found) < _PAGE_RECORDS and room > 0 and iterator.valid():
                 key = iterator.key()
-                if key >= end:
+                if end is not None and key >= end:
                     break
                 # rocksdict copies a record whole or not at all; so a page has read no more than
                 # so many bytes, and holds what was wanted of them.

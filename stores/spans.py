@@ -8,7 +8,7 @@ from typing import Final
 
 from ..ops.results import Range
 
-__all__ = ["EVERYTHING", "evenly", "ranges", "spans"]
+__all__ = ["EVERYTHING", "evenly", "ranges", "spans", "with_outside"]
 
 EVERYTHING: Final = Range()
 
@@ -28,6 +28,21 @@ def spans(prefix: str, within: Range = EVERYTHING) -> list[tuple[str, str]]:
         (max(start, first or start), end if last is None else min(end, last)) for start, end in both
     ]
     return [(start, end) for start, end in clipped if start < end]
+
+
+def with_outside(prefix: str, within: Range = EVERYTHING) -> list[tuple[str, str | None]]:
+    """Return the stretches of :func:`spans`, and those of keys without a leading slash.
+
+    A scan of the root covers these, too, because no other scan would count what lies there. Those
+    before the slash belong to a range without a start, those after it to one without an end.
+    """
+    found: list[tuple[str, str | None]] = [*spans(prefix, within)]
+    if prefix == "/":
+        if within.start is None:
+            found.insert(0, ("", "/"))
+        if within.end is None:
+            found.append(("0", None))
+    return found
 
 
 def evenly(paths: Sequence[str], n: int) -> list[Range]:

@@ -17,7 +17,8 @@ _EXIT_CODES: Final = """\
 exit codes:
   0  fine; diff: both sides hold the same
   1  at least one row was not written, or a task failed; copy: the target does not hold what the
-     source does; diff: the sides differ
+     source does; diff: the sides differ; export, copy, diff: keys were left out that are not valid
+     paths, as another client may write them (all else is done)
   2  no connection: the store cannot be reached or opened; diff: any error
   3  bad input: arguments, settings, files, rows
   130 after an interrupt, 141 after the reader of the output has gone
@@ -105,6 +106,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     for job in (export, copy, diff):
         job.add_argument("--prefix", metavar="PATH", default="/", help="default: / for everything")
+        job.add_argument(
+            "--allow-foreign-keys",
+            action="store_true",
+            help="end with 0 even if keys are left out because they are not valid paths; they are "
+            "counted in any case",
+        )
     for job in (load, export, restore):
         job.add_argument(
             "--store", metavar="URL", default=argparse.SUPPRESS, help="default: $BATCHKEEPER_STORE"

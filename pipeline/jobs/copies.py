@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ... import MetadataStore
 from ...ops.operations import ABSENT, Get
-from ...ops.results import GetResult, ScanResult
+from ...ops.results import GetResult, ScanResult, printable
 from ..clients import client
 from ..options import SourceOptions
 from ..report import Report, RowOutcome, Tally
@@ -33,7 +33,7 @@ from .places import Store
 from .progress import Steps
 from .session import JobError
 from .state import PLAN, REPORT, Plan, done_ranges, range_name, read_plan
-from .summary import written
+from .summary import left_out, written
 from .writing import REPORT_DDL, report_batch, total
 
 __all__ = ["copy"]
@@ -41,7 +41,9 @@ __all__ = ["copy"]
 # Rows and bytes of what a task reads before it writes them.
 _CHUNK_ROWS: Final = 10_000
 _CHUNK_BYTES: Final = 16 * 1024 * 1024
-_NAMED: Final = 10  # paths in the summary that are not the same on both sides
+_NAMED: Final = 10  # paths in the summary, of those that are not on both sides alike
+# The status of a key that is not a valid path, in the report alone.
+_FOREIGN: Final = "foreign"
 # Ranges, at the least: a kill costs the work of those that are under way.
 _RANGES: Final = 32
 
@@ -93,11 +95,14 @@ def copy(
     place = f"{folder.uri.rstrip('/')}/{REPORT}"
     rows = spark.read.parquet(folder.for_spark(REPORT))
     outcomes = _outcomes(rows)
+    foreign = outcomes.pop(_FOREIGN, 0)
+    first = rows.where(F.col("status") == _FOREIGN).orderBy("path").limit(_NAMED).collect()
     fine, verified = _verify(spark, plan, source, target, rows)
     summary = written("copy", report, seconds)
     summary |= {
         "ranges_done_before": len(done),
         "ephemeral_left_out": outcomes.pop("ephemeral", 0),
+        **left_out(foreign, [row.path for row in first]),
         "paths": outcomes,
         "revision": plan.revision,
         "snapshot": plan.snapshot,
@@ -213,7 +218,7 @@ def _verify(
     found = compare(left, right, since=None if plan.snapshot else plan.revision)
     removed = 0
     if not plan.snapshot:
-        copied = report.where(F.col("status") != "ephemeral").select("path")
+        copied = report.where(~F.col("status").isin("ephemeral", _FOREIGN)).select("path")
         there = stored_rows(spark, given, "path string not null")
         removed = copied.join(there, "path", "left_anti").count()
     counts = found.counts
@@ -244,9 +249,16 @@ def _copy_range(
 ) -> None:
     within = plan.ranges[number]
     revision = plan.revision if plan.snapshot else None
-    found = here.scan(plan.prefix, within.start, within.end, revision)
+    found = here.scan_pages(plan.prefix, within.start, within.end, revision)
     with closing(found), folder.table(f"{REPORT}/{range_name(number)}", _REPORT) as report:
-        for rows in _chunks(found):
+
+        def results() -> Iterator[ScanResult]:
+            for page in found:
+                if page.foreign:
+                    report.write_batch(_foreign(page.foreign))
+                yield from page
+
+        for rows in _chunks(results()):
             kept = [row for row in rows if not row.stat.ephemeral]
             outcomes = _write(kept, there, writer, None if plan.overwrite else ABSENT)
             report.write_batch(_told(rows, outcomes))
@@ -298,6 +310,12 @@ def _same_counts(
         if isinstance(found, GetResult) and found.value == rows[place].value:
             outcomes[place] = RowOutcome(rows[place].path, "already_applied", found.stat.version)
     return outcomes
+
+
+def _foreign(keys: Sequence[bytes]) -> pa.RecordBatch:
+    """Return the rows of a report for keys that cannot be copied: no path leads to them."""
+    rows = [{"path": printable(key), "status": _FOREIGN} for key in keys]
+    return pa.RecordBatch.from_pylist(rows, schema=_REPORT)
 
 
 def _told(rows: Sequence[ScanResult], outcomes: Sequence[RowOutcome]) -> pa.RecordBatch:

@@ -7,20 +7,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from .export import exported_rows, stored_rows
-from .folder import Folder
+from ...ops.results import printable
 from .inputs import Batches
-from .manifest import read_manifest, verify
-from .places import Store
 from .progress import Steps
+from .sides import LeftOut, Side, parse_left_out
+from .summary import left_out
 
-__all__ = ["Comparison", "compare", "diff", "side"]
+__all__ = ["Comparison", "compare", "diff"]
 
 #: How the two sides stand at a path.
 _KINDS: Final = ("only_left", "only_right", "different", "equal", "ephemeral")
+# A row that says which keys a side has left out, of that side.
+_FOREIGN: Final = {"foreign_left": "left", "foreign_right": "right"}
+_NAMED: Final = 10  # such keys, of each side
 # What a path may be reported as, one by one.
 _UNLIKE: Final = frozenset(("only_left", "only_right", "different"))
 
@@ -43,32 +45,18 @@ class Comparison(NamedTuple):
             those that hold something ``ephemeral`` and nothing else, which are not compared.
         changed: of each kind, paths whose left value is newer than the revision that was given.
         examples: the first paths of each kind that differ, in their order.
+        left_out: of each side, the keys that its rows say were left out.
     """
 
     counts: dict[str, int]
     changed: dict[str, int]
     examples: dict[str, Sequence[str]]
+    left_out: dict[str, LeftOut]
 
     @property
     def same(self) -> bool:
         """Whether no path differs."""
         return not any(self.counts[kind] for kind in _UNLIKE)
-
-
-def side(spark: SparkSession, given: Store | Folder, prefix: str) -> DataFrame:
-    """Return the rows of one side, below a prefix.
-
-    Raises:
-        JobError: the folder holds no export, or one that is not as its manifest says.
-    """
-    if isinstance(given, Store):
-        return stored_rows(spark, given.given)
-    manifest = read_manifest(given)
-    verify(spark, given, manifest)
-    rows = exported_rows(spark, given, manifest)
-    if prefix == "/":
-        return rows
-    return rows.where((F.col("path") == prefix) | F.col("path").startswith(prefix + "/"))
 
 
 def compare(
@@ -82,7 +70,7 @@ def compare(
     """Compare two sides by path and value, in one pass over each.
 
     Args:
-        left: with the columns of the data source.
+        left: with the columns of the data source; see :mod:`.sides` for rows without a path.
         right: likewise.
         since: count what is newer than this revision on the left.
         ephemeral: compare what ends with a session, too.
@@ -92,12 +80,19 @@ def compare(
     digest = F.sha2("value", 256)
     kept = digest if ephemeral else F.when(~F.col("ephemeral"), digest)
     changed = F.lit(False) if since is None else F.col("revision") > since
-    one = left.select("path", kept.alias("left"), changed.alias("changed"))
-    other = right.select("path", kept.alias("right"))
+    # No path equals none, so a join leaves such rows as they are.
+    said = F.when(F.col("path").isNull(), F.col("value"))
+    one = left.select(
+        "path", kept.alias("left"), changed.alias("changed"), said.alias("foreign_left")
+    )
+    other = right.select("path", kept.alias("right"), said.alias("foreign_right"))
     joined = one.join(other, "path", "full_outer").select(
         "path",
+        F.coalesce("foreign_left", "foreign_right").alias("said"),
         F.coalesce("changed", F.lit(False)).alias("changed"),
-        F.when(F.col("left").isNull() & F.col("right").isNull(), "ephemeral")
+        F.when(F.col("foreign_left").isNotNull(), "foreign_left")
+        .when(F.col("foreign_right").isNotNull(), "foreign_right")
+        .when(F.col("left").isNull() & F.col("right").isNull(), "ephemeral")
         .when(F.col("right").isNull(), "only_left")
         .when(F.col("left").isNull(), "only_right")
         .when(F.col("left") != F.col("right"), "different")
@@ -109,7 +104,9 @@ def compare(
         rows: Counter[str] = Counter()
         newer: Counter[str] = Counter()
         found: dict[str, list[str]] = {kind: [] for kind in _UNLIKE}
-        for batch in batches:
+        for given in batches:
+            yield from _left_out(given)
+            batch = given.filter(given.column("said").is_null())
             kinds = batch.column("kind").to_pylist()
             flags = batch.column("changed").to_pylist()
             rows.update(kinds)
@@ -134,30 +131,62 @@ def compare(
         )
 
     parts = joined.mapInArrow(count, _DDL).collect()
-    counts = dict.fromkeys(_KINDS, 0)
-    newer = dict.fromkeys(_KINDS, 0)
-    examples: dict[str, list[str]] = {kind: [] for kind in _KINDS if kind in _UNLIKE}
+    counts = dict.fromkeys((*_KINDS, *_FOREIGN), 0)
+    newer = dict.fromkeys((*_KINDS, *_FOREIGN), 0)
+    examples: dict[str, list[str]] = {kind: [] for kind in (*_UNLIKE, *_FOREIGN)}
     for part in parts:
         counts[part.kind] += part.rows
         newer[part.kind] += part.changed
-        if part.kind in _UNLIKE:
+        if part.kind in examples:
             examples[part.kind] += part.examples
     return Comparison(
-        counts, newer, {kind: sorted(paths)[:show] for kind, paths in examples.items()}
+        {kind: counts[kind] for kind in _KINDS},
+        {kind: newer[kind] for kind in _KINDS},
+        {kind: sorted(examples[kind])[:show] for kind in _KINDS if kind in _UNLIKE},
+        {
+            name: LeftOut(counts[kind], _texts(sorted(examples[kind])[:_NAMED]))
+            for kind, name in _FOREIGN.items()
+        },
     )
 
 
+def _texts(keys: Sequence[str]) -> list[str]:
+    return [printable(bytes.fromhex(key)) for key in keys]
+
+
+def _left_out(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Give what rows without a path say, as counts."""
+    for row in batch.filter(batch.column("said").is_valid()).to_pylist():
+        number, first = parse_left_out(row["said"])
+        found = {"kind": row["kind"], "rows": number, "changed": 0, "examples": first}
+        yield pa.RecordBatch.from_pylist([found], schema=_SCHEMA)
+
+
 def diff(
-    left: DataFrame, right: DataFrame, steps: Steps, *, ephemeral: bool, show: int
+    left: Side,
+    right: Side,
+    steps: Steps,
+    *,
+    ephemeral: bool,
+    show: int,
+    allow_foreign_keys: bool = False,
 ) -> tuple[bool, dict[str, Any]]:
-    """Compare two sides; return whether they are the same, and the summary."""
+    """Compare two sides; return whether they are the same, and the summary.
+
+    They are not called the same if a side has left out keys, unless that is allowed.
+    """
     steps.begin("comparing")
-    found = compare(left, right, ephemeral=ephemeral, show=show)
+    found = compare(left.rows, right.rows, ephemeral=ephemeral, show=show)
+    keys = {name: found.left_out[name] for name in _FOREIGN.values()}
+    for name, one in (("left", left), ("right", right)):
+        if one.left_out is not None:
+            keys[name] = one.left_out
+    whole = allow_foreign_keys or not any(some.number for some in keys.values())
+    same = found.same and whole
     counts = dict(found.counts)
     counts["ephemeral_left_out"] = counts.pop("ephemeral")
-    return found.same, {
-        "job": "diff",
-        "same": found.same,
-        **counts,
-        **{f"paths_{kind}": paths for kind, paths in found.examples.items() if paths},
-    }
+    summary: dict[str, Any] = {"job": "diff", "same": same, **counts}
+    for name, some in keys.items():
+        summary |= left_out(some.number, some.first, name)
+    summary |= {f"paths_{kind}": paths for kind, paths in found.examples.items() if paths}
+    return same, summary

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ...ops.results import Range
+from ...ops.results import ForeignKeys, Range
 from ..clients import opened
 from ..options import SourceOptions
 from ..reader import read_revision
@@ -22,7 +22,7 @@ from .manifest import DATA, MANIFEST, Manifest, PartFile, is_manifest, read_mani
 from .parts import HIDDEN, NAMED, Part, write_parts
 from .progress import Steps
 from .session import JobError
-from .summary import written
+from .summary import left_out, written
 from .writing import write
 
 __all__ = ["Reading", "export", "exported_rows", "reading", "restore", "stored_rows"]
@@ -114,6 +114,9 @@ def export(
     finally:
         # What attempts have left that Spark gave up.
         _remove(folder, HIDDEN)
+    foreign = ForeignKeys()
+    for part in parts:
+        foreign.merge(ForeignKeys(part.foreign_keys, [*map(bytes, part.first_foreign_keys)]))
     manifest = Manifest(
         url=options.url.partition("?")[0],
         prefix=options.prefix,
@@ -124,6 +127,8 @@ def export(
         ephemeral=sum(part.ephemeral for part in parts),
         exported=exported,
         files=files,
+        foreign_keys=foreign.count,
+        first_foreign_keys=foreign.names(),
     )
     folder.write(MANIFEST, manifest.dumps())
     seconds = time.monotonic() - begun
@@ -134,6 +139,7 @@ def export(
         "snapshot": snapshot,
         "changed_meanwhile": manifest.changed_meanwhile,
         "ephemeral": manifest.ephemeral,
+        **left_out(foreign.count, foreign.names()),
         "files": len(files),
         "bytes": sum(file.length for file in files),
         "seconds": round(seconds, 3),
@@ -164,7 +170,8 @@ def restore(
 ) -> dict[str, Any]:
     """Put the rows of an export into a store, and return the summary.
 
-    What ended with a session in the store that was exported is left out.
+    What ended with a session in the store that was exported is left out. Keys that the export
+    has left out, because they are not valid paths, are named in the summary again.
 
     Raises:
         JobError: there is no export, or it is not as its manifest says: nothing was written.
@@ -183,7 +190,11 @@ def restore(
     if report.rows != expected:
         raise JobError(f"{report.rows} rows were read of {folder.uri}, which holds {expected}")
     summary = written("restore", report, time.monotonic() - begun)
-    return {**summary, "ephemeral_left_out": manifest.ephemeral}
+    return {
+        **summary,
+        "ephemeral_left_out": manifest.ephemeral,
+        **left_out(manifest.foreign_keys, manifest.first_foreign_keys),
+    }
 
 
 def _check_place(folder: Folder, *, overwrite: bool) -> None:

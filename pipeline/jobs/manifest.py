@@ -32,7 +32,9 @@ __all__ = [
 MANIFEST: Final = "manifest.json"
 DATA: Final = "data"
 #: Of the manifest and of the columns of the files. It grows when an older reader could not read.
-SCHEMA_VERSION: Final = 1
+#: Version 1 did not tell of foreign keys.
+SCHEMA_VERSION: Final = 2
+_KNOWN: Final = (1, SCHEMA_VERSION)
 
 _FORMAT: Final = "batchkeeper-export"
 
@@ -71,6 +73,9 @@ class Manifest:
         ephemeral: so many of them end with a session.
         exported: when it began, in UTC, as ISO 8601.
         files: all that there are.
+        foreign_keys: keys of the store that are not in the export, because they are not valid
+            paths; ``None`` where that was not counted, as in exports of schema version 1.
+        first_foreign_keys: the first ones, as text.
     """
 
     url: str
@@ -82,6 +87,8 @@ class Manifest:
     ephemeral: int
     exported: str
     files: Sequence[PartFile]
+    foreign_keys: int | None = None
+    first_foreign_keys: Sequence[str] = ()
 
     def dumps(self) -> bytes:
         """Return it as JSON."""
@@ -99,8 +106,9 @@ class Manifest:
             fields: dict[str, Any] = json.loads(data)
             if fields.pop("format") != _FORMAT:
                 raise ValueError("it is not a manifest of an export")
-            if (found := fields.pop("schema_version")) != SCHEMA_VERSION:
-                raise ValueError(f"its schema version is {found!r}, and {SCHEMA_VERSION} is known")
+            if (found := fields.pop("schema_version")) not in _KNOWN:
+                known = " and ".join(map(str, _KNOWN))
+                raise ValueError(f"its schema version is {found!r}, and {known} are known")
             files = [PartFile(**file) for file in fields.pop("files")]
             manifest = cls(**fields, files=files)
             manifest._check()

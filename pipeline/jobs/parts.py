@@ -19,8 +19,9 @@ import pyarrow as pa
 from pyarrow import compute, parquet
 from pyspark.sql import SparkSession
 
-from ...ops.results import Range
+from ...ops.results import ForeignKeys, Range, ScanPage
 from ..clients import client
+from ..foreign import counted
 from ..options import SourceOptions
 from ..reader import COLUMNS, record_batches
 from .folder import Folder
@@ -58,6 +59,8 @@ class Part(NamedTuple):
         sha256: of the file as it was written, in hexadecimal.
         ephemeral: rows that end with a session.
         changed: rows that are newer than the export's revision.
+        foreign_keys: keys in the range that are not valid paths, and are in no row.
+        first_foreign_keys: the first ones.
     """
 
     number: int
@@ -69,6 +72,8 @@ class Part(NamedTuple):
     sha256: str
     ephemeral: int
     changed: int
+    foreign_keys: int
+    first_foreign_keys: list[bytes]
 
     @property
     def name(self) -> str:
@@ -87,11 +92,14 @@ _TOLD: Final = pa.schema(
         ("sha256", pa.string()),
         ("ephemeral", pa.int64()),
         ("changed", pa.int64()),
+        ("foreign_keys", pa.int64()),
+        ("first_foreign_keys", pa.list_(pa.binary())),
     ]
 )
 _TOLD_DDL: Final = (
     "number bigint, file string, rows bigint, first string, last string, length bigint, "
-    "sha256 string, ephemeral bigint, changed bigint"
+    "sha256 string, ephemeral bigint, changed bigint, foreign_keys bigint, "
+    "first_foreign_keys array<binary>"
 )
 
 
@@ -132,8 +140,7 @@ def write_parts(
                         options.prefix, start, end, revision if snapshot else None
                     )
                     with closing(scan) as pages:
-                        rows = record_batches(pages, _SCHEMA, _GROUP_ROWS, _GROUP_BYTES)
-                        part = _write_part(number, rows, revision, there)
+                        part = _write_part(number, pages, revision, there)
                     yield pa.RecordBatch.from_pylist([part._asdict()], _TOLD)
 
     numbers = spark.range(0, len(ranges), 1, len(ranges))
@@ -147,10 +154,12 @@ def write_parts(
 
 def _write_part(
     number: int,
-    batches: Iterator[pa.RecordBatch],
+    pages: Iterator[ScanPage],
     revision: int,
     folder: Folder,
 ) -> Part:
+    foreign = ForeignKeys()
+    batches = record_batches(counted(pages, foreign), _SCHEMA, _GROUP_ROWS, _GROUP_BYTES)
     file = f".part-{number:05}.{uuid.uuid4().hex}"
     first = last = None
     rows = ephemeral = changed = 0
@@ -169,4 +178,5 @@ def _write_part(
             ephemeral += compute.sum(batch.column("ephemeral")).as_py()
             newer = compute.greater(batch.column("revision"), revision)
             changed += compute.sum(newer).as_py()
-    return Part(number, file, rows, first, last, *output.state(), ephemeral, changed)
+    left_out = (foreign.count, foreign.first)
+    return Part(number, file, rows, first, last, *output.state(), ephemeral, changed, *left_out)

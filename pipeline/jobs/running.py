@@ -14,7 +14,7 @@ from ...ops.errors import InvalidSettingError
 from ..clients import opened
 from ..report import DONE, STATUSES
 from .copies import copy
-from .diff import diff, side
+from .diff import diff
 from .export import export, restore
 from .folder import Folder
 from .inputs import format_of
@@ -22,6 +22,7 @@ from .load import load
 from .places import Store
 from .progress import Steps, progress
 from .session import explain, spark_session
+from .sides import side
 from .summary import print_summary
 
 __all__ = ["run"]
@@ -121,7 +122,8 @@ def _export(
     [store] = stores
     assert store is not None
     folder = Folder(arguments.folder)
-    return _FINE, export(spark, store.options, folder, steps, overwrite=arguments.overwrite)
+    summary = export(spark, store.options, folder, steps, overwrite=arguments.overwrite)
+    return _whole(_FINE, summary, arguments), summary
 
 
 def _restore(
@@ -150,7 +152,7 @@ def _copy(
         resume=arguments.resume,
         overwrite=arguments.overwrite,
     )
-    return _FINE if fine else _REFUSED, summary
+    return _whole(_FINE if fine else _REFUSED, summary, arguments), summary
 
 
 def _diff(
@@ -161,8 +163,15 @@ def _diff(
         side(spark, Folder(name) if store is None else store, arguments.prefix)
         for name, store in zip((arguments.left, arguments.right), stores, strict=True)
     )
-    same, summary = diff(left, right, steps, ephemeral=arguments.ephemeral, show=arguments.show)
-    return _FINE if same else _REFUSED, summary
+    same, summary = diff(
+        left,
+        right,
+        steps,
+        ephemeral=arguments.ephemeral,
+        show=arguments.show,
+        allow_foreign_keys=arguments.allow_foreign_keys,
+    )
+    return _whole(_FINE if same else _REFUSED, summary, arguments), summary
 
 
 _JOBS: Final[
@@ -171,6 +180,23 @@ _JOBS: Final[
         Callable[[SparkSession, argparse.Namespace, Sequence[Store | None], Steps], _Ended],
     ]
 ] = {"load": _load, "export": _export, "restore": _restore, "copy": _copy, "diff": _diff}
+
+
+def _whole(code: int, summary: Mapping[str, Any], arguments: argparse.Namespace) -> int:
+    """Return the exit code of a job that may have left keys out, and say that it has."""
+    count = sum(
+        value
+        for name, value in summary.items()
+        if name.startswith("foreign_keys") and isinstance(value, int)
+    )
+    if not count or arguments.allow_foreign_keys:
+        return code
+    sys.stderr.write(
+        f"batchkeeper: keys left out because they are not valid paths: {count:,}. The summary "
+        "names the first ones. Use the store's own tools for them (etcdctl); "
+        "--allow-foreign-keys accepts that they are left out\n"
+    )
+    return _REFUSED
 
 
 def _code_of(summary: Mapping[str, Any]) -> int:

@@ -20,7 +20,8 @@ __all__ = ["PLAN", "REPORT", "Plan", "done_ranges", "range_name", "read_plan"]
 
 PLAN: Final = "plan.json"
 REPORT: Final = "report"
-_VERSION: Final = 1
+# Reports of version 1 did not tell of foreign keys.
+_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

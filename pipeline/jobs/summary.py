@@ -9,7 +9,7 @@ from typing import Any
 
 from ..report import STATUSES, Report
 
-__all__ = ["print_summary", "written"]
+__all__ = ["left_out", "print_summary", "written"]
 
 
 def written(job: str, report: Report, seconds: float) -> dict[str, Any]:
@@ -25,6 +25,19 @@ def written(job: str, report: Report, seconds: float) -> dict[str, Any]:
     if report.failed_rows:
         summary["first_failed_rows"] = [str(row) for row in report.failed_rows]
     return summary
+
+
+def left_out(count: int | None, names: Sequence[str], side: str = "") -> dict[str, Any]:
+    """Return what a summary says of keys that were left out because they are not valid paths.
+
+    Args:
+        count: of them; ``None`` if nobody has counted them.
+        names: the first ones.
+        side: whose they are, where a job has two sides.
+    """
+    end = f"_{side}" if side else ""
+    said: dict[str, Any] = {f"foreign_keys{end}": "not counted" if count is None else count}
+    return said | {f"first_foreign_keys{end}": [*names]} if names else said
 
 
 def print_summary(summary: Mapping[str, Any], output: str) -> None:

@@ -16,7 +16,7 @@ from ...ops.errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from ...ops.paths import hidden
+from ...ops.paths import children_of
 from ...ops.results import Change, Range, ScanResult, StatPage
 from ..backend import Answer, Limits, Request, RequestRefusedError
 from ..registry import ConnectOptions, StoreURL
@@ -384,8 +384,7 @@ class EtcdBackend:
                 if COMPACTED not in str(refusal):
                     raise
                 page = self._range(_page_request(Listing(below, stop, FIRST_PAGE), 0), deadline)
-        names = listing.names()
-        return [name for name in names if not hidden(path, name)]
+        return children_of(path, listing.names())
 
     def _page(self, listing: Listing, revision: int, deadline: float) -> Any:
         while True:

@@ -32,11 +32,11 @@ from ...ops.errors import (
     StoreClosedError,
 )
 from ...ops.log import get_logger
-from ...ops.paths import reachable
-from ...ops.results import Change
+from ...ops.results import Change, ChangePage
 from ..backend import RequestRefusedError
+from ..keys import foreign, path_of
 from .connection import Connection
-from .errors import COMPACTED, FUTURE, short
+from .errors import COMPACTED, FUTURE, NOT_PERMITTED, short
 from .members import Link, tells_progress
 from .protos import messages
 from .txn import below_of
@@ -65,22 +65,21 @@ _ALL: Final = b"\0"  # as the first key and as the end: all keys
 
 
 class _Span(NamedTuple):
-    """The keys asked for: one, and those from ``below`` to before ``stop``, the next after it."""
+    """The keys asked for: one, and those from ``below`` to before ``stop``, the next after it.
+
+    With ``everything``, all others, too: those without a leading slash, which are foreign.
+    """
 
     prefix: int
     own: bytes
     below: bytes
     stop: bytes
+    everything: bool
 
-    def path(self, key: bytes) -> str | None:
-        """Return the path that a caller knows a key by, ``None`` where there is none."""
-        if key != self.own and not self.below <= key < self.stop:
-            return None
-        try:
-            path = key[self.prefix :].decode()
-        except UnicodeDecodeError:
-            return None
-        return path if reachable(path) else None
+    def __contains__(self, key: object) -> bool:
+        if self.everything or key == self.own:
+            return True
+        return isinstance(key, bytes) and self.below <= key < self.stop
 
 
 def changes(
@@ -89,9 +88,11 @@ def changes(
     """Give each change under a path once, in pages. See :class:`ChangesBackend`."""
     below, stop = below_of(path, prefix)
     own = below if path == "/" else below[:-1]
-    span = _Span(len(prefix.encode()), own, below, stop)
+    span = _Span(len(prefix.encode()), own, below, stop, everything=False)
     after = max(after, _FIRST)
     _check(connection, span, after, max(after, until), timeout)
+    if own == below and not prefix and after < until:
+        span = span._replace(everything=_may_read_all(connection, timeout))
     failures = 0
     deadline = time.monotonic() + timeout
     while after < until:
@@ -155,6 +156,18 @@ def _check(connection: Connection, span: _Span, after: int, until: int, timeout:
         raise InvalidSettingError(f"there is no revision {until} yet, the newest is {last}")
 
 
+def _may_read_all(connection: Connection, timeout: float) -> bool:
+    """Say whether the login may read all keys; others see those below the slash at the most."""
+    request = messages.RangeRequest(key=_ALL, range_end=_ALL, limit=1, count_only=True)
+    try:
+        connection.call("range", request, time.monotonic() + timeout, write=False)
+    except RequestRefusedError as refusal:
+        if NOT_PERMITTED in str(refusal):
+            return False
+        raise refusal.error from refusal
+    return True
+
+
 def _compacted(after: int, kept: int) -> InvalidSettingError:
     return InvalidSettingError(
         f"the changes after revision {after} are not all there any more: the store was compacted "
@@ -180,7 +193,9 @@ class _Watch:
         self._timeout = timeout
         self._progress = tells_progress(link.version)
         self._newest = after
-        self._held: list[Change] = []  # those of the newest revision, of which more may come
+        # Those of the newest revision, of which more may come; and its foreign keys.
+        self._held: list[Change] = []
+        self._foreign: list[bytes] = []
         # No Event: a watch that was dropped is closed by the garbage collector, in a thread that
         # may be the one that waits, and holds the Event's lock.
         self._closed = False
@@ -192,7 +207,7 @@ class _Watch:
         except ValueError as error:  # gRPC's for a call on a closed channel
             raise StoreClosedError("the store is closed") from error
 
-    def pages(self) -> Generator[list[Change], None, None]:
+    def pages(self) -> Generator[ChangePage, None, None]:
         """Give the changes, those of one revision always together.
 
         It ends early where the login is not accepted any more, and where the member ends it.
@@ -210,7 +225,7 @@ class _Watch:
             if self.after > before or response.events:
                 self.heard = True
                 self._since = None
-                if page:
+                if page or page.foreign:
                     yield page
                 if self.after == self._until:
                     return
@@ -224,7 +239,8 @@ class _Watch:
     def _requests(self) -> Iterator[bytes]:
         """Give what is to be sent, in a thread of gRPC's, until the watch is closed."""
         # Without progress all keys are watched: from the first one on, with no end.
-        first, stop = (self._span.own, self._span.stop) if self._progress else (_ALL, _ALL)
+        narrow = self._progress and not self._span.everything
+        first, stop = (self._span.own, self._span.stop) if narrow else (_ALL, _ALL)
         create = messages.WatchCreateRequest(
             key=first, range_end=stop, start_revision=self.after + 1
         )
@@ -243,36 +259,46 @@ class _Watch:
             if self._progress:
                 yield _ASK_PROGRESS
 
-    def _take(self, response: Any) -> list[Change]:
+    def _take(self, response: Any) -> ChangePage:
         """Take in what the member says; return the changes of all revisions that are complete."""
-        page: list[Change] = []
+        page = ChangePage([], [])
         for event in response.events:
             revision = event.kv.mod_revision
             if revision > self._newest:
-                page += self._completed()
+                self._complete(page)
                 self._newest = revision
-            if self.after < revision <= self._until and (change := self._change(event)):
-                self._held.append(change)
+            if self.after < revision <= self._until:
+                self._hold(event)
         if not _is_fragment(response):
             if self._progress and not response.events and not response.created:
                 self._newest = max(self._newest, response.header.revision)
-            page += self._completed()
+            self._complete(page)
         return page
 
-    def _completed(self) -> list[Change]:
-        held, self._held = self._held, []
+    def _complete(self, page: ChangePage) -> None:
+        """Add what is held to a page."""
+        page += self._held
+        page.foreign += self._foreign
+        self._held, self._foreign = [], []
         self.after = min(self._newest, self._until)
-        return held
 
-    def _change(self, event: Any) -> Change | None:
+    def _hold(self, event: Any) -> None:
+        """Hold the change of a path, or the key of a foreign one."""
         kv = event.kv
-        if (path := self._span.path(kv.key)) is None:
-            return None
-        if event.type == _PUT:
-            return Change(
-                path, "put", kv.value, kv.version - 1, kv.mod_revision, ephemeral=kv.lease != 0
+        if kv.key not in self._span:
+            return
+        key = kv.key[self._span.prefix :]
+        if (path := path_of(key)) is None:
+            if foreign(key):
+                self._foreign.append(key)
+        elif event.type == _PUT:
+            self._held.append(
+                Change(
+                    path, "put", kv.value, kv.version - 1, kv.mod_revision, ephemeral=kv.lease != 0
+                )
             )
-        return Change(path, "delete", None, None, kv.mod_revision)
+        else:
+            self._held.append(Change(path, "delete", None, None, kv.mod_revision))
 
     def _refused(self, response: Any) -> None:
         """Say why etcd has ended the watch; return if it may be opened again."""
@@ -281,7 +307,7 @@ class _Watch:
         reason = response.cancel_reason
         if any(text in reason for text in _LOGIN_EXPIRED):
             return
-        if "permission denied" in reason:
+        if NOT_PERMITTED in reason:
             whole = "" if self._progress else "; before 3.5.13 a watch has to be for all keys"
             raise AuthenticationError(f"etcd refused the watch: {short(reason)}{whole}")
         raise MetadataStoreError(f"etcd ended the watch: {short(reason)}")

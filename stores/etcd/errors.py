@@ -24,6 +24,7 @@ __all__ = [
     "COMPACTED",
     "FUTURE",
     "LEASE_GONE",
+    "NOT_PERMITTED",
     "NO_SPACE",
     "TOO_MANY_OPS",
     "AnswerTooLargeError",
@@ -37,6 +38,7 @@ COMPACTED: Final = "required revision has been compacted"
 FUTURE: Final = "required revision is a future revision"
 LEASE_GONE: Final = "requested lease not found"
 NO_SPACE: Final = "database space exceeded"
+NOT_PERMITTED: Final = "permission denied"
 TOO_MANY_OPS: Final = "too many operations in txn request"
 _ANSWER_TOO_LARGE: Final = "CLIENT: Received message larger than max"
 _TOO_LARGE: Final = ("request is too large", "received message larger than max")

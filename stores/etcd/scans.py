@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from ...ops.errors import (
+    AuthenticationError,
     IndeterminateError,
     InvalidSettingError,
     MetadataStoreError,
@@ -18,12 +19,19 @@ from ...ops.errors import (
     StoreClosedError,
     ValueTooLargeError,
 )
-from ...ops.paths import all_reachable, reachable
 from ...ops.results import Range, ScanPage, StatPage
 from ..backend import RequestRefusedError, partly_removed
-from ..spans import ranges, spans
+from ..keys import Sorted, path_of, sort_keys
+from ..spans import ranges, spans, with_outside
 from .connection import Connection
-from .errors import COMPACTED, FUTURE, NO_SPACE, TOO_MANY_OPS, AnswerTooLargeError
+from .errors import (
+    COMPACTED,
+    FUTURE,
+    NO_SPACE,
+    NOT_PERMITTED,
+    TOO_MANY_OPS,
+    AnswerTooLargeError,
+)
 from .limits import AnswerBytes
 from .protos import messages
 from .splitting import Bucket, cuts
@@ -48,6 +56,11 @@ _PRIME: Final = 7919
 _LAST_TRY: Final = 0.05
 # The ranges that are counted in one transaction: below etcd's default for --max-txn-ops.
 _COUNTED_AT_ONCE: Final = 120
+
+# The stop of a stretch without an end, for the guesses of windows; in a request etcd's own word for
+# it takes its place.
+_LAST: Final = b"\xff" * 8
+_NO_END: Final = b"\0"
 
 _Made = TypeVar("_Made", ScanPage, StatPage)
 
@@ -77,13 +90,13 @@ class Scans:
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[ScanPage, None, None]:
         """Give what lies under ``prefix``, in pages. See :class:`ScanningBackend`."""
-        return self._pages(prefix, within, revision, timeout, self._results, keys_only=False)
+        return self._pages(prefix, within, revision, timeout, self._results, without_values=False)
 
     def stat_pages(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
         """Give the stats of what lies under ``prefix``. See :class:`ScanningBackend`."""
-        return self._pages(prefix, within, revision, timeout, self._stats, keys_only=True)
+        return self._pages(prefix, within, revision, timeout, self._stats, without_values=True)
 
     def _pages(
         self,
@@ -93,18 +106,25 @@ class Scans:
         timeout: float,
         made_of: Callable[[Sequence[Any], Sequence[bytes], Sequence[bytes]], _Made],
         *,
-        keys_only: bool,
+        without_values: bool,
     ) -> Generator[_Made, None, None]:
         """Give pages, ``made_of`` what etcd has answered, its keys, and its values if wanted."""
         if revision == 0:
             raise InvalidSettingError("etcd's revisions begin with 1: there is no revision 0")
         asked = revision or 0  # 0 is etcd's word for the newest
-        for start, end in spans(prefix, within):
-            windows = Windows((self._prefix + start).encode(), (self._prefix + end).encode())
+        for start, end in self._stretches(prefix, within):
+            windows = Windows(start, end)
+            outside = not start.startswith(b"/")
+            keys_only = without_values or outside
             page = self._begin(windows, asked, timeout, keys_only)
             try:
                 while True:
-                    found: Any = self._finished(page, windows)
+                    try:
+                        found: Any = self._finished(page, windows)
+                    except AuthenticationError as error:
+                        if outside and NOT_PERMITTED in str(error):
+                            break  # What a login may not read is not part of its store.
+                        raise
                     asked = asked or found.header.revision
                     kvs: Sequence[Any] = [*found.kvs]
                     keys = [kv.key for kv in kvs]
@@ -116,12 +136,24 @@ class Scans:
                     windows.took(_sample(keys), len(keys), found.count - len(keys))
                     if not windows.done:
                         page = self._begin(windows, asked, timeout, keys_only)
-                    if results := made_of(kvs, keys, values):
+                    results = made_of(kvs, keys, values)
+                    if results or results.foreign:
                         yield results
                     if windows.done:
                         break
             finally:
                 page.give_up()
+
+    def _stretches(self, prefix: str, within: Range) -> list[tuple[bytes, bytes]]:
+        """Return a scan's stretches of keys; without a prefix, those without a slash as well."""
+        if self._prefix:
+            inside = spans(prefix, within)
+            return [((self._prefix + a).encode(), (self._prefix + b).encode()) for a, b in inside]
+        # etcd has no empty key: the first one there can be is a zero.
+        return [
+            (start.encode() or b"\0", _LAST if end is None else end.encode())
+            for start, end in with_outside(prefix, within)
+        ]
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return ranges with about equally many values. See :class:`ScanningBackend`."""
@@ -259,11 +291,7 @@ class Scans:
 
     def _path(self, key: bytes) -> str | None:
         """Return the path of a key; ``None`` if callers have nothing to do with it."""
-        try:
-            path = key[len(self._prefix.encode()) :].decode()
-        except UnicodeDecodeError:
-            return None
-        return path if reachable(path) else None
+        return path_of(key[len(self._prefix.encode()) :])
 
     def _learned(self, keys_only: bool) -> AnswerBytes:
         return self._keys_alone if keys_only else self._values
@@ -271,7 +299,7 @@ class Scans:
     def _begin(self, windows: Windows, revision: int, timeout: float, keys_only: bool) -> _Page:
         request = messages.RangeRequest(
             key=windows.start,
-            range_end=windows.end,
+            range_end=_NO_END if windows.end == _LAST else windows.end,
             limit=min(self._learned(keys_only).values, _LARGEST_PAGE),
             revision=revision,
             keys_only=keys_only,
@@ -297,34 +325,20 @@ class Scans:
     ) -> ScanPage:
         # In columns, each made in one go. Besides, as tuples that live on together, whole pages
         # would cost the garbage collector more time than all else.
-        paths, some = self._visible(kvs, keys)
-        if some is not kvs:
-            values = [kv.value for kv in some]
-        return ScanPage(paths, values, *_stat_columns(some))
+        found = self._sorted(keys)
+        stats = _stat_columns(found.of(kvs))
+        return ScanPage(found.paths, found.of(values), *stats, foreign=found.foreign)
 
     def _stats(
         self, kvs: Sequence[Any], keys: Sequence[bytes], _values: Sequence[bytes]
     ) -> StatPage:
-        paths, some = self._visible(kvs, keys)
-        return StatPage(paths, *_stat_columns(some))
+        found = self._sorted(keys)
+        return StatPage(found.paths, *_stat_columns(found.of(kvs)), foreign=found.foreign)
 
-    def _visible(
-        self, kvs: Sequence[Any], keys: Sequence[bytes]
-    ) -> tuple[Sequence[str], Sequence[Any]]:
-        """Return what callers may see of some keys: those that are paths, and not hidden."""
+    def _sorted(self, keys: Sequence[bytes]) -> Sorted:
+        """Sort keys by what callers may see of them: those that are paths, and not hidden."""
         skip = len(self._prefix.encode())
-        paths: Sequence[str]
-        try:
-            paths = b"\n".join([key[skip:] for key in keys]).decode().split("\n")
-        except UnicodeDecodeError:
-            paths = ()
-        if len(paths) == len(kvs) and all_reachable(paths):
-            return paths, kvs
-        found = [(self._path(kv.key), kv) for kv in kvs]
-        return (
-            [path for path, _ in found if path is not None],
-            [kv for path, kv in found if path is not None],
-        )
+        return sort_keys([key[skip:] for key in keys])
 
     def _call(self, request: Any, timeout: float) -> Any:
         deadline = time.monotonic() + timeout

@@ -6,7 +6,8 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 
 from ...ops.errors import UnsupportedError
-from ...ops.results import Range, ScanResult, Stat, StatPage
+from ...ops.paths import all_reachable, hidden, own, reachable
+from ...ops.results import Range, ScanPage, ScanResult, Stat, StatPage
 from .connection import Connection
 from .nodes import NULL
 from .readahead import ReadAhead
@@ -39,6 +40,8 @@ class Scanner:
         self._sizes = sizes
         self._chroot = chroot
         self._multi_reads = multi_reads
+        # Below a chroot, a node with the name of the server's own is somebody else's.
+        self._hides = own if chroot else hidden
 
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
@@ -67,30 +70,36 @@ class Scanner:
     def _scan(
         self, prefix: str, within: Range, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
-        for nodes in self._nodes(prefix, within, timeout, values=True):
-            yield [
+        for nodes, foreign in self._nodes(prefix, within, timeout, values=True):
+            found = [
                 ScanResult(path, node.value or b"", self._stat(path, node)) for path, node in nodes
             ]
+            yield ScanPage.of(found, foreign) if foreign else found
 
     def _scan_stats(
         self, prefix: str, within: Range, timeout: float
     ) -> Generator[StatPage, None, None]:
-        for nodes in self._nodes(prefix, within, timeout, values=False):
-            yield StatPage.of([self._stat(path, node) for path, node in nodes])
+        for nodes, foreign in self._nodes(prefix, within, timeout, values=False):
+            yield StatPage.of([self._stat(path, node) for path, node in nodes], foreign)
 
     def _nodes(
         self, prefix: str, within: Range, timeout: float, *, values: bool
-    ) -> Iterator[list[tuple[str, ZNode]]]:
-        """Give the nodes that hold a value, in pages."""
+    ) -> Iterator[tuple[list[tuple[str, ZNode]], Sequence[bytes]]]:
+        """Give the nodes that hold a value, in pages, with the paths that callers cannot reach."""
         all_of_them = within == Range()
-        for nodes in self._walk(prefix, within, timeout, values=values).pages():
+        walk = Walk(self._reads(timeout), prefix, within, values=values, hides=self._hides)
+        for nodes in walk.pages():
             page = [
                 (path, node)
                 for path, node in nodes
                 if node.size != NULL and path != "/" and (all_of_them or path in within)
             ]
-            if page:
-                yield page
+            foreign: Sequence[bytes] = ()
+            if not all_reachable([path for path, _ in page]):
+                foreign = [path.encode() for path, _ in page if not reachable(path)]
+                page = [(path, node) for path, node in page if reachable(path)]
+            if page or foreign:
+                yield page, foreign
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return ranges of about equally many values, from a sample of the tree."""
@@ -103,7 +112,7 @@ class Scanner:
         """
         return Removal(
             self._writer,
-            lambda: self._walk(path, Range(), timeout, values=False),
+            lambda: Walk(self._reads(timeout), path, Range(), values=False),
             self._connection.pause,
             timeout,
         ).run(path)
@@ -128,9 +137,6 @@ class Scanner:
             self._multi_reads,
             timeout,
         )
-
-    def _walk(self, prefix: str, within: Range, timeout: float, *, values: bool) -> Walk:
-        return Walk(self._reads(timeout), prefix, within, values=values)
 
     def _stat(self, path: str, node: ZNode) -> Stat:
         _, _, _, revision, created, modified, version, owner, _ = node

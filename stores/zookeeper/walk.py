@@ -13,7 +13,7 @@ of the tree, and the names of directories that have been begun.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush, heapreplace
 from typing import Final
 
@@ -70,14 +70,25 @@ class Walk:
         prefix: where it begins; ``/`` for all.
         within: what lies outside is not given, and no subtree read that lies outside as a whole.
         values: whether the values are wanted.
+        hides: says of a path and a name below it whether the walk leaves that node out, and all
+            below it.
 
     Attributes:
         kept: paths below which there is something that is hidden from callers, as far as the walk
             has come.
     """
 
-    def __init__(self, ahead: ReadAhead, prefix: str, within: Range, *, values: bool) -> None:
+    def __init__(
+        self,
+        ahead: ReadAhead,
+        prefix: str,
+        within: Range,
+        *,
+        values: bool,
+        hides: Callable[[str, str], bool] = hidden,
+    ) -> None:
         self.kept: set[str] = set()
+        self._hides = hides
         self._ahead = ahead
         self._within = within
         self._opcode = GET_DATA if values else EXISTS
@@ -147,7 +158,7 @@ class Walk:
     def _list(self, path: str, names: list[str]) -> None:
         stem = path if path == "/" else path + "/"
         # Few names are hidden, so they are taken out rather than all others in.
-        for name in [name for name in names if hidden(path, name)]:
+        for name in [name for name in names if self._hides(path, name)]:
             names.remove(name)
             self._keep(path)
         start, end = self._within

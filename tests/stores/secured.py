@@ -17,13 +17,13 @@ LIMITED = ConnectOptions(username="limited", password="limited's")
 ROOT = Credentials(username="root", password="root's")
 
 
-def secured(server: EtcdServer) -> None:
+def secured(server: EtcdServer, key: bytes = b"/ok", end: bytes = b"/ok0") -> None:
     """Turn on etcd's authentication, with a user who may do all below /ok and nothing else."""
     with closing(Connection([server.address], Credentials())) as connection:
         stub = grpc_stubs.AuthStub(connection._members[0].channel)
         permission = messages.AuthRoleGrantPermissionRequest(name="some")
         permission.perm.permType = 2  # READWRITE
-        permission.perm.key, permission.perm.range_end = b"/ok", b"/ok0"
+        permission.perm.key, permission.perm.range_end = key, end
         for user, role in (("root", "root"), ("limited", "some")):
             stub.UserAdd(messages.AuthUserAddRequest(name=user, password=f"{user}'s"))
             stub.RoleAdd(messages.AuthRoleAddRequest(name=role))

@@ -204,7 +204,7 @@ def test_csv_and_parquet_are_loaded_as_they_are(
         ("remove", "is missing"),
         ("add", "data/part-00099.parquet does not belong to it"),
         ("unfinished", "is an unfinished export: it has no manifest.json"),
-        ("version", "its schema version is 99, and 1 is known"),
+        ("version", "its schema version is 99, and 1 and 2 are known"),
         ("manifest", "manifest.json cannot be used: it is not a manifest of an export ("),
         ("counts", "it tells of 2 rows, 0 of them ephemeral, and its files of 1"),
         ("files", "manifest.json cannot be used: it names no file"),

@@ -88,7 +88,7 @@ def test_records_are_loaded_exported_and_restored_as_they_were(
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["revision"] == summary["revision"]
     assert sum(file["rows"] for file in manifest["files"]) == len(given)
-    assert {"url": etcd, "prefix": "/", "schema_version": 1}.items() <= manifest.items()
+    assert {"url": etcd, "prefix": "/", "schema_version": 2}.items() <= manifest.items()
     for file in manifest["files"]:
         table = pq.read_table(out / "data" / file["name"])
         paths = table.column("path").to_pylist()

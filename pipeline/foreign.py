@@ -1,0 +1,35 @@
+"""Keys that are not valid paths: what reads a store counts them, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import Final, TypeVar
+
+from ..ops.log import get_logger
+from ..ops.results import ForeignKeys, ScanPage, StatPage
+
+__all__ = ["counted", "warn_of_foreign"]
+
+_log: Final = get_logger(__name__)
+
+_Page = TypeVar("_Page", bound=ScanPage | StatPage)
+
+
+def counted(pages: Iterable[_Page], foreign: ForeignKeys) -> Generator[_Page, None, None]:
+    """Give the pages of a scan, and count their foreign keys."""
+    for page in pages:
+        foreign.add(page.foreign)
+        yield page
+
+
+def warn_of_foreign(foreign: ForeignKeys, what: str) -> None:
+    """Log how many foreign keys there are, if any.
+
+    Args:
+        foreign: the keys.
+        what: became of them, for people.
+    """
+    if foreign.count:
+        _log.warning(
+            f"keys that are not valid paths: {what}", count=foreign.count, first=foreign.names()
+        )

@@ -1,0 +1,110 @@
+"""The sides of a comparison: the rows of a store or an export, and what is not among them.
+
+A store's rows come with the keys that are not valid paths. They are counted by the tasks that read
+the rows, in the same pass, so a task ends with one more row for them: it has no path, and its value
+says how many there are. No row of a store is like that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+from ...ops.results import ForeignKeys
+from ..clients import client
+from ..foreign import counted
+from ..options import SourceOptions
+from ..reader import COLUMNS, record_batches
+from ..throttle import parallelism
+from .export import exported_rows, reading
+from .folder import Folder
+from .inputs import Batches
+from .manifest import read_manifest, verify
+from .places import Store
+
+__all__ = ["LeftOut", "Side", "parse_left_out", "side"]
+
+_NAMES: Final = ("path", "value", "revision", "ephemeral")
+_SCHEMA: Final = pa.schema([(name, COLUMNS[name][1]) for name in _NAMES])
+_DDL: Final = ", ".join(f"{name} {COLUMNS[name][0].simpleString()}" for name in _NAMES)
+
+
+class LeftOut(NamedTuple):
+    """Keys that are not valid paths.
+
+    Attributes:
+        number: how many there are; ``None`` if nobody has counted them.
+        first: the first ones, as text.
+    """
+
+    number: int | None
+    first: Sequence[str]
+
+
+class Side(NamedTuple):
+    """One side of a comparison.
+
+    Attributes:
+        rows: with a row that has no path for each task that has left out keys.
+        left_out: what an export has left out; ``None`` for a store, whose rows tell.
+    """
+
+    rows: DataFrame
+    left_out: LeftOut | None
+
+
+def side(spark: SparkSession, given: Store | Folder, prefix: str) -> Side:
+    """Return one side, below a prefix. What an export has left out may lie anywhere in it.
+
+    Raises:
+        JobError: the folder holds no export, or one that is not as its manifest says.
+    """
+    if isinstance(given, Store):
+        return Side(_stored(spark, given.options), None)
+    manifest = read_manifest(given)
+    verify(spark, given, manifest)
+    rows = exported_rows(spark, given, manifest)
+    if prefix != "/":
+        rows = rows.where((F.col("path") == prefix) | F.col("path").startswith(prefix + "/"))
+    return Side(rows, LeftOut(manifest.foreign_keys, manifest.first_foreign_keys))
+
+
+def _stored(spark: SparkSession, options: SourceOptions) -> DataFrame:
+    plan = reading(options, options.partitions or 2 * (parallelism(spark) or 1))
+
+    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
+        with client(options, read_only=True) as store:
+            # ZooKeeper may answer this session from before what the job's caller has seen.
+            store.sync()
+            for batch in batches:
+                for number in batch.column("id").to_pylist():
+                    start, end = plan.ranges[number]
+                    revision = plan.revision if plan.snapshot else None
+                    foreign = ForeignKeys()
+                    scan = store.scan_pages(options.prefix, start, end, revision)
+                    with closing(scan) as found:
+                        pages = counted(found, foreign)
+                        yield from record_batches(
+                            pages, _SCHEMA, options.batch_rows, options.batch_bytes
+                        )
+                    if foreign.count:
+                        said = json.dumps([foreign.count, [key.hex() for key in foreign.first]])
+                        yield pa.RecordBatch.from_pylist([{"value": said.encode()}], schema=_SCHEMA)
+
+    ranges = spark.range(0, len(plan.ranges), 1, len(plan.ranges))
+    return ranges.mapInArrow(task, _DDL)
+
+
+def parse_left_out(value: bytes) -> tuple[int, list[str]]:
+    """Return what the value of a row without a path says: how many, and the first in hexadecimal.
+
+    So spelled, they sort as they are.
+    """
+    count, first = json.loads(value)
+    return count, first

@@ -1,0 +1,63 @@
+"""Which keys of a store are paths, for stores whose keys other clients may write, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from ..ops.paths import OWN, all_reachable, reachable
+
+__all__ = ["Sorted", "foreign", "path_of", "sort_keys"]
+
+_T = TypeVar("_T")
+
+_OWN: Final = OWN.encode()
+
+
+class Sorted(NamedTuple):
+    """Some keys, sorted by whether callers can reach them.
+
+    Attributes:
+        paths: of the keys that callers can reach.
+        places: where these keys stand among all; ``None`` if they are all of them.
+        foreign: the keys that are not valid paths, and that this client did not write.
+    """
+
+    paths: Sequence[str]
+    places: Sequence[int] | None
+    foreign: Sequence[bytes]
+
+    def of(self, column: Sequence[_T]) -> Sequence[_T]:
+        """Return those entries of a column, one for each key, that belong to the paths."""
+        return column if self.places is None else [column[place] for place in self.places]
+
+
+def sort_keys(keys: Sequence[bytes]) -> Sorted:
+    """Sort keys, which have no prefix: as a rule all are paths, and that is seen in one pass."""
+    paths: Sequence[str]
+    try:
+        paths = b"\n".join(keys).decode().split("\n")
+    except UnicodeDecodeError:
+        paths = ()
+    if len(paths) == len(keys) and all_reachable(paths):
+        return Sorted(paths, None, ())
+    found = [path_of(key) for key in keys]
+    return Sorted(
+        [path for path in found if path is not None],
+        [place for place, path in enumerate(found) if path is not None],
+        [key for key, path in zip(keys, found, strict=True) if path is None and foreign(key)],
+    )
+
+
+def path_of(key: bytes) -> str | None:
+    """Return the path of a key; ``None`` if callers cannot reach it."""
+    try:
+        path = key.decode()
+    except UnicodeDecodeError:
+        return None
+    return path if reachable(path) else None
+
+
+def foreign(key: bytes) -> bool:
+    """Say whether a key that is not a path is another client's, and not our own."""
+    return _OWN not in key.split(b"/")
