@@ -31,6 +31,7 @@ __all__ = [
     "checks_nested_permissions",
     "greet",
     "status_of",
+    "tells_leases",
     "tells_progress",
 ]
 
@@ -363,6 +364,15 @@ def tells_progress(version: str | None) -> bool:
     users is 3.5.28 or newer.
     """
     return version is None or _reaches(version, {(3, 4): 31, (3, 5): 13}, since=(3, 6))
+
+
+def tells_leases(version: str | None) -> bool:
+    """Whether an etcd of this version tells of keys without their values whether they have a lease.
+
+    Source: etcd #22209, a fault of 3.7 and newer. One that keeps its version from some users is
+    older.
+    """
+    return version is None or not _reaches(version, {}, since=(3, 7))
 
 
 def _reaches(version: str, mended: Mapping[tuple[int, int], int], since: tuple[int, int]) -> bool:

@@ -33,6 +33,7 @@ from .errors import (
     AnswerTooLargeError,
 )
 from .limits import AnswerBytes
+from .members import tells_leases
 from .protos import messages
 from .splitting import Bucket, cuts
 from .windows import AHEAD, Windows
@@ -120,13 +121,12 @@ class Scans:
             try:
                 while True:
                     try:
-                        found: Any = self._finished(page, windows)
+                        found, kvs = self._finished(page, windows)
                     except AuthenticationError as error:
                         if outside and NOT_PERMITTED in str(error):
                             break  # What a login may not read is not part of its store.
                         raise
                     asked = asked or found.header.revision
-                    kvs: Sequence[Any] = [*found.kvs]
                     keys = [kv.key for kv in kvs]
                     values = [] if keys_only else [kv.value for kv in kvs]
                     if kvs:
@@ -306,8 +306,8 @@ class Scans:
         )
         return _Page(self._connection, request, timeout)
 
-    def _finished(self, page: _Page, windows: Windows) -> Any:
-        """Return a page, with fewer values than were asked for if they were too large."""
+    def _finished(self, page: _Page, windows: Windows) -> tuple[Any, Sequence[Any]]:
+        """Return a page and its keys, fewer than were asked for if their values were too large."""
         while True:
             asked = page.request
             try:
@@ -318,7 +318,35 @@ class Scans:
                 self._learned(asked.keys_only).refused(asked.limit)
                 page = self._begin(windows, asked.revision, page.timeout, asked.keys_only)
                 continue
-            return found
+            kvs: Sequence[Any] = [*found.kvs]
+            if asked.keys_only:
+                kvs = self._with_leases(kvs, asked.revision or found.header.revision, page.timeout)
+            return found, kvs
+
+    def _with_leases(self, kvs: Sequence[Any], revision: int, timeout: float) -> Sequence[Any]:
+        """Return a page of keys, as of a revision, such that each tells whether it has a lease.
+
+        From 3.7 on keys come out of etcd's index, which knows no leases, unless they are to be
+        sorted by their values. To be sorted by value and cut off after so many would lose keys from
+        the midst, so only a page whose ends are known can be asked for in this way.
+        """
+        version = self._connection.open(time.monotonic() + timeout).version
+        if not kvs or tells_leases(version):
+            return kvs
+        request = messages.RangeRequest(
+            key=kvs[0].key,
+            range_end=kvs[-1].key + b"\0",
+            revision=revision,
+            keys_only=True,
+            sort_target=messages.RangeRequest.VALUE,
+        )
+        page = _Page(self._connection, request, timeout)
+        try:
+            return sorted(page.result().kvs, key=lambda kv: bytes(kv.key))
+        except RequestRefusedError as refusal:
+            raise self._reason(refusal.error, page) from refusal
+        finally:
+            page.give_up()
 
     def _results(
         self, kvs: Sequence[Any], keys: Sequence[bytes], values: Sequence[bytes]
