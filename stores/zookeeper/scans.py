@@ -31,14 +31,12 @@ class Scanner:
         writer: Writer,
         sizes: Sizes,
         chroot: str,
-        multi_reads: bool,
     ) -> None:
         self._connection = connection
         self._reader = reader
         self._writer = writer
         self._sizes = sizes
         self._chroot = chroot
-        self._multi_reads = multi_reads
 
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
@@ -125,7 +123,6 @@ class Scanner:
             self._sizes,
             self._reader.sync,
             self._chroot,
-            self._multi_reads,
             timeout,
         )
 
