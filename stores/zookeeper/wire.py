@@ -90,6 +90,8 @@ NO_DATA: Final = _int.pack(-1)
 _HEADER_SIZE: Final = _multi_header.size
 _STAT_SIZE: Final = _stat.size
 _FAILURE_SIZE: Final = _HEADER_SIZE + 4
+_UPDATE_SIZE: Final = _HEADER_SIZE + _STAT_SIZE
+_CREATED_SIZE: Final = _HEADER_SIZE + 4  # without the path
 
 length = version_field = _int.pack
 
@@ -243,7 +245,7 @@ def parse_multi_read(reads: Sequence[tuple[int, bytes]], buffer: bytes, offset: 
             names, offset = _names(buffer, offset)
             append(names)
         else:
-            raise ValueError(f"a result of type {opcode} for a read of type {asked}")
+            raise _misfit(opcode, asked)
     _check_end(buffer, offset)
     return found
 
@@ -277,20 +279,26 @@ def parse_multi(steps: Iterable[Step], buffer: bytes, offset: int) -> list[Updat
     for opcode, _, path_bytes in steps:
         if opcode == SET_DATA:
             left = update(buffer, offset)
+            if left[0] != SET_DATA:
+                raise _misfit(left[0], opcode)
             append(left)
-            fits = left[0] == SET_DATA
-            offset += _HEADER_SIZE + _STAT_SIZE
-        elif opcode == DELETE:
-            fits = header(buffer, offset)[0] == DELETE
-            offset += _HEADER_SIZE
-        else:
+            offset += _UPDATE_SIZE
+        elif opcode != DELETE:
             done, _, _, number = head(buffer, offset)
-            fits = done == CREATE and number == path_bytes
-            offset += _HEADER_SIZE + 4 + path_bytes
-        if not fits:
-            raise ValueError(f"the result before byte {offset} is not of its operation")
+            if done != CREATE or number != path_bytes:
+                raise _misfit(done, CREATE)
+            offset += _CREATED_SIZE + path_bytes
+        else:
+            done, _, _ = header(buffer, offset)
+            if done != DELETE:
+                raise _misfit(done, opcode)
+            offset += _HEADER_SIZE
     _check_end(buffer, offset)
     return updates
+
+
+def _misfit(done: int, opcode: int) -> ValueError:
+    return ValueError(f"a result of type {done} that is not of its operation, of type {opcode}")
 
 
 def _failures(count: int, buffer: bytes, offset: int) -> Refused:
@@ -298,7 +306,7 @@ def _failures(count: int, buffer: bytes, offset: int) -> Refused:
     for _ in range(count):
         opcode, _, _, code = _header_and_length.unpack_from(buffer, offset)
         if opcode != _ERROR:
-            raise ValueError(f"a result of type {opcode} in a multi that failed")
+            raise _misfit(opcode, _ERROR)
         codes.append(code)
         offset += _FAILURE_SIZE
     _check_end(buffer, offset)

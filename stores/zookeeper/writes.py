@@ -280,14 +280,13 @@ class Writer:
         created = (zxid, when, when, False, False)
         left = iter(updates)
         for opcode, i, _ in group.steps:
-            request = requests[i]
             if opcode == CREATE:
-                answers[i] = (
-                    new(Stat, (request.path, 0, *created))
-                    if zxid is not None
-                    else without_stat(request.path)
-                )
+                if zxid is None:
+                    answers[i] = without_stat(requests[i].path)
+                else:
+                    answers[i] = new(Stat, (requests[i].path, 0, *created))
             elif opcode == SET_DATA:
+                request = requests[i]
                 update = next(left)
                 _, _, revision, made, modified, version, owner = update
                 expected = request.expected_version
