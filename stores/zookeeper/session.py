@@ -213,7 +213,7 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
         return super()._read_response(header, buffer, offset)
 
     def _read(self, length: int, timeout: float) -> bytes:
-        if not 0 <= length <= _LARGEST:
+        if length > _LARGEST:
             raise ConnectionDropped(f"a packet of {length} bytes")
         if length <= _PIECE:
             piece: bytes = super()._read(length, timeout)

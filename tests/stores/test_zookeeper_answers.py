@@ -54,6 +54,7 @@ from batchkeeper.stores.zookeeper.wire import (
     ZNode,
     parse_multi,
     parse_multi_read,
+    parse_reads,
     parse_single,
 )
 
@@ -238,21 +239,22 @@ def test_an_outage_at_opening_says_nothing_about_the_version(
         assert store.metrics().reconnects == 3
 
 
-def test_an_older_server_that_takes_over_is_named(line: Altering, url_there: str) -> None:
+def test_an_older_server_that_takes_over_is_named(
+    backend: ZooKeeperBackend, line: Altering
+) -> None:
     """Where a later connection leads to a server before 3.6, reads of several say so."""
-    with bk.open_store(url_there) as store:
-        list(store.apply([Put(f"/{i}", b"v") for i in range(20)]))
-        line.alter = as_before_3_6
-        line.last = {MULTI_READ}
+    backend.write([Put(f"/{i}", b"v") for i in range(20)], soon())
+    line.alter = as_before_3_6
+    line.last = {MULTI_READ}
 
-        outcomes = list(store.apply([Get(f"/{i}") for i in range(20)]))
-        with pytest.raises(UnsupportedError, match=r"ZooKeeper 3\.6 or newer is needed"):
-            list(store.scan("/"))
-        stat = store.put("/0", b"w").result()
+    answers = backend.read([Get(f"/{i}") for i in range(20)], soon())
+    with pytest.raises(UnsupportedError, match=r"ZooKeeper 3\.6 or newer is needed"):
+        list(backend.scan("/", Range(), None, PATIENCE))
+    (stat,) = backend.write([Put("/0", b"w")], soon())
 
-        assert stat.version == 1
-        assert {type(outcome.error) for outcome in outcomes} == {UnsupportedError}
-        assert "ZooKeeper 3.6 or newer is needed" in str(outcomes[7].error)
+    assert stat.version == 1
+    assert {type(answer) for answer in answers} == {UnsupportedError}
+    assert "ZooKeeper 3.6 or newer is needed" in str(answers[7])
 
 
 def _forbid_slots(other: KazooClient) -> None:
@@ -322,10 +324,11 @@ def test_a_packet_that_cannot_be_read_breaks_the_line_at_most(
 ) -> None:
     """The line is made again, reads are asked again, and writes are settled."""
     backend.write([Put("/a", b"0")], soon())
+    # Sooner than kazoo gives up waiting for more of a packet, two thirds of the session's timeout.
     line.alter = once(MULTI, lambda _: nonsense)
-    (stat,) = backend.write([Put("/a", b"1", 0)], soon())
+    (stat,) = backend.write([Put("/a", b"1", 0)], soon(15))
     line.alter = once(GET_DATA, lambda _: nonsense)
-    (found,) = backend.read([Get("/a")], soon())
+    (found,) = backend.read([Get("/a")], soon(15))
 
     assert (stat.version, found) == (1, GetResult(b"1", stat))
     assert backend.tally.counts()["reconnect"] == 2 * breaks
@@ -624,23 +627,32 @@ def test_names_that_no_node_has_are_not_taken(names: list[str]) -> None:
     [
         ([(CREATE, 0, 2)], pack("!i?ii", _CREATE2, False, 0, 2) + b"/a" + bytes(_STAT_SIZE) + END),
         ([(CREATE, 0, 2)], pack("!i?ii", CREATE, False, 0, 3) + b"/ab" + END),
+        ([(CREATE, 0, 2)], pack("!i?ii", CREATE, False, 0, 9) + b"/a" + END),
+        ([(CREATE, 0, 2)], pack("!i?ii", SET_DATA, False, 0, 2) + b"/a" + END),
         ([(PARENT, 0, 2)], pack("!i?ii", -1, False, -2, 2) + b"/a" + END),
         ([(SET_DATA, 0, 2)], pack("!i?i", DELETE, False, 0) + bytes(_STAT_SIZE) + END),
         ([(DELETE, 0, 2)], pack("!i?i", CREATE, False, 0) + END),
         ([(DELETE, 0, 2)] * 2, pack("!i?i", DELETE, False, 0) + END),
         ([(DELETE, 0, 2)], 2 * pack("!i?i", DELETE, False, 0) + END),
         ([(DELETE, 0, 2)] * 2, pack("!i?ii", -1, False, -101, -101) + END),
+        (
+            [(DELETE, 0, 2)] * 2,
+            pack("!i?ii", -1, False, -101, -101) + pack("!i?ii", DELETE, False, 0, 0) + END,
+        ),
         ([(DELETE, 0, 2)], pack("!i?i", DELETE, False, 0) + pack("!i?i", -1, False, -1)),
     ],
     ids=[
         "create2",
         "another path",
+        "another length",
+        "no creation",
         "half a refusal",
         "another operation",
         "another one without Stat",
         "too few",
         "too many",
         "too few refused",
+        "not all refused",
         "no end",
     ],
 )
@@ -649,3 +661,28 @@ def test_an_answer_of_another_form_is_no_answer(steps: list[Step], body: bytes) 
     error = understand((body, 0), partial(parse_multi, steps), write=True)
 
     assert isinstance(error, IndeterminateError)
+
+
+_NAMES = pack("!i?ii", GET_CHILDREN, False, 0, 0)
+_NODE = pack("!i?ii", GET_DATA, False, 0, -1) + bytes(_STAT_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("asked", "body"),
+    [
+        ([GET_DATA, GET_DATA], _NODE + _NAMES + END),
+        ([GET_CHILDREN, GET_DATA], _NODE + _NODE + END),
+        ([GET_DATA, GET_DATA], _NODE + pack("!i?ii", EXISTS, False, 0, -1) + END),
+        ([GET_DATA, GET_DATA], _NODE + _NODE[:9] + pack("!i", -2) + bytes(_STAT_SIZE) + END),
+        ([GET_DATA, GET_DATA], _NODE + END),
+        ([GET_DATA, GET_DATA], 3 * _NODE + END),
+        ([GET_DATA], pack("!i", -2) + bytes(_STAT_SIZE)),
+    ],
+    ids=["names", "a node", "another type", "a size", "too few", "too many", "one size"],
+)
+def test_what_was_not_asked_for_is_no_answer(asked: list[int], body: bytes) -> None:
+    """The results of a read are of the kind that was asked for, one for each, in their order."""
+    sent = [(opcode, b"/a") for opcode in asked]
+    error = understand((body, 0), partial(parse_reads, sent))
+
+    assert type(error) is MetadataStoreError
