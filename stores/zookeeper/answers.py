@@ -1,8 +1,8 @@
 """What an answer says, and the one error for an answer that cannot be read.
 
-The form of an answer is that of one request, and is checked to its last byte. A server of another
-version, something between client and server, or a fault may send anything else. Then a read ends
-with ``MetadataStoreError``, and a write with ``IndeterminateError``: the server did something.
+An answer is checked to its last byte against the request that it answers. A server of another
+version, a proxy or a fault may send anything else. Then a read ends with ``MetadataStoreError``,
+and a write with ``IndeterminateError``, since the server may have applied it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class UnreadableError(Exception):
-    """An answer is none that this client knows. It is the cause of the error that callers get."""
+    """An answer cannot be read. It is the cause of the error that callers get."""
 
 
 def understand(

@@ -7,9 +7,9 @@ its answer is read in place.
 Nothing here is of one version of ZooKeeper only. In particular no multi holds a ``create2``: before
 3.7 its answer has no Stat (ZOOKEEPER-4026), and other servers of the protocol do not know it.
 
-Each ``parse_`` function expects exactly the answer to one request, from its first byte to its last.
-It raises ``struct.error`` or ``ValueError`` for anything else; ``answers.understand`` turns these
-into errors of this package, and is the only caller.
+Each ``parse_`` function but ``parse_zxid`` expects exactly the answer to one request, to its last
+byte. It raises ``struct.error`` or ``ValueError`` for anything else. ``answers.understand`` is the
+only caller, and turns these into errors of this package.
 
 Source of the layout: ``zookeeper.jute``, ``MultiOperationRecord``, ``MultiResponse`` and
 ``ZooDefs.OpCode`` of ZooKeeper 3.5 to 3.9.
