@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,12 +13,14 @@ from ...ops.errors import (
     MetadataStoreError,
     OperationTimeoutError,
     StoreUnavailableError,
+    UnsupportedError,
 )
 from ...ops.results import Range, ScanResult, StatPage
 from ..backend import Answer, Backend, Limits, Request, Tally
 from ..registry import ConnectOptions, StoreURL
-from .connection import Connection, Reply
-from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, refused
+from .answers import Reply, understand
+from .connection import Connection
+from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, UNIMPLEMENTED, refused
 from .nodes import Nodes
 from .plan import OP_OVERHEAD, REQUEST_OVERHEAD
 from .reads import Reader
@@ -34,8 +37,11 @@ from .wire import (
     MULTI,
     MULTI_READ,
     NO_DATA,
-    failures,
+    Refused,
     header_and_length,
+    multi_read,
+    parse_multi,
+    parse_multi_read,
     single_read,
 )
 from .writes import Writer
@@ -65,7 +71,6 @@ class ZooKeeperBackend:
         chroot: str,
         packet: int,
         acl: bytes,
-        multi_reads: bool,
         tally: Tally,
     ) -> None:
         nodes = Nodes()
@@ -73,13 +78,11 @@ class ZooKeeperBackend:
         self.tally = tally
         self._connection = connection
         self._sizes = Sizes(connection, packet)
-        self._reader = Reader(connection, self._sizes, nodes, chroot, multi_reads)
+        self._reader = Reader(connection, self._sizes, nodes, chroot)
         self._writer = Writer(
             connection, self._reader, nodes, self._sizes, slots, chroot, acl, tally
         )
-        self._scanner = Scanner(
-            connection, self._reader, self._writer, self._sizes, chroot, multi_reads
-        )
+        self._scanner = Scanner(connection, self._reader, self._writer, self._sizes, chroot)
         self._op_bytes = OP_OVERHEAD + len(chroot.encode())
         self._request_overhead = REQUEST_OVERHEAD + slots.room
         self._limits = self._limits_for(packet)
@@ -164,6 +167,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         InvalidPathError: the chroot is not a path.
         StoreUnavailableError: no server answered within ``connect_timeout``.
         AuthenticationError: the login was refused, or making the chroot is not permitted.
+        UnsupportedError: the server is older than ZooKeeper 3.6.
     """
     deadline = time.monotonic() + options.connect_timeout
     url.check_options(_OPTIONS)
@@ -180,15 +184,15 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         url.addresses(_PORT), options.connect_timeout, options.session_timeout, security, tally
     )
     try:
+        _check_version(connection, deadline)
         _make_chroot(connection, chroot, _ACLS[acl], deadline)
-        multi_reads = _has_multi_reads(connection, deadline)
     except OperationTimeoutError as error:
         connection.close()
         raise StoreUnavailableError(str(error)) from error
     except BaseException:
         connection.close()
         raise
-    return ZooKeeperBackend(connection, chroot, packet, _ACLS[acl], multi_reads, tally)
+    return ZooKeeperBackend(connection, chroot, packet, _ACLS[acl], tally)
 
 
 def _security(url: StoreURL, options: ConnectOptions) -> Security:
@@ -247,16 +251,27 @@ def _make(connection: Connection, path: str, acl: bytes, deadline: float) -> Non
     reply: Reply = CONNECTION_LOSS
     while reply == CONNECTION_LOSS:
         (reply,) = connection.exchange([(MULTI, body)], deadline, repeat=True)
-    if isinstance(reply, MetadataStoreError):
-        raise reply
-    codes = [reply] if isinstance(reply, int) else failures(*reply, 1)
-    if codes is not None and codes[0] != NODE_EXISTS:
-        raise refused(codes[0], path)
+    answer = understand(reply, partial(parse_multi, [(CREATE, 0, len(raw))]), write=True)
+    if isinstance(answer, MetadataStoreError):
+        raise answer
+    if isinstance(answer, Refused):
+        answer = answer.codes[0]
+    if isinstance(answer, int) and answer != NODE_EXISTS:
+        raise refused(answer, path)
 
 
-def _has_multi_reads(connection: Connection, deadline: float) -> bool:
-    # An older server says that it knows no such request, or ends the connection.
-    (reply,) = connection.exchange([(MULTI_READ, END)], deadline, repeat=True)
-    if isinstance(reply, MetadataStoreError):
-        raise reply
-    return isinstance(reply, tuple)
+def _check_version(connection: Connection, deadline: float) -> None:
+    """Refuse a server without multi-reads, which ends the connection when it is asked for one."""
+    reply: Reply = CONNECTION_LOSS
+    while reply == CONNECTION_LOSS:
+        (reply,) = connection.exchange([(MULTI_READ, multi_read([]))], deadline, repeat=True)
+    if reply == UNIMPLEMENTED:
+        raise UnsupportedError(
+            f"ZooKeeper 3.6 or newer is needed: the server at {connection.addresses} knows no "
+            "multi-read"
+        )
+    answer = understand(reply, partial(parse_multi_read, []))
+    if isinstance(answer, MetadataStoreError):
+        raise answer
+    if isinstance(answer, int):
+        raise refused(answer, "/")

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.states import KeeperState
@@ -34,17 +34,14 @@ from ...ops.errors import (
 )
 from ...ops.log import get_logger
 from ..backend import Tally
+from .answers import Reply, UnreadableError, unreadable
 from .errors import CONNECTION_LOSS, NO_NODE, Verdict, code, verdict
 from .session import Handler, Security, new_client
 from .wire import EMPTY_MULTI, MULTI
 
-__all__ = ["Connection", "Reply"]
+__all__ = ["Connection"]
 
 log = get_logger(__name__)
-
-#: An answer: the packet and where the answer begins in it, the server's error code, or the error
-#: that the request ends with.
-Reply: TypeAlias = tuple[bytes, int] | int | MetadataStoreError
 
 # kazoo wakes its thread with one byte a request through a socket pair, which blocks the caller
 # when it is full (kazoo #577). Linux takes 278 bytes sent one by one.
@@ -112,7 +109,11 @@ class _Call:
         return buffer, offset
 
     def set(self, answer: Any = None) -> None:
-        self.end(answer, None)
+        if answer is True:
+            # kazoo gives the answer to a login to whoever is next, and notices at the one after.
+            self.end(None, ConnectionLoss())
+        else:
+            self.end(answer, None)
 
     def set_exception(self, error: Exception) -> None:
         with self._owner.lock:
@@ -334,6 +335,8 @@ class Connection:
         known = call.verdict
         if known is Verdict.REFUSED:
             return code(error)
+        if isinstance(error, UnreadableError):
+            return unreadable(error, write=not repeat)
         if known is Verdict.LOCKED_OUT:
             return AuthenticationError(
                 f"ZooKeeper at {self.addresses} refuses the credentials: {error!r}"

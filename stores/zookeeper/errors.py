@@ -18,6 +18,7 @@ from ...ops.errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
+from .answers import UnreadableError
 
 __all__ = [
     "BAD_VERSION",
@@ -25,6 +26,7 @@ __all__ = [
     "NODE_EXISTS",
     "NO_AUTH",
     "NO_NODE",
+    "UNIMPLEMENTED",
     "Verdict",
     "code",
     "is_conflict",
@@ -44,6 +46,8 @@ class Verdict(Enum):
     LATER = "later"
     #: Nobody said what became of it: it changed nothing only if it was never sent.
     LOST = "lost"
+    #: It was answered, and nobody here knows what the answer says.
+    UNREADABLE = "unreadable"
     #: The server refuses the credentials, and kazoo has given up the connection.
     LOCKED_OUT = "locked out"
 
@@ -66,6 +70,8 @@ _VERDICTS: Final[dict[type[Exception], Verdict]] = {
     # -12: the server has removed the session. -100 marks a range of codes; no server sends it.
     kazoo.UnknownSessionError: Verdict.LOST,
     kazoo.APIError: Verdict.LOST,
+    # A code that kazoo does not know.
+    UnreadableError: Verdict.UNREADABLE,
     # "Operation was throttled and not executed at all" (RequestThrottler).
     kazoo.ThrottledOpError: Verdict.LATER,
     # "Session moved to another server, so operation is ignored" (checkSession).
@@ -104,6 +110,7 @@ NO_NODE: Final[int] = kazoo.NoNodeError.code
 NODE_EXISTS: Final[int] = kazoo.NodeExistsError.code
 CONNECTION_LOSS: Final[int] = kazoo.ConnectionLoss.code
 NO_AUTH: Final[int] = kazoo.NoAuthError.code
+UNIMPLEMENTED: Final[int] = kazoo.UnimplementedError.code
 
 # What a multi fails with because a path is not as the client thought: worth another look.
 _CONFLICTS: Final = frozenset(
@@ -154,6 +161,13 @@ def refused(number: int, path: str) -> MetadataStoreError:
     if number == kazoo.NoChildrenForEphemeralsError.code:
         return UnsupportedError(
             f"ZooKeeper keeps no paths below an ephemeral one: {path!r}", path=path
+        )
+    if number == UNIMPLEMENTED:
+        # The multi-read is the newest request that is made.
+        return UnsupportedError(
+            "ZooKeeper 3.6 or newer is needed: the server does not know a request that was made "
+            f"for {path!r} ({name_of(number)})",
+            path=path,
         )
     if number == kazoo.QuotaExceededError.code:
         return ValueTooLargeError(f"{path!r} would exceed a quota set on the server", path=path)

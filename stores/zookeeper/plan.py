@@ -12,10 +12,10 @@ from .nodes import Nodes
 from .sizes import Sizes
 from .wire import (
     CREATE,
-    CREATE2,
     DELETE,
     NO_DATA,
     SET_DATA,
+    Step,
     ZNode,
     header_and_length,
     length,
@@ -83,7 +83,7 @@ class Batch:
 class Group:
     """One multi: its parts, and how to read its answer."""
 
-    __slots__ = ("asked", "operations", "parents", "parts", "size", "steps")
+    __slots__ = ("created", "operations", "parents", "parts", "size", "steps")
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -91,9 +91,9 @@ class Group:
         #: Requests in it, parents not counted.
         self.operations = 0
         #: Opcode, or PARENT, the request that it is for, and bytes of the path.
-        self.steps: list[tuple[int, int, int]] = []
-        #: Whether one of them has asked for the Stat of what it creates. The others' is the same.
-        self.asked = False
+        self.steps: list[Step] = []
+        #: The first path that it creates.
+        self.created: str | None = None
         self.parents: list[str] = []
 
     def body(self) -> bytes:
@@ -206,9 +206,8 @@ class Plan:
                 group = found
             else:
                 group.size += size
-            if opcode == CREATE and not group.asked:
-                group.asked = True
-                opcode = CREATE2
+            if opcode == CREATE and group.created is None:
+                group.created = path
             path_bytes = len(raw)
             group.parts += (
                 header_and_length(opcode, path_bytes),
@@ -247,6 +246,7 @@ class Plan:
             group.parts += (header_and_length(CREATE, len(raw)), raw, NO_DATA, self._acl)
             group.steps.append((PARENT, i, len(raw)))
             group.parents.append(path)
+            group.created = group.created or path
             self._made.add(path)
 
     def _fit(self, size: int, i: int) -> Group | None:

@@ -14,11 +14,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from ...ops.errors import MetadataStoreError
-from .connection import Connection, Reply
-from .errors import CONNECTION_LOSS
+from .answers import Reply, understand
+from .connection import Connection
+from .errors import CONNECTION_LOSS, UNIMPLEMENTED
 from .sizes import ENVELOPE, Sizes
 from .wire import (
     EXISTS,
@@ -28,7 +30,7 @@ from .wire import (
     Found,
     ZNode,
     multi_read,
-    parse_multi_read,
+    parse_reads,
     parse_single,
     single_read,
 )
@@ -70,13 +72,20 @@ class Read(NamedTuple):
     children: int = 0
 
 
+class _Part(NamedTuple):
+    """One request: its opcode, its reads, and these as they were sent."""
+
+    opcode: int
+    reads: Sequence[Read]
+    sent: Sequence[tuple[int, bytes]]
+
+
 class _Flight(NamedTuple):
     """Requests that were sent together."""
 
     session: int
     requests: Sequence[tuple[int, bytes]]
-    #: Of each request: its opcode, and its reads.
-    parts: Sequence[tuple[int, Sequence[Read]]]
+    parts: Sequence[_Part]
     reads: int
     expected: int
     finish: Callable[[float], list[Reply]]
@@ -90,7 +99,6 @@ class ReadAhead:
         sizes: how long requests may be.
         sync: catches up with the leader until a deadline.
         chroot: of all paths.
-        multi_reads: whether the server knows multi-reads.
         timeout: seconds for each request.
     """
 
@@ -100,14 +108,12 @@ class ReadAhead:
         sizes: Sizes,
         sync: Callable[[float], None],
         chroot: str,
-        multi_reads: bool,
         timeout: float,
     ) -> None:
         self._connection = connection
         self._sizes = sizes
         self._sync = sync
         self._chroot = chroot.encode()
-        self._multi_reads = multi_reads
         self._timeout = timeout
         self._session = 0  # in which the last sync was; none yet
         self._flights: deque[_Flight] = deque()
@@ -154,28 +160,26 @@ class ReadAhead:
         deadline = self._deadline()
         replies = flight.finish(deadline)
         answers: list[tuple[Read, Found]] = []
-        for (opcode, reads), request, reply in zip(
+        for (opcode, reads, sent), request, reply in zip(
             flight.parts, flight.requests, replies, strict=True
         ):
-            if isinstance(reply, MetadataStoreError):
-                raise reply
-            if isinstance(reply, tuple):
-                if opcode == MULTI_READ:
-                    answers += zip(reads, parse_multi_read(*reply), strict=True)
-                else:
-                    answers.append((reads[0], parse_single(opcode, *reply)))
-            elif reply == CONNECTION_LOSS or opcode == MULTI_READ:
+            answer = understand(reply, partial(parse_reads, sent))
+            if isinstance(answer, MetadataStoreError):
+                raise answer
+            if isinstance(answer, list):
+                answers += zip(reads, answer, strict=True)
+            elif answer == CONNECTION_LOSS or (opcode == MULTI_READ and answer != UNIMPLEMENTED):
                 # Sent twice and lost, or refused as a whole: the request may be too long, or the
                 # answer too large for something on the way.
-                if reply == CONNECTION_LOSS:
+                if answer == CONNECTION_LOSS:
                     self._sizes.drops(ENVELOPE + len(request[1]), deadline)
                 answers += zip(reads, self._read_singly(reads, deadline), strict=True)
             else:
-                answers.append((reads[0], reply))
+                answers += [(read, answer) for read in reads]
         if self._connection.sessions != flight.session:
             # Some may be of a session that has never caught up.
             self._catch_up(deadline)
-            self._again.extend(read for _, reads in flight.parts for read in reads)
+            self._again.extend(read for part in flight.parts for read in part.reads)
             return []
         return self._settled(flight, answers)
 
@@ -196,7 +200,7 @@ class ReadAhead:
         look_singly = node_bytes > _SMALL
         room = min(_PACKET_READS, self._most - self._reads)
         usual = self._sizes.usual
-        sent = _REQUEST_OVERHEAD
+        sent_bytes = _REQUEST_OVERHEAD
         expected = 0
         while room > 0 and expected < _ANSWER_BYTES:
             read = again.popleft() if again else take()
@@ -204,8 +208,8 @@ class ReadAhead:
                 break
             opcode, path, children = read
             raw = full(path)
-            sent += _READ_OVERHEAD + len(raw)
-            if sent > usual and together:
+            sent_bytes += _READ_OVERHEAD + len(raw)
+            if sent_bytes > usual and together:
                 again.appendleft(read)
                 break
             room -= 1
@@ -217,15 +221,16 @@ class ReadAhead:
                 node_bytes if opcode != GET_CHILDREN else _ENTRY_BYTES + (_NAME_BYTES * children)
             )
             asked = (opcode if opcode != EXISTS else GET_DATA, read, raw)
-            (together if self._multi_reads else singles).append(asked)
+            together.append(asked)
         if len(together) == 1:
             singles += together
             together = []
         requests = [(opcode, single_read(raw)) for opcode, _, raw in singles]
-        parts: list[tuple[int, Sequence[Read]]] = [(opcode, [read]) for opcode, read, _ in singles]
+        parts = [_Part(opcode, [read], [(opcode, raw)]) for opcode, read, raw in singles]
         if together:
-            requests.append((MULTI_READ, multi_read([(code, raw) for code, _, raw in together])))
-            parts.append((MULTI_READ, [read for _, read, _ in together]))
+            sent = [(opcode, raw) for opcode, _, raw in together]
+            requests.append((MULTI_READ, multi_read(sent)))
+            parts.append(_Part(MULTI_READ, [read for _, read, _ in together], sent))
         if not requests:
             return False
         count = len(singles) + len(together)
@@ -247,16 +252,17 @@ class ReadAhead:
         for k, request in enumerate(requests):
             while found[k] == CONNECTION_LOSS:
                 (reply,) = self._connection.exchange([request], deadline, repeat=True)
-                if isinstance(reply, MetadataStoreError):
-                    raise reply
-                found[k] = reply if isinstance(reply, int) else parse_single(opcodes[k], *reply)
+                answer = understand(reply, partial(parse_single, opcodes[k]))
+                if isinstance(answer, MetadataStoreError):
+                    raise answer
+                found[k] = answer
         return found
 
     def _settled(
         self, flight: _Flight, answers: list[tuple[Read, Found]]
     ) -> list[tuple[Read, Found]]:
         """Learn from answers; leave out, and ask again, those that tell too little."""
-        singly = {reads[0].path for opcode, reads in flight.parts if opcode == EXISTS}
+        singly = {part.reads[0].path for part in flight.parts if part.opcode == EXISTS}
         total = nodes = 0
         unclear = False
         for read, found in answers:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, TypeAlias, cast
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
 from ...ops.paths import hidden
 from ...ops.results import GetResult, Stat
 from ..backend import Answer, Request
-from .connection import Connection, Reply
-from .errors import CONNECTION_LOSS, NO_NODE, refused
+from .answers import Reply, understand
+from .connection import Connection
+from .errors import CONNECTION_LOSS, NO_NODE, UNIMPLEMENTED, refused
 from .nodes import NULL, Nodes
 from .sizes import ENVELOPE, Sizes
 from .wire import (
@@ -24,8 +26,7 @@ from .wire import (
     ZNode,
     length,
     multi_read,
-    parse_multi_read,
-    parse_single,
+    parse_reads,
     single_read,
 )
 
@@ -83,18 +84,19 @@ class _Packet:
             return self.opcode, single_read(self.encoded[0][1])
         return MULTI_READ, multi_read(self.encoded)
 
+    def understand(self, reply: Reply) -> list[Found] | int | MetadataStoreError:
+        """Return what a reply says: an entry for each read, or why there are none."""
+        return understand(reply, partial(parse_reads, self.encoded))
+
 
 class Reader:
     """Answers reads, and looks at nodes for writes. Used by several threads at once."""
 
-    def __init__(
-        self, connection: Connection, sizes: Sizes, nodes: Nodes, chroot: str, multi_reads: bool
-    ) -> None:
+    def __init__(self, connection: Connection, sizes: Sizes, nodes: Nodes, chroot: str) -> None:
         self._connection = connection
         self._sizes = sizes
         self._nodes = nodes
         self._chroot = chroot
-        self._multi_reads = multi_reads
         # Mean size of the values of late, None before the first. Without a lock: it is a guess.
         self._seen_mean: float | None = None
 
@@ -245,26 +247,24 @@ class Reader:
                 replies = self._sizes.exchange(requests, deadline, repeat=True)
             for packet, request, reply in zip(packets, requests, replies, strict=True):
                 opcode, reads = packet.opcode, packet.reads
-                if isinstance(reply, MetadataStoreError):
+                answer = packet.understand(reply)
+                if isinstance(answer, MetadataStoreError):
                     for i, _, _ in reads:
-                        endings[i] = reply
-                elif isinstance(reply, tuple):
-                    entries = (
-                        parse_multi_read(*reply)
-                        if opcode == MULTI_READ
-                        else [parse_single(opcode, *reply)]
-                    )
-                    waiting.extend(self._sort(opcode, reads, entries, endings))
-                elif reply == CONNECTION_LOSS or opcode == MULTI_READ:
+                        endings[i] = answer
+                elif isinstance(answer, list):
+                    waiting.extend(self._sort(opcode, reads, answer, endings))
+                elif answer == CONNECTION_LOSS or (
+                    opcode == MULTI_READ and answer != UNIMPLEMENTED
+                ):
                     # Sent twice and lost, or refused as a whole: the request may be too long, or
                     # the answer too large for something on the way. Reads that are alone go on
                     # until the deadline.
-                    if reply == CONNECTION_LOSS:
+                    if answer == CONNECTION_LOSS:
                         self._sizes.drops(ENVELOPE + len(request[1]), deadline)
                     alone.update(i for i, _, _ in reads)
                     waiting.extend(reads)
                 else:
-                    self._sort(opcode, reads, [reply], endings)
+                    self._sort(opcode, reads, [answer] * len(reads), endings)
         return endings
 
     def _next_wave(
@@ -278,7 +278,7 @@ class Reader:
         longest = self._sizes.most - _REQUEST_OVERHEAD - _READ_OVERHEAD
         mean = self._seen_mean
         guess = _ENTRY_BYTES + int(_FIRST_GUESS if mean is None else mean)
-        all_single = len(waiting) == 1 or not self._multi_reads
+        all_single = len(waiting) == 1
         while waiting and wave_bytes < _WAVE_BYTES and unknown < most:
             read = waiting.popleft()
             i, opcode, path = read

@@ -21,7 +21,7 @@ from .reads import Reader
 from .settling import Applied
 from .wire import DELETE, SET_DATA, ZNode
 
-__all__ = ["recover"]
+__all__ = ["recover", "without_stat"]
 
 # Seconds that reading back may take once the deadline has passed.
 _PATIENCE: Final = 5.0
@@ -30,7 +30,7 @@ _PATIENCE: Final = 5.0
 def recover(batch: Batch, group: Group, applied: Applied, reader: Reader, deadline: float) -> None:
     """Fill in the answers of the requests in a multi that was applied."""
     answers, requests = batch.answers, batch.requests
-    zxid, when = applied
+    zxid, when, _ = applied
     changed = []
     for opcode, i, _ in group.steps:
         if opcode == DELETE:
@@ -40,7 +40,7 @@ def recover(batch: Batch, group: Group, applied: Applied, reader: Reader, deadli
         elif opcode != PARENT and zxid is not None:
             answers[i] = Stat(requests[i].path, 0, zxid, when, when)
         elif opcode != PARENT:
-            answers[i] = _without_stat(requests[i].path, "its result could not be read back")
+            answers[i] = without_stat(requests[i].path)
     if not changed:
         return
     try:
@@ -49,18 +49,18 @@ def recover(batch: Batch, group: Group, applied: Applied, reader: Reader, deadli
     except MetadataStoreError as error:
         nodes = []
         for i in changed:
-            answers[i] = _without_stat(requests[i].path, f"its result was not read back: {error}")
+            answers[i] = without_stat(requests[i].path, f"its result was not read back: {error}")
     for i, node in zip(changed, nodes, strict=False):
         answers[i] = _updated(batch, i, node, applied, reader)
 
 
 def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reader) -> Answer:
     request = batch.requests[i]
-    zxid, when = applied
+    zxid, when, _ = applied
     expected = request.expected_version
     # Made anew since, it is not the node that was set.
     if zxid is None or not isinstance(node, ZNode) or node.created_zxid > zxid:
-        return _without_stat(request.path, "it has been changed again since")
+        return without_stat(request.path, "it has been changed again since")
     seen = batch.seen.get(i)
     if (
         expected is not None
@@ -76,7 +76,7 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
     if node.modified_zxid == zxid:
         version = node.version
     elif expected is None:
-        return _without_stat(request.path, "it has been changed again since")
+        return without_stat(request.path, "it has been changed again since")
     else:
         assert isinstance(seen, ZNode) or expected != ABSENT
         version = 1 + (seen.version if expected == ABSENT and seen is not None else expected)
@@ -86,7 +86,10 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
     )
 
 
-def _without_stat(path: str, reason: str) -> IndeterminateError:
+def without_stat(
+    path: str, reason: str = "its result could not be read back"
+) -> IndeterminateError:
+    """Return the error of a put that is known to have been applied, and no more than that."""
     return IndeterminateError(
         f"the put of {path!r} was applied, but {reason}", path=path, applied=True
     )

@@ -32,14 +32,12 @@ class Scanner:
         writer: Writer,
         sizes: Sizes,
         chroot: str,
-        multi_reads: bool,
     ) -> None:
         self._connection = connection
         self._reader = reader
         self._writer = writer
         self._sizes = sizes
         self._chroot = chroot
-        self._multi_reads = multi_reads
         # Below a chroot, a node with the name of the server's own is somebody else's.
         self._hides = own if chroot else hidden
 
@@ -134,7 +132,6 @@ class Scanner:
             self._sizes,
             self._reader.sync,
             self._chroot,
-            self._multi_reads,
             timeout,
         )
 

@@ -1,4 +1,4 @@
-"""kazoo's client, with its traps closed: what it logs, how long it waits, how it can be ended.
+"""kazoo's client, with its traps closed: its log, its patience, its end, packets it cannot read.
 
 kazoo keeps the session on a thread of its own: it connects, pings, reconnects after a pause that
 grows, and starts a new session when the server has ended one.
@@ -16,8 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.exceptions import EXCEPTIONS, ConnectionDropped, KazooException, SessionExpiredError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.retry import KazooRetry
+
+from .answers import UnreadableError
 
 __all__ = ["Handler", "Security", "new_client"]
 
@@ -28,6 +32,10 @@ _RECONNECT_JITTER: Final = 0.5
 # Seconds that a server has to answer a new connection; twice as many each time that one does not.
 _FIRST_ANSWER: Final = 1.0
 
+# Bytes of the largest answer, and of the pieces that it is read in: room is made for a piece at a
+# time, since the length may be nonsense. What speaks HTTP announces 1.2 GB.
+_LARGEST: Final = 1 << 30
+_PIECE: Final = 1 << 20
 
 # Asked here: inside the class below its own method has the module's name.
 _HAS_POLL: Final = hasattr(select, "poll")
@@ -170,11 +178,58 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
+class _Line(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, which outlives what it cannot read.
+
+    kazoo's thread ends for ever when a packet is not what it expects, and so would the store. Here
+    the line is dropped instead, as if it had broken: whatever was under way has lost its answer,
+    and a new line is made. Everything runs on kazoo's connection thread.
+    """
+
+    def _connect(self, *where: Any) -> Any:
+        try:
+            return super()._connect(*where)
+        except (OSError, KazooException, KazooTimeoutError):
+            raise
+        except Exception as error:
+            # What kazoo has taken over from such a greeting is no session.
+            raise SessionExpiredError(f"the server's greeting cannot be read: {error!r}") from error
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        try:
+            return super()._read_socket(read_timeout)
+        except (OSError, KazooException, KazooTimeoutError):
+            raise
+        except Exception as error:
+            raise ConnectionDropped(f"a packet cannot be read: {error!r}") from error
+
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        pending = self.client._pending
+        mine = pending and pending[0][1] and pending[0][2] == header.xid
+        if mine and header.err not in EXCEPTIONS:
+            _, call, _ = pending.popleft()
+            call.set_exception(UnreadableError(f"the error code {header.err} is unknown"))
+            return None
+        return super()._read_response(header, buffer, offset)
+
+    def _read(self, length: int, timeout: float) -> bytes:
+        if length > _LARGEST:
+            raise ConnectionDropped(f"a packet of {length} bytes")
+        if length <= _PIECE:
+            piece: bytes = super()._read(length, timeout)
+            return piece
+        pieces = []
+        while length > 0:
+            pieces.append(super()._read(min(length, _PIECE), timeout))
+            length -= len(pieces[-1])
+        return b"".join(pieces)
+
+
 def new_client(
     addresses: Sequence[str], session_timeout: float, security: Security, handler: Handler
 ) -> KazooClient:
     """Return a client that has not been started."""
-    return KazooClient(
+    client = KazooClient(
         ",".join(addresses),
         timeout=session_timeout,
         handler=handler,
@@ -192,3 +247,5 @@ def new_client(
         certfile=security.cert,
         keyfile=security.key,
     )
+    client._connection = _Line(client, client._conn_retry.copy(), logger=client.logger)
+    return client

@@ -21,32 +21,38 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
 from ...ops.errors import IndeterminateError, MetadataStoreError, OperationTimeoutError
 from ...ops.log import get_logger
 from ..backend import Tally
-from .connection import Connection, Reply
+from .answers import Reply, is_unreadable, understand
+from .connection import Connection
 from .errors import BAD_VERSION, CONNECTION_LOSS, is_of_session, name_of
 from .plan import Group
 from .sizes import ENVELOPE, Sizes
 from .slots import VOID, Slot, Slots
 from .wire import (
     END,
+    EXISTS,
     GET_DATA,
-    HEADER_SIZE,
     MULTI,
-    STAT_SIZE,
+    SET_DATA,
     SYNC,
+    Refused,
+    Step,
+    Update,
     ZNode,
-    failures,
     length,
+    parse_multi,
     parse_single,
+    parse_zxid,
     single_read,
 )
 
-__all__ = ["Applied", "Outcome", "Refused", "Settler", "TooLong"]
+__all__ = ["Applied", "Outcome", "Settler", "TooLong"]
 
 log = get_logger(__name__)
 
@@ -55,36 +61,35 @@ _ATTEMPT: Final = 5.0
 # Multis under way for one call: each needs a slot.
 _WAVE: Final = 32
 
-_SETTLED_HEAD: Final = HEADER_SIZE + STAT_SIZE
+# What the head of a multi is: it sets the slot.
+_HEAD: Final[Step] = (SET_DATA, 0, 0)
 
 
 class Applied(NamedTuple):
-    """A multi was applied by an attempt that was not answered.
+    """A multi was applied.
 
     ``zxid`` and ``time`` are those of everything that it did; ``None`` where they could not be had.
+    ``updates`` is what its setData left; ``None`` where the attempt that applied it got no answer.
     """
 
     zxid: int | None
     time: int | None
-
-
-class Refused(NamedTuple):
-    """A multi was not applied because of its operations: the server's code for each."""
-
-    codes: Sequence[int]
+    updates: Sequence[Update] | None = None
 
 
 class TooLong(NamedTuple):
     """A multi was not applied because the server takes none of its length."""
 
 
-#: What became of a multi: the answer and where it begins in its packet, or why there is none.
-#: An ``int`` is the server's code for a multi that it refused as a whole.
-Outcome: TypeAlias = tuple[bytes, int] | Applied | Refused | TooLong | int | MetadataStoreError
+#: What became of a multi. An ``int`` is the server's code for one that it refused as a whole.
+Outcome: TypeAlias = Applied | Refused | TooLong | int | MetadataStoreError
+
+#: What the answer to a multi says.
+_Answer: TypeAlias = list[Update] | Refused | int | MetadataStoreError
 
 
 class _Lost:
-    """A multi whose first attempt got no answer."""
+    """A multi whose first attempt got no answer, or none that can be read."""
 
     __slots__ = (
         "before",
@@ -99,7 +104,12 @@ class _Lost:
     )
 
     def __init__(
-        self, index: int, slot: Slot, body: bytes, steps: int, unknown: IndeterminateError
+        self,
+        index: int,
+        slot: Slot,
+        body: bytes,
+        steps: Sequence[Step],
+        unknown: IndeterminateError,
     ) -> None:
         self.index = index
         self.slot = slot
@@ -122,6 +132,10 @@ class _Lost:
             return MULTI, b"".join((self.slot.head(), self.body, END))
         self.voided = True
         return MULTI, self.slot.head(VOID) + END
+
+    def understand(self, reply: Reply) -> _Answer:
+        """Return what a reply to the last request says."""
+        return _understand(reply, self.steps if self.refusal is None else ())
 
 
 class Settler:
@@ -169,10 +183,12 @@ class Settler:
             again = []
             lost = []
             for i, slot, reply in zip(waiting, slots, replies, strict=True):
-                if isinstance(reply, IndeterminateError):
-                    lost.append(_Lost(i, slot, bodies[i], len(groups[i].steps), reply))
+                steps = groups[i].steps
+                answer = _understand(reply, steps)
+                if isinstance(answer, IndeterminateError):
+                    lost.append(_Lost(i, slot, bodies[i], steps, answer))
                     continue
-                outcome = self._judge(slot, reply, len(groups[i].steps))
+                outcome = self._judge(slot, answer)
                 if outcome is None:
                     again.append(i)
                 else:
@@ -193,36 +209,49 @@ class Settler:
         outcomes: list[Outcome],
         deadline: float,
     ) -> None:
-        """Send multis without slots. Those that are lost stay unknown."""
-        requests = [(MULTI, bodies[i] + END) for i in waiting]
+        """Send multis without slots. Those that are lost stay unknown.
+
+        No slot tells zxid and time of what they create. So right behind each goes a look at the
+        first path that it creates, or at the root where it creates none.
+        """
+        requests = []
+        for i in waiting:
+            created = groups[i].created or "/"
+            requests += [
+                (MULTI, bodies[i] + END),
+                (EXISTS, single_read(created.encode())),
+            ]
         replies = self._sizes.exchange(requests, deadline, repeat=False)
-        for i, reply in zip(waiting, replies, strict=True):
-            outcomes[i] = reply
-            if isinstance(reply, tuple):
-                codes = failures(*reply, len(groups[i].steps))
-                outcomes[i] = reply if codes is None else Refused(codes)
-            elif isinstance(reply, IndeterminateError):
+        for i, reply, look in zip(waiting, replies[::2], replies[1::2], strict=True):
+            answer = understand(reply, partial(parse_multi, groups[i].steps), write=True)
+            if isinstance(answer, list):
+                assert isinstance(reply, tuple)
+                node = understand(look, partial(parse_single, EXISTS))
+                outcomes[i] = _stamped(parse_zxid(reply[0]), answer, node)
+                continue
+            outcomes[i] = answer
+            if isinstance(answer, IndeterminateError) and not is_unreadable(answer):
                 # For those that come: this one may have been applied, by a server that takes it.
                 self._drops(ENVELOPE + len(bodies[i]) + len(END))
 
     # Each of the following gives the slot back where it is known at which version it is, and that
     # nothing under way can move it. A slot that is not given back is not used again.
 
-    def _judge(self, slot: Slot, reply: Reply, steps: int) -> Outcome | None:
+    def _judge(self, slot: Slot, answer: _Answer) -> Outcome | None:
         """Say what an answer to the only attempt means; ``None``: send it with another slot."""
-        if not isinstance(reply, tuple):
-            self._slots.give_back(slot)
-            return reply
-        codes = failures(*reply, 1 + steps)
-        if codes is None:
+        outcome: Outcome
+        if isinstance(answer, list):
             slot.version += 1
-            self._slots.give_back(slot)
-            return reply[0], reply[1] + _SETTLED_HEAD
-        if codes[0] != 0:
-            # The session is another one by now, or somebody has removed or set the slot.
-            return None
+            outcome = _applied(answer)
+        elif isinstance(answer, Refused):
+            if answer.codes[0] != 0:
+                # The session is another one by now, or somebody has removed or set the slot.
+                return None
+            outcome = Refused(answer.codes[1:])
+        else:
+            outcome = answer
         self._slots.give_back(slot)
-        return Refused(codes[1:])
+        return outcome
 
     def _settle(self, lost: Sequence[_Lost], deadline: float) -> Sequence[_Lost]:
         """Find out what became of multis that were sent. Those to be sent anew have no outcome."""
@@ -258,30 +287,30 @@ class Settler:
 
     def _learn(self, multi: _Lost, reply: Reply, deadline: float) -> bool:
         """Take note of a reply; say whether it is known now what became of the multi."""
-        if isinstance(reply, OperationTimeoutError) and not _is_final(reply):
+        answer = multi.understand(reply)
+        if isinstance(answer, OperationTimeoutError) and not _is_final(answer):
             return False
-        if isinstance(reply, MetadataStoreError):
+        if isinstance(answer, MetadataStoreError):
             multi.outcome = multi.unknown
             return True
         slot = multi.slot
-        if isinstance(reply, int):
+        if isinstance(answer, int):
             if multi.voided:
                 multi.outcome = multi.unknown
                 return True
-            multi.refusal = reply
+            multi.refusal = answer
             return False
-        void = multi.refusal is not None
-        codes = failures(*reply, 1 if void else 1 + multi.steps)
-        if codes is None:
+        if isinstance(answer, list):
             slot.version += 1
             self._slots.give_back(slot)
             self._tally.add("settled")
-            if void:
+            if multi.refusal is None:
+                multi.outcome = _applied(answer)
+            else:
                 multi.outcome = multi.refusal
                 log.info("zookeeper write settled: it was shut out")
-            else:
-                multi.outcome = reply[0], reply[1] + _SETTLED_HEAD
             return True
+        codes = answer.codes
         if codes[0] == BAD_VERSION:
             self._find(multi, deadline)
             return True
@@ -321,13 +350,34 @@ class Settler:
             _, reply = self._connection.exchange(reads, until, repeat=True)
             if reply == CONNECTION_LOSS:
                 continue
-            if not isinstance(reply, tuple):
-                return None
-            node = parse_single(GET_DATA, *reply)
-            assert isinstance(node, ZNode)
-            return node
+            node = understand(reply, partial(parse_single, GET_DATA))
+            return node if isinstance(node, ZNode) else None
+
+
+def _understand(reply: Reply, steps: Sequence[Step]) -> _Answer:
+    """Return what a reply says to a multi that a slot leads."""
+    return understand(reply, partial(parse_multi, (_HEAD, *steps)), write=True)
+
+
+def _applied(updates: Sequence[Update]) -> Applied:
+    """Return what an answer says to a multi that a slot led."""
+    _, _, zxid, _, when, *_ = updates[0]
+    return Applied(zxid, when, updates[1:])
+
+
+def _stamped(zxid: int, updates: Sequence[Update], node: object) -> Applied:
+    """Return what became of a multi without a slot, at a zxid; ``node`` is one that it created.
+
+    A node of another zxid is somebody else's, who was quicker than the look.
+    """
+    if updates:
+        _, _, zxid, _, when, *_ = updates[0]
+        return Applied(zxid, when, updates)
+    if isinstance(node, ZNode) and node.created_zxid == zxid:
+        return Applied(zxid, node.created, updates)
+    return Applied(None, None, updates)
 
 
 def _is_final(error: OperationTimeoutError) -> bool:
-    """Whether no later attempt can be answered."""
-    return type(error) not in (OperationTimeoutError, IndeterminateError)
+    """Whether no later attempt can be answered, or none with more success."""
+    return type(error) not in (OperationTimeoutError, IndeterminateError) or is_unreadable(error)

@@ -21,7 +21,8 @@ from typing import Final
 
 from ...ops.errors import MetadataStoreError, OperationTimeoutError
 from ...ops.log import get_logger
-from .connection import Connection, Reply
+from .answers import Reply
+from .connection import Connection
 from .errors import CONNECTION_LOSS
 from .wire import EXISTS, single_read
 

@@ -23,12 +23,14 @@ import math
 import os
 import threading
 import time
+from functools import partial
 from itertools import count
 from typing import Final
 
 from ...ops.errors import IndeterminateError, MetadataStoreError, OperationTimeoutError
 from ...ops.log import get_logger
 from ...ops.paths import OWN
+from .answers import understand
 from .connection import Connection
 from .errors import NO_NODE, NODE_EXISTS, is_of_session, name_of
 from .wire import (
@@ -37,10 +39,11 @@ from .wire import (
     MULTI,
     NO_DATA,
     SET_DATA,
+    Refused,
     ephemeral,
-    failures,
     header_and_length,
     length,
+    parse_multi,
     version_field,
 )
 
@@ -184,19 +187,22 @@ class Slots:
         """
         # Each by itself, so that it is short enough for every server.
         requests = []
+        steps = []
         for path in paths:
             raw = path.encode()
+            steps.append((CREATE, 0, len(raw)))
             head = header_and_length(CREATE, len(raw))
             requests.append((MULTI, b"".join((head, raw, NO_DATA, acl, END))))
         replies = self._connection.exchange(requests, deadline, repeat=False)
-        for reply in replies:
-            if isinstance(reply, IndeterminateError):
+        for step, reply in zip(steps, replies, strict=True):
+            # No write of a caller's: that it cannot be read is all that there is to tell.
+            answer = understand(reply, partial(parse_multi, [step]))
+            if isinstance(answer, IndeterminateError):
                 return None
-            if isinstance(reply, MetadataStoreError):
-                raise reply
-            if isinstance(reply, int):
-                return reply
-            code, *_ = failures(*reply, 1) or [0]
-            if code not in (0, NODE_EXISTS):
-                return code
+            if isinstance(answer, MetadataStoreError):
+                raise answer
+            if isinstance(answer, int):
+                return answer
+            if isinstance(answer, Refused) and answer.codes[0] not in (0, NODE_EXISTS):
+                return answer.codes[0]
         return 0

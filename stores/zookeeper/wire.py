@@ -1,23 +1,29 @@
 """ZooKeeper's requests and answers as bytes.
 
-kazoo's own request classes build one object and one byte string for every field, and know neither
-``create2`` inside a multi nor the multi-read. Here a request of a thousand operations is one list
-of byte strings joined once, and its answer is read in place.
+kazoo's own request classes build one object and one byte string for every field, and do not know
+the multi-read. Here a request of a thousand operations is one list of byte strings joined once, and
+its answer is read in place.
+
+Nothing here is of one version of ZooKeeper only. In particular no multi holds a ``create2``: before
+3.7 its answer has no Stat (ZOOKEEPER-4026), and other servers of the protocol do not know it.
+
+Each ``parse_`` function but ``parse_zxid`` expects exactly the answer to one request, to its last
+byte. It raises ``struct.error`` or ``ValueError`` for anything else. ``answers.understand`` is the
+only caller, and turns these into errors of this package.
 
 Source of the layout: ``zookeeper.jute``, ``MultiOperationRecord``, ``MultiResponse`` and
-``ZooDefs.OpCode`` of ZooKeeper 3.9.
+``ZooDefs.OpCode`` of ZooKeeper 3.5 to 3.9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from struct import Struct, iter_unpack
+from collections.abc import Iterable, Sequence
+from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "ANYONE",
     "CREATE",
-    "CREATE2",
     "CREATOR",
     "DELETE",
     "EMPTY_MULTI",
@@ -25,25 +31,26 @@ __all__ = [
     "EXISTS",
     "GET_CHILDREN",
     "GET_DATA",
-    "HEADER_SIZE",
     "MULTI",
     "MULTI_READ",
     "NO_DATA",
     "SET_DATA",
-    "STAT_SIZE",
     "SYNC",
+    "Found",
+    "Refused",
+    "Step",
+    "Update",
     "ZNode",
     "acl",
     "ephemeral",
-    "failures",
-    "finished",
     "header_and_length",
     "length",
     "multi_read",
+    "parse_multi",
     "parse_multi_read",
+    "parse_reads",
     "parse_single",
-    "read_created",
-    "read_updated",
+    "parse_zxid",
     "single_read",
     "version_field",
 ]
@@ -57,7 +64,6 @@ SET_DATA: Final = 5
 GET_CHILDREN: Final = 8
 SYNC: Final = 9
 MULTI: Final = 14
-CREATE2: Final = 15
 MULTI_READ: Final = 22
 
 _ERROR: Final = -1
@@ -68,8 +74,10 @@ _header_and_length = Struct("!i?ii")
 # Stat: czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeralOwner, dataLength,
 # numChildren, pzxid.
 _stat = Struct("!qqqqiiiqiiq")
-_created = Struct("!8xqqq")
-_updated = Struct("!qqqqi8xq")
+# The header of a setData's result and those fields of its Stat that are of use.
+_update = Struct("!i5xqqqqi8xq")
+# The header of an answer: xid, zxid, error.
+_zxid = Struct("!4xq4x")
 
 #: Ends the list of operations in a multi or multi-read.
 END: Final = _multi_header.pack(-1, True, -1)
@@ -78,10 +86,12 @@ EMPTY_MULTI: Final = END
 #: The length that stands for null, which ZooKeeper tells from empty.
 NO_DATA: Final = _int.pack(-1)
 
-#: Sizes in bytes within an answer.
-HEADER_SIZE: Final = _multi_header.size
-STAT_SIZE: Final = _stat.size
-_FAILURE_SIZE: Final = HEADER_SIZE + 4
+# Sizes in bytes within an answer.
+_HEADER_SIZE: Final = _multi_header.size
+_STAT_SIZE: Final = _stat.size
+_FAILURE_SIZE: Final = _HEADER_SIZE + 4
+_UPDATE_SIZE: Final = _HEADER_SIZE + _STAT_SIZE
+_CREATED_SIZE: Final = _HEADER_SIZE + 4  # without the path
 
 length = version_field = _int.pack
 
@@ -135,6 +145,23 @@ class ZNode(NamedTuple):
 #: One answer to a read: a node, the names below it, or the server's error code.
 Found: TypeAlias = ZNode | list[str] | int
 
+#: One operation of a multi: opcode, a number that is the caller's own, and the bytes of its path.
+#: Every opcode but SET_DATA and DELETE stands for a create.
+Step: TypeAlias = tuple[int, int, int]
+
+#: What a setData left: opcode, czxid, mzxid, ctime, mtime, version and ephemeralOwner.
+Update: TypeAlias = tuple[int, int, int, int, int, int, int]
+
+
+class Refused(NamedTuple):
+    """A multi was not applied because of its operations: the server's code for each.
+
+    The operations before the one to blame have 0 (rolled back), those after it -2 (runtime
+    inconsistency).
+    """
+
+    codes: Sequence[int]
+
 
 def single_read(path: bytes) -> bytes:
     """Return the body of a getData, exists or getChildren without a watch."""
@@ -152,29 +179,59 @@ def multi_read(reads: Sequence[tuple[int, bytes]]) -> bytes:
 
 def parse_single(opcode: int, buffer: bytes, offset: int) -> ZNode | list[str]:
     """Read the answer to a getData, exists or getChildren that was found."""
-    return _parse(opcode, buffer, offset)[0]
+    found: ZNode | list[str]
+    if opcode == GET_CHILDREN:
+        found, offset = _names(buffer, offset)
+    else:
+        value, size = None, 0
+        if opcode == GET_DATA:
+            (size,) = _int.unpack_from(buffer, offset)
+            offset += 4
+            if size >= 0:
+                value = buffer[offset : offset + size]
+                offset += size
+            elif size < -1:
+                raise ValueError(f"a value of {size} bytes")
+        czxid, mzxid, ctime, mtime, version, _, _, owner, data_length, children, _ = (
+            _stat.unpack_from(buffer, offset)
+        )
+        offset += _STAT_SIZE
+        if opcode == EXISTS:
+            # 0 for null and for empty alike: who needs to know asks with getData.
+            size = data_length
+        found = ZNode(value, size, czxid, mzxid, ctime, mtime, version, owner, children)
+    if offset != len(buffer):
+        raise ValueError(f"{len(buffer) - offset} bytes too many")
+    return found
 
 
-def parse_multi_read(buffer: bytes, offset: int) -> list[Found]:
-    """Read the answer to a multi-read: one entry for each operation."""
+def parse_reads(reads: Sequence[tuple[int, bytes]], buffer: bytes, offset: int) -> list[Found]:
+    """Read the answer to a multi-read, or to the one read that went without."""
+    if len(reads) == 1:
+        return [parse_single(reads[0][0], buffer, offset)]
+    return parse_multi_read(reads, buffer, offset)
+
+
+def parse_multi_read(reads: Sequence[tuple[int, bytes]], buffer: bytes, offset: int) -> list[Found]:
+    """Read the answer to a multi-read: one entry for each of its ``reads``."""
     found: list[Found] = []
     append = found.append
     head, stat = _header_and_length.unpack_from, _stat.unpack_from
     new = tuple.__new__
-    # What ends the list ends the packet, too. Written out for getData, because a call for each of
-    # a thousand costs as much as the rest.
-    end = len(buffer) - HEADER_SIZE
-    while offset < end:
+    # Written out for getData, because a call for each of a thousand costs as much as the rest.
+    for asked, _ in reads:
         opcode, _, _, number = head(buffer, offset)
-        offset += HEADER_SIZE
-        if opcode == GET_DATA:
+        offset += _HEADER_SIZE
+        if opcode == GET_DATA == asked:
             offset += 4
             value = None
             if number >= 0:
                 value = buffer[offset : offset + number]
                 offset += number
+            elif number < -1:
+                raise ValueError(f"a value of {number} bytes")
             czxid, mzxid, ctime, mtime, version, _, _, owner, _, children, _ = stat(buffer, offset)
-            offset += STAT_SIZE
+            offset += _STAT_SIZE
             append(
                 new(
                     ZNode,
@@ -184,59 +241,86 @@ def parse_multi_read(buffer: bytes, offset: int) -> list[Found]:
         elif opcode == _ERROR:
             append(number)
             offset += 4
+        elif opcode == GET_CHILDREN == asked:
+            names, offset = _names(buffer, offset)
+            append(names)
         else:
-            entry, offset = _parse(opcode, buffer, offset)
-            append(entry)
+            raise _misfit(opcode, asked)
+    _check_end(buffer, offset)
     return found
 
 
-def _parse(opcode: int, buffer: bytes, offset: int) -> tuple[ZNode | list[str], int]:
-    if opcode == GET_CHILDREN:
-        (count,) = _int.unpack_from(buffer, offset)
-        offset += 4
-        names = []
-        for _ in range(count):
-            (size,) = _int.unpack_from(buffer, offset)
-            offset += 4 + size
-            names.append(buffer[offset - size : offset].decode())
-        return names, offset
-    value = None
-    if opcode == GET_DATA:
+def _names(buffer: bytes, offset: int) -> tuple[list[str], int]:
+    (count,) = _int.unpack_from(buffer, offset)
+    if count < 0:
+        raise ValueError(f"{count} names")
+    offset += 4
+    names = []
+    # Each length is looked at before the next name, so no more is held than has come.
+    for _ in range(count):
         (size,) = _int.unpack_from(buffer, offset)
-        offset += 4
-        if size >= 0:
-            value = buffer[offset : offset + size]
-            offset += size
-    czxid, mzxid, ctime, mtime, version, _, _, owner, data_length, children, _ = _stat.unpack_from(
-        buffer, offset
-    )
-    if opcode == EXISTS:
-        # 0 for null and for empty alike: who needs to know asks with getData.
-        size = data_length
-    return (
-        ZNode(value, size, czxid, mzxid, ctime, mtime, version, owner, children),
-        offset + STAT_SIZE,
-    )
+        if size < 0:
+            raise ValueError(f"a name of {size} bytes")
+        offset += 4 + size
+        names.append(buffer[offset - size : offset].decode())
+    if len({*names, ""}) != count + 1 or "/" in "".join(names):
+        raise ValueError("a list of names that no node has")
+    return names, offset
 
 
-def failures(buffer: bytes, offset: int, count: int) -> list[int] | None:
-    """Return the error code of each operation of a multi that failed, ``None`` if it did not.
+def parse_multi(steps: Iterable[Step], buffer: bytes, offset: int) -> list[Update] | Refused:
+    """Read the answer to a multi: what its setData left, in their order, or why it was refused."""
+    if _int.unpack_from(buffer, offset)[0] == _ERROR:
+        return _failures(sum(1 for _ in steps), buffer, offset)
+    updates: list[Update] = []
+    append = updates.append
+    update, head = _update.unpack_from, _header_and_length.unpack_from
+    header = _multi_header.unpack_from
+    for opcode, _, path_bytes in steps:
+        if opcode == SET_DATA:
+            left = update(buffer, offset)
+            if left[0] != SET_DATA:
+                raise _misfit(left[0], opcode)
+            append(left)
+            offset += _UPDATE_SIZE
+        elif opcode != DELETE:
+            done, _, _, number = head(buffer, offset)
+            if done != CREATE or number != path_bytes:
+                raise _misfit(done, CREATE)
+            offset += _CREATED_SIZE + path_bytes
+        else:
+            done, _, _ = header(buffer, offset)
+            if done != DELETE:
+                raise _misfit(done, opcode)
+            offset += _HEADER_SIZE
+    _check_end(buffer, offset)
+    return updates
 
-    The operations before the one to blame have 0 (rolled back), those after it -2 (runtime
-    inconsistency).
-    """
-    if _int.unpack_from(buffer, offset)[0] != _ERROR or finished(buffer, offset):
-        return None
-    end = offset + count * _FAILURE_SIZE
-    return [code for *_, code in iter_unpack("!i?ii", buffer[offset:end])]
+
+def _misfit(done: int, opcode: int) -> ValueError:
+    return ValueError(f"a result of type {done} that is not of its operation, of type {opcode}")
 
 
-def finished(buffer: bytes, offset: int) -> bool:
-    """Whether the list of answers ends at ``offset``, and the packet with it."""
-    return len(buffer) == offset + HEADER_SIZE and buffer[offset + 4] == 1
+def _failures(count: int, buffer: bytes, offset: int) -> Refused:
+    codes = []
+    for _ in range(count):
+        opcode, _, _, code = _header_and_length.unpack_from(buffer, offset)
+        if opcode != _ERROR:
+            raise _misfit(opcode, _ERROR)
+        codes.append(code)
+        offset += _FAILURE_SIZE
+    _check_end(buffer, offset)
+    return Refused(codes)
 
 
-#: Returns mzxid, ctime and mtime of the Stat at an offset.
-read_created = _created.unpack_from
-#: Returns czxid, mzxid, ctime, mtime, version and ephemeralOwner of the Stat at an offset.
-read_updated = _updated.unpack_from
+def _check_end(buffer: bytes, offset: int) -> None:
+    """Check that the list of results ends at ``offset``, and the packet with it."""
+    opcode, last, _ = _multi_header.unpack_from(buffer, offset)
+    if opcode != -1 or not last or len(buffer) != offset + _HEADER_SIZE:
+        raise ValueError(f"{len(buffer) - offset} bytes where the results should end")
+
+
+def parse_zxid(buffer: bytes) -> int:
+    """Return the zxid that an answer was given at: for a write, its own."""
+    zxid: int = _zxid.unpack_from(buffer)[0]
+    return zxid

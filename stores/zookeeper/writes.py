@@ -2,7 +2,7 @@
 
 A multi is all or nothing. So a call is a series of *rounds*:
 
-1. Every operation is sent as what is known of its path: a put as ``create2`` or ``setData``, with
+1. Every operation is sent as what is known of its path: a put as ``create`` or ``setData``, with
    the expected version where there is one, a delete as ``delete``; missing parents are created
    before their first child. Nearly always that is all.
 2. If the multi fails, nothing of it was applied. The nodes of its operations are read in one go;
@@ -22,7 +22,7 @@ might have had to be refused, so it ends with ``IndeterminateError``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ...ops.errors import IndeterminateError, MetadataStoreError
@@ -34,22 +34,11 @@ from .errors import NO_AUTH, NO_NODE, NODE_EXISTS, is_conflict, is_of_session, r
 from .nodes import NULL, Nodes
 from .plan import PARENT, UNDECIDED, Batch, Group, Plan, guess, parent_of
 from .reads import Reader
-from .recovery import recover
-from .settling import Applied, Outcome, Refused, Settler, TooLong
+from .recovery import recover, without_stat
+from .settling import Applied, Outcome, Settler, TooLong
 from .sizes import Sizes
 from .slots import Slots
-from .wire import (
-    CREATE,
-    CREATE2,
-    DELETE,
-    HEADER_SIZE,
-    SET_DATA,
-    STAT_SIZE,
-    ZNode,
-    finished,
-    read_created,
-    read_updated,
-)
+from .wire import CREATE, DELETE, SET_DATA, Refused, Update, ZNode
 
 __all__ = ["Writer"]
 
@@ -206,8 +195,11 @@ class Writer:
     def _take(self, batch: Batch, group: Group, outcome: Outcome, deadline: float) -> Sequence[int]:
         """Record what became of a multi; return what failed because of a conflict."""
         match outcome:
-            case Applied():
-                recover(batch, group, outcome, self._reader, deadline)
+            case Applied(zxid, when, updates):
+                if updates is None:
+                    recover(batch, group, outcome, self._reader, deadline)
+                else:
+                    self._applied(batch, group, zxid, when, updates)
                 self._remember(batch, group)
             case Refused(codes):
                 return self._refuse(batch, group, codes)
@@ -215,9 +207,6 @@ class Writer:
                 # The next round knows how much fits.
                 self._tally.add("split", group.operations > 1)
                 batch.rounds -= 1
-            case tuple():
-                self._applied(batch, group, *outcome)
-                self._remember(batch, group)
             case int():
                 # Refused before anybody looked at the operations: one of several may be to blame.
                 batch.rounds = max(batch.rounds, _GROUP_ROUNDS)
@@ -238,11 +227,9 @@ class Writer:
         opcode, i, _ = group.steps[blamed]
         # The server asks for the permission to create before it sees that there is nothing to
         # create; so a path that may be there after all is looked at.
-        guessed = code == NO_AUTH and opcode in {PARENT, CREATE, CREATE2} and i not in batch.seen
+        guessed = code == NO_AUTH and opcode in {PARENT, CREATE} and i not in batch.seen
         self._tally.add("conflict", group.operations > 1)
-        if (opcode == PARENT and code == NODE_EXISTS) or (
-            opcode in {CREATE, CREATE2} and code == NO_NODE
-        ):
+        if (opcode, code) in {(PARENT, NODE_EXISTS), (CREATE, NO_NODE)}:
             # Only the parents are not as they were thought: nothing is known against the rest.
             batch.uprooted += _members(group)
             return []
@@ -278,43 +265,44 @@ class Writer:
                 value_bytes += size
         self._reader.learn(values, value_bytes)
 
-    def _applied(self, batch: Batch, group: Group, buffer: bytes, offset: int) -> None:
-        """Read the answer to a multi that was applied."""
+    def _applied(
+        self,
+        batch: Batch,
+        group: Group,
+        zxid: int | None,
+        when: int | None,
+        updates: Iterable[Update],
+    ) -> None:
+        """Answer the requests of a multi that was applied, and answered."""
         requests, answers = batch.requests, batch.answers
         new = tuple.__new__  # half the cost of Stat(...), for each of a thousand
-        # What follows path and version in the Stat of everything that this multi creates: one of
-        # its creates, the first, has asked for it.
-        created: tuple[int, int, int, bool, bool] | None = None
-        for opcode, i, path_bytes in group.steps:
-            offset += HEADER_SIZE
+        # What follows path and version in the Stat of everything that this multi creates.
+        created = (zxid, when, when, False, False)
+        left = iter(updates)
+        for opcode, i, _ in group.steps:
             if opcode == CREATE:
-                offset += 4 + path_bytes
-                assert created is not None
-                answers[i] = new(Stat, (requests[i].path, 0, *created))
+                if zxid is None:
+                    answers[i] = without_stat(requests[i].path)
+                else:
+                    answers[i] = new(Stat, (requests[i].path, 0, *created))
             elif opcode == SET_DATA:
-                expected = requests[i].expected_version
-                _, revision, made, modified, version, owner = read_updated(buffer, offset)
+                request = requests[i]
+                update = next(left)
+                _, _, revision, made, modified, version, owner = update
+                expected = request.expected_version
                 if owner == 0 and (expected is None or expected > 0):
                     answers[i] = new(
                         Stat,
-                        (requests[i].path, version, revision, made, modified, False, False),
+                        (request.path, version, revision, made, modified, False, False),
                     )
                 else:
-                    answers[i] = self._updated(batch, i, buffer, offset)
-                offset += STAT_SIZE
+                    answers[i] = self._updated(batch, i, update)
             elif opcode == DELETE:
                 answers[i] = None
-            else:
-                offset += 4 + path_bytes
-                if opcode == CREATE2:
-                    created = (*read_created(buffer, offset), False, False)
-                    answers[i] = Stat(requests[i].path, 0, *created)
-                    offset += STAT_SIZE
-        assert finished(buffer, offset), "the answer to a multi is not as long as its operations"
 
-    def _updated(self, batch: Batch, i: int, buffer: bytes, offset: int) -> Answer:
+    def _updated(self, batch: Batch, i: int, update: Update) -> Answer:
         request = batch.requests[i]
-        born, revision, created, modified, version, owner = read_updated(buffer, offset)
+        _, born, revision, created, modified, version, owner = update
         expected = request.expected_version
         if expected is not None and expected <= 0:
             node = batch.seen[i]

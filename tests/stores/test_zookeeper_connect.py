@@ -165,7 +165,12 @@ def test_a_chroot_that_is_no_path(chroot: str) -> None:
 
 def test_a_login_that_the_server_refuses(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
     """Where the scheme is switched off, the login fails at once, and no thread stays behind."""
-    server = own_zookeeper("-Dzookeeper.DigestAuthenticationProvider.enabled=false")
+    # ZooKeeper 3.6 cannot switch it off, and refuses whoever has not logged in by SASL.
+    server = own_zookeeper(
+        "-Dzookeeper.DigestAuthenticationProvider.enabled=false",
+        "-Dzookeeper.authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+        "-Dzookeeper.sessionRequireClientSASLAuth=true",
+    )
     threads = set(threading.enumerate())
 
     with pytest.raises(AuthenticationError, match=server.address):

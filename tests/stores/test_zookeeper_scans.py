@@ -385,23 +385,6 @@ def test_a_scan_that_is_closed_early_ends(backend: ZooKeeperBackend) -> None:
     assert len(_scanned(backend)) == 3000
 
 
-def test_a_server_without_multi_reads_is_read_singly(backend: ZooKeeperBackend) -> None:
-    """On an older server a walk sends many single reads, one behind the other."""
-    backend._scanner._multi_reads = False
-    values = {f"/{i % 7}/{i}": b"%d" % i for i in range(500)}
-    _fill(backend, values)
-    opcodes: list[int] = []
-    end = _before_requests(
-        backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests)
-    )
-
-    found = _scanned(backend)
-    end()
-
-    assert [(path, value) for path, value, _ in found] == sorted(values.items())
-    assert set(opcodes) == {SYNC, GET_DATA, GET_CHILDREN}
-
-
 def test_large_values_come_few_at_a_time(backend: ZooKeeperBackend) -> None:
     """A walk that meets large values after small ones asks for fewer at a time from then on."""
     values = {f"/{i:04}": b"s" for i in range(1000)}

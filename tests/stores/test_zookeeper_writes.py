@@ -714,21 +714,6 @@ def test_the_chroot_is_made_again_if_it_went(backend: ZooKeeperBackend, other: C
     assert kinds(write(backend, Put("/a", b"1"))) == [Stat]
 
 
-def test_without_multi_reads_the_answers_are_the_same(backend: ZooKeeperBackend) -> None:
-    """Against a server older than 3.6 reads go one by one."""
-    backend._reader._multi_reads = False
-    write(backend, Put("/a/b", b"1"), Put("/e", b""))
-
-    assert read(
-        backend, Exists("/a"), Exists("/e"), Exists("/n"), Get("/a"), Get("/n"), GetChildren("/n")
-    ) == [False, True, False, None, None, []]
-    assert read(backend, Get("/a/b"), GetChildren("/"))[1] == ["a", "e"]
-    assert kinds(write(backend, Put("/a", b"1", 0), Put("/a/b", b"1", ABSENT))) == [
-        BadVersionError,
-        BadVersionError,
-    ]
-
-
 def test_many_threads_at_once(backend: ZooKeeperBackend) -> None:
     """Calls from many threads do not mix up their answers."""
 
