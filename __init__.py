@@ -131,6 +131,7 @@ def open_store(
     operation_timeout: float = 30.0,
     username: str | None = None,
     password: str | None = None,
+    create: bool = True,
 ) -> MetadataStore:
     """Open a store for the threads of this process.
 
@@ -145,6 +146,10 @@ def open_store(
             with ``BATCHKEEPER_PASSWORD``, or with ``BATCHKEEPER_PASSWORD_FILE``, which names a
             file with the password in its first line. A URL with a password in it is refused.
         password: see ``username``.
+        create: whether opening makes what is missing: the directory of a RocksDB store, the chroot
+            of a ZooKeeper store. With ``False`` opening makes nothing. A directory without a store
+            is then a ``StoreUnavailableError``, and a missing chroot reads as empty until the first
+            write makes it. etcd and memory have nothing to make, and ignore it.
 
     Raises:
         InvalidSettingError: the URL or a setting is not one that can be used.
@@ -155,7 +160,7 @@ def open_store(
     """
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
-    options = _connect_options(connect_timeout, session_timeout, username, password)
+    options = _connect_options(connect_timeout, session_timeout, username, password, create)
     backend = connect(url, options)
     with _closing_on_failure(backend):
         return MetadataStore(backend, config, timeout, url)
@@ -170,6 +175,7 @@ def open_async_store(
     operation_timeout: float = 30.0,
     username: str | None = None,
     password: str | None = None,
+    create: bool = True,
 ) -> _Opening:
     """Open a store for the tasks of the running event loop.
 
@@ -178,7 +184,7 @@ def open_async_store(
     """
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
-    options = _connect_options(connect_timeout, session_timeout, username, password)
+    options = _connect_options(connect_timeout, session_timeout, username, password, create)
     return _Opening(url, options, config, timeout)
 
 
@@ -254,16 +260,23 @@ def _check_batching(batching: BatchingConfig | None) -> BatchingConfig:
 
 
 def _connect_options(
-    connect_timeout: float, session_timeout: float, username: str | None, password: str | None
+    connect_timeout: float,
+    session_timeout: float,
+    username: str | None,
+    password: str | None,
+    create: bool,
 ) -> ConnectOptions:
     for name, text in (("username", username), ("password", password)):
         if text is not None and not isinstance(text, str):
             raise InvalidSettingError(f"{name} is a str, not {type(text).__name__}")
+    if not isinstance(create, bool):
+        raise InvalidSettingError(f"create is a bool, not {create!r:.80}")
     return ConnectOptions(
         connect_timeout=check_seconds("connect_timeout", connect_timeout),
         session_timeout=check_seconds("session_timeout", session_timeout),
         username=username or os.environ.get("BATCHKEEPER_USERNAME") or None,
         password=password or os.environ.get("BATCHKEEPER_PASSWORD") or _password_of_file(),
+        create=create,
     )
 
 

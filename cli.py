@@ -43,6 +43,7 @@ from . import (
     UnsupportedError,
     ValueTooLargeError,
     open_store,
+    parse_url,
 )
 from .ops.records import json_value, parse_record
 
@@ -170,7 +171,7 @@ def _exit_code(error: Exception) -> int:
 
 
 def _get(arguments: argparse.Namespace) -> int:
-    with _store(arguments) as store:
+    with _store(arguments, create=False) as store:
         found = store.get(arguments.path).result()
     if found is None:
         _tell(f"nothing at {arguments.path!r}")
@@ -205,7 +206,7 @@ def _put(arguments: argparse.Namespace) -> int:
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    with _store(arguments) as store:
+    with _store(arguments, create=False) as store:
         store.delete(arguments.path, arguments.expected_version).result()
     if arguments.output != "table":
         _write_json({"path": arguments.path, "deleted": True}, arguments)
@@ -213,7 +214,7 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 
 def _ls(arguments: argparse.Namespace) -> int:
-    with _store(arguments) as store:
+    with _store(arguments, create=False) as store:
         names = store.get_children(arguments.path).result()
     if arguments.output == "table":
         _write("".join(f"{name}\n" for name in names).encode())
@@ -591,15 +592,22 @@ def _expected_version(text: str) -> int:
     raise argparse.ArgumentTypeError(f"neither a version nor 'absent': {text!r}")
 
 
-def _store(arguments: argparse.Namespace, batching: BatchingConfig | None = None) -> MetadataStore:
+def _store(
+    arguments: argparse.Namespace, batching: BatchingConfig | None = None, *, create: bool = True
+) -> MetadataStore:
+    """Open the store of a command; ``create`` says whether the command may make a missing one."""
     url = arguments.store
     if url is None:
         url = os.environ.get("BATCHKEEPER_STORE")
     if not url:
         raise _InputError("no store: give --store URL, or set BATCHKEEPER_STORE")
-    return open_store(
+    store = open_store(
         url,
         batching=batching,
         connect_timeout=arguments.connect_timeout,
         operation_timeout=arguments.timeout,
+        create=create,
     )
+    if parse_url(url).scheme == "memory":
+        _tell(f"{url} lives in this process only: nothing is kept when the command ends")
+    return store

@@ -262,12 +262,12 @@ class Engine:
         if when_full == "raise" or (when_full != "wait" and self._config.on_full == "raise"):
             raise self._queue_full(entry)
         entry.waits_for = ROOM if self._lines.enter(entry) else ROOM | TURN
-        entry.lane.waiting[entry] = None
+        gate = Lock() if block else None
+        if gate is not None:
+            gate.acquire()
+        entry.lane.waiting[entry] = gate
         self._record.waits += 1
-        if block:
-            entry.gate = Lock()
-            entry.gate.acquire()
-        return entry.gate
+        return gate
 
     def _wait_at(self, gate: Lock, entry: Entry) -> None:
         try:
@@ -321,13 +321,13 @@ class Engine:
         """Give room that has become free to the operations that wait for it, oldest first."""
         for lane in (self.reads, self.writes):
             while lane.waiting:
-                entry = next(iter(lane.waiting))
+                entry, gate = next(iter(lane.waiting.items()))
                 if not lane.hold(entry):
                     break
                 del lane.waiting[entry]
                 self._leave_wait(entry, ROOM)
-                if entry.gate is not None:
-                    entry.gate.release()
+                if gate is not None:
+                    gate.release()
 
     def _leave_wait(self, entry: Entry, reason: int) -> None:
         entry.waits_for &= ~reason
@@ -339,9 +339,9 @@ class Engine:
         entry.state = state
         entry.value = None
         if entry.waits_for & ROOM:
-            del lane.waiting[entry]
-            if entry.gate is not None:
-                entry.gate.release()
+            gate = lane.waiting.pop(entry)
+            if gate is not None:
+                gate.release()
         else:
             # A single execution never counts as queued.
             lane.release(1, 0 if lane is self._singles else entry.weight)

@@ -17,7 +17,6 @@ has ended, even if its deadline ended it before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..ops.operations import Kind
@@ -72,7 +71,6 @@ class Entry:
         "deadline",  # time.monotonic() by which it ends
         "epoch",
         "expected_version",
-        "gate",  # held while the caller's thread waits for room in the queue
         "kind",
         "lane",
         "path",
@@ -89,7 +87,6 @@ class Entry:
     answer: Answer
     caller: Any
     epoch: Epoch
-    gate: Lock | None
     told: Any
 
     def __init__(
@@ -118,6 +115,5 @@ class Entry:
         self.answer = None
         self.state = QUEUED
         self.waits_for = 0
-        self.gate = None
         weight = lane.op_bytes + (len(path) if path.isascii() else len(path.encode()))
         self.weight = weight if value is None else weight + len(value)

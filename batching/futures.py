@@ -1,11 +1,12 @@
 """The futures that callers hold, and how their results reach them.
 
 ``OperationFuture`` is a ``concurrent.futures.Future`` for everybody who uses one, the functions
-``wait``, ``as_completed`` and ``asyncio.wrap_future`` among them, and at the same time the engine's
-entry. The standard one makes a condition variable and two lists for each future, which costs more
-than all the rest of an operation; here what waiting takes is made when somebody waits. Who waits in
-``result`` or ``exception`` takes a bare lock: with one thread for each operation a condition
-variable costs a third of the whole.
+``wait``, ``as_completed`` and ``asyncio.wrap_future`` among them. It has one field, the engine's
+entry, and nothing public but what the standard one has; its state is the entry's. The standard one
+makes a condition variable and two lists for each future, which costs more than all the rest of an
+operation; here what waiting takes is made when somebody waits. Who waits in ``result`` or
+``exception`` takes a bare lock: with one thread for each operation a condition variable costs a
+third of the whole.
 
 What the standard library's functions rely on, in every version from 3.11 to 3.14: ``_state``,
 ``_result`` and ``_exception`` are read, and waiters are put into ``_waiters``, with ``_condition``
@@ -104,9 +105,13 @@ class _Relay:
 
 
 class _Waiting:
-    """Those who wait for a future, made when the first of them comes."""
+    """Those who wait for an operation, made when the first of them comes: the entry's ``caller``.
 
-    __slots__ = ("callbacks", "condition", "gates", "relay", "waiters")
+    Once there is a condition, waiters and done-callbacks may be told of the future, so it is kept
+    until they have been.
+    """
+
+    __slots__ = ("callbacks", "condition", "future", "gates", "relay", "waiters")
 
     def __init__(self) -> None:
         # Guarded by _births:
@@ -114,59 +119,109 @@ class _Waiting:
         self.relay: _Relay | None = None  # by which those threads are woken, from the end on
         self.condition: Condition | None = None
         # Guarded by the condition:
+        self.future: OperationFuture | None = None
         self.waiters: list[Any] = []
         self.callbacks: list[Any] = []
 
+    def tell(self, told: str) -> bool:
+        """End the future; say whether it has done-callbacks to be run."""
+        assert self.condition is not None
+        with self.condition:
+            future = self.future
+            if future is None or future._entry.told is not None:
+                return False
+            entry = future._entry
+            entry.told = told
+            for waiter in self.waiters:
+                if told is CANCELLED_AND_NOTIFIED:
+                    waiter.add_cancelled(future)
+                elif isinstance(entry.answer, MetadataStoreError):
+                    waiter.add_exception(future)
+                else:
+                    waiter.add_result(future)
+            if not self.callbacks:
+                self.future = None
+        with _births:
+            gates = list(self.gates)
+        for gate in gates:
+            gate.release()
+        return bool(self.callbacks)
 
-class OperationFuture(Entry, Future[Any]):
+    def run_callbacks(self) -> None:
+        """Run the done-callbacks; an exception in one is logged, and the others run."""
+        future, self.future = self.future, None
+        assert future is not None
+        for callback in self.callbacks:
+            try:
+                callback(future)
+            except BaseException:
+                # SystemExit and the like as well: they would end the thread that runs the
+                # callbacks of all other operations.
+                log.exception("a done-callback failed", path=future._entry.path)
+
+
+class OperationFuture(Future[Any]):
     """The outcome of one operation, to come.
 
-    ``told`` is ``None`` until the end, and then a state of the standard library's; ``caller`` is
-    the ``_Waiting``, if anybody has waited.
+    Made by :func:`future_of`. The entry's ``told`` is ``None`` until the end, and
+    then a state of the standard library's; its ``caller`` is the ``_Waiting``, if anybody has
+    waited.
     """
 
-    # Future.__init__ is left out: it would make what is made on demand here.
-    __slots__ = ()
+    __slots__ = ("_entry",)
 
-    sink: FutureSink
-    told: str | None
-    caller: _Waiting | None
+    _entry: Entry
+
+    # Future.__init__ would make what is made on demand here, and one in Python would cost every
+    # operation as much as the object itself.
+    if not TYPE_CHECKING:
+        __init__ = object.__init__
 
     # The private side of Future, for the standard library's functions and methods, which only read
     # these; for a type checker they are attributes that could be written.
 
     @property
     def _condition(self) -> Condition:  # type: ignore[override]
+        entry = self._entry
         with _births:
-            waiting = self.caller = self.caller or _Waiting()
-            condition = waiting.condition = waiting.condition or Condition()
+            waiting = entry.caller = entry.caller or _Waiting()
+            if waiting.condition is None:
+                waiting.condition = Condition()
+                # Afterwards nobody is told of it any more, and a circle would be left.
+                waiting.future = self if entry.told is None else None
+            condition: Condition = waiting.condition
         return condition
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        return self.told or (RUNNING if self.state in {SENT, ENDED} else PENDING)
+        entry = self._entry
+        return entry.told or (RUNNING if entry.state in {SENT, ENDED} else PENDING)
 
     @property
     def _result(self) -> Any:  # type: ignore[override]
-        return None if isinstance(self.answer, MetadataStoreError) else self.answer
+        answer = self._entry.answer
+        return None if isinstance(answer, MetadataStoreError) else answer
 
     @property
     def _exception(self) -> MetadataStoreError | None:  # type: ignore[override]
-        return self.answer if isinstance(self.answer, MetadataStoreError) else None
+        answer = self._entry.answer
+        return answer if isinstance(answer, MetadataStoreError) else None
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
-        return self.caller.waiters if self.caller else []
+        waiting = self._entry.caller
+        return waiting.waiters if waiting else []
 
     @property
     def _done_callbacks(self) -> list[Any]:
-        return self.caller.callbacks if self.caller else []
+        waiting = self._entry.caller
+        return waiting.callbacks if waiting else []
 
     # What callers use, where the standard method would make a condition without need
 
     def done(self) -> bool:
         """Say whether the operation has ended, or was cancelled."""
-        return self.told is not None
+        return self._entry.told is not None
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the operation's result; wait for it up to ``timeout`` seconds.
@@ -176,16 +231,17 @@ class OperationFuture(Entry, Future[Any]):
             CancelledError: it was cancelled.
             TimeoutError: it has not ended within ``timeout``; it goes on.
         """
-        if self.told is None:
-            self._wait(timeout)
-        answer = self.answer
+        entry = self._entry
+        if entry.told is None:
+            _wait(entry, timeout)
+        answer = entry.answer
         if isinstance(answer, MetadataStoreError):
             try:
                 raise answer
             finally:
                 # The error's traceback holds this frame: without them no circle comes of it.
-                del answer, self
-        if self.told is not FINISHED:
+                del answer, entry, self
+        if entry.told is not FINISHED:
             raise CancelledError
         return answer
 
@@ -196,98 +252,70 @@ class OperationFuture(Entry, Future[Any]):
             CancelledError: it was cancelled.
             TimeoutError: it has not ended within ``timeout``; it goes on.
         """
-        if self.told is None:
-            self._wait(timeout)
-        if self.told is not FINISHED:
+        if self._entry.told is None:
+            _wait(self._entry, timeout)
+        if self._entry.told is not FINISHED:
             raise CancelledError
         return self._exception
-
-    def _wait(self, timeout: float | None) -> None:
-        gate = Lock()
-        gate.acquire()
-        with _births:
-            if self.told is not None:
-                return
-            waiting = self.caller = self.caller or _Waiting()
-            waiting.gates.append(gate)
-        try:
-            gate.acquire(True, -1 if timeout is None else max(0.0, timeout))
-        finally:
-            # After a timeout, and after an interrupt: nobody waits there any more.
-            if self.told is None:
-                with _births:
-                    waiting.gates.remove(gate)
-            if waiting.relay is not None:
-                waiting.relay.pass_on()
-        if self.told is None:
-            raise TimeoutError
 
     def cancel(self) -> bool:
         """Cancel the operation if it has not been sent; say whether it is cancelled.
 
         A cancelled operation never reaches the store. Whoever waits for it learns of it at once.
         """
-        engine = self.sink.engine
-        withdrawn = engine.withdraw(self)
-        if self.state != CANCELLED:
+        entry = self._entry
+        sink = entry.sink
+        assert isinstance(sink, FutureSink)
+        withdrawn = sink.engine.withdraw(entry)
+        if entry.state != CANCELLED:
             return False
         # Whoever cancels at the same time ends the future too, so that each finds it done.
-        if _end([self], CANCELLED_AND_NOTIFIED):
-            self.sink.tell(self)
+        for waiting in _end([entry], CANCELLED_AND_NOTIFIED):
+            sink.tell(waiting)
         if withdrawn:
-            engine.settle([self])
+            sink.engine.settle([entry])
         return True
 
-    def tell_waiters(self, told: str) -> bool:
-        """End a future with a condition; say whether it has done-callbacks to be run."""
-        waiting = self.caller
-        assert waiting is not None
-        with self._condition:
-            if self.told is not None:
-                return False
-            self.told = told
-            for waiter in waiting.waiters:
-                if told is CANCELLED_AND_NOTIFIED:
-                    waiter.add_cancelled(self)
-                elif isinstance(self.answer, MetadataStoreError):
-                    waiter.add_exception(self)
-                else:
-                    waiter.add_result(self)
-        with _births:
-            gates = list(waiting.gates)
-        for gate in gates:
-            gate.release()
-        return bool(waiting.callbacks)
 
-    def run_callbacks(self) -> None:
-        """Run the done-callbacks; an exception in one is logged, and the others run."""
-        for callback in self._done_callbacks:
-            try:
-                callback(self)
-            except BaseException:
-                # SystemExit and the like as well: they would end the thread that runs the
-                # callbacks of all other operations.
-                log.exception("a done-callback failed", path=self.path)
+def _wait(entry: Entry, timeout: float | None) -> None:
+    gate = Lock()
+    gate.acquire()
+    with _births:
+        if entry.told is not None:
+            return
+        waiting = entry.caller = entry.caller or _Waiting()
+        waiting.gates.append(gate)
+    try:
+        gate.acquire(True, -1 if timeout is None else max(0.0, timeout))
+    finally:
+        # After a timeout, and after an interrupt: nobody waits there any more.
+        if entry.told is None:
+            with _births:
+                waiting.gates.remove(gate)
+        if waiting.relay is not None:
+            waiting.relay.pass_on()
+    if entry.told is None:
+        raise TimeoutError
 
 
-def _end(futures: Sequence[OperationFuture], told: str) -> list[OperationFuture]:
-    """End futures; return those that have done-callbacks to be run."""
+def _end(entries: Sequence[Entry], told: str) -> list[_Waiting]:
+    """End the futures of entries; return those who wait with done-callbacks to be run."""
     relay = _Relay()
-    watched: list[OperationFuture] = []
+    watched: list[_Waiting] = []
     with _births:
         # This loop runs once for every operation.
-        for future in futures:
-            waiting = future.caller
+        for entry in entries:
+            waiting = entry.caller
             if waiting is None:
-                future.told = told
+                entry.told = told
             elif waiting.condition is not None:
-                watched.append(future)
-            elif future.told is None:
+                watched.append(waiting)
+            elif entry.told is None:
                 relay.add(waiting.gates)
                 waiting.relay = relay
-                future.told = told
+                entry.told = told
     relay.run()
-    return [future for future in watched if future.tell_waiters(told)]
+    return [waiting for waiting in watched if waiting.tell(told)]
 
 
 class FutureSink:
@@ -300,16 +328,16 @@ class FutureSink:
         self.engine = engine
         self._lock = Lock()  # guards _teller
         self._teller: Thread | None = None
-        self._to_tell: SimpleQueue[OperationFuture | None] = SimpleQueue()
+        self._to_tell: SimpleQueue[_Waiting | None] = SimpleQueue()
 
-    def deliver(self, entries: Sequence[OperationFuture]) -> None:
+    def deliver(self, entries: Sequence[Entry]) -> None:
         """End the futures of a batch. Runs in a sender's thread, or the timekeeper's."""
-        for future in _end(entries, FINISHED):
-            self.tell(future)
+        for waiting in _end(entries, FINISHED):
+            self.tell(waiting)
 
-    def tell(self, future: OperationFuture) -> None:
+    def tell(self, waiting: _Waiting) -> None:
         """Have a future's done-callbacks run."""
-        self._to_tell.put(future)
+        self._to_tell.put(waiting)
         if self._teller is None:
             with self._lock:
                 if self._teller is None:
@@ -333,5 +361,5 @@ class FutureSink:
             teller.join()
 
     def _tell(self) -> None:
-        while (future := self._to_tell.get()) is not None:
-            future.run_callbacks()
+        while (waiting := self._to_tell.get()) is not None:
+            waiting.run_callbacks()

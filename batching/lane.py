@@ -69,7 +69,8 @@ class Lane:
         )
         self.held = 0  # operations that count against `room`
         self.held_bytes = 0  # theirs
-        self.waiting: OrderedDict[Entry, None] = OrderedDict()  # without room, oldest first
+        # Without room, oldest first; with each, what its caller's thread waits at, if it does.
+        self.waiting: OrderedDict[Entry, Lock | None] = OrderedDict()
         self.wakeup = Condition(lock)  # senders wait here for a batch that is due
         self.idle = 0  # senders that wait
         self.signalled = False  # one of them was woken, and has not run yet

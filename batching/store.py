@@ -16,6 +16,7 @@ from .bulk import OutcomeStream
 from .changes import changes_of, check_changes
 from .checks import check_operation, check_size, check_supported
 from .engine import Engine
+from .entry import Entry
 from .futures import FutureSink, OperationFuture
 from .metrics import Metrics
 from .scans import ResultStream, check_scan, check_split, ended, pages_of, results_of
@@ -85,7 +86,7 @@ class MetadataStore:
         if len(value) > engine.limits.value_bytes:
             check_size(path, value, engine.limits.value_bytes)
         now = time.monotonic()
-        future = OperationFuture(
+        entry = Entry(
             "put",
             path,
             value,
@@ -93,9 +94,11 @@ class MetadataStore:
             self._writes,
             self._sink,
             now,
-            now + self._seconds(timeout),
+            now + (self._timeout if timeout is None else check_seconds("timeout", timeout)),
         )
-        engine.submit(future)
+        engine.submit(entry)
+        future = OperationFuture()
+        future._entry = entry
         return future
 
     def delete(
@@ -109,7 +112,7 @@ class MetadataStore:
         check_path(path)
         check_expected(expected_version, 0)
         now = time.monotonic()
-        future = OperationFuture(
+        entry = Entry(
             "delete",
             path,
             None,
@@ -117,9 +120,11 @@ class MetadataStore:
             self._writes,
             self._sink,
             now,
-            now + self._seconds(timeout),
+            now + (self._timeout if timeout is None else check_seconds("timeout", timeout)),
         )
-        self._engine.submit(future)
+        self._engine.submit(entry)
+        future = OperationFuture()
+        future._entry = entry
         return future
 
     def get_children(self, path: str, *, timeout: float | None = None) -> Future[list[str]]:
@@ -139,9 +144,13 @@ class MetadataStore:
     def submit(self, op: Operation, *, timeout: float | None = None) -> Future[Any]:
         """Execute an operation that was made before; its future holds what its method's would."""
         check_operation(op, self._engine.limits.value_bytes, self._engine.name)
-        times = self._engine.times(self._seconds(timeout))
-        future = OperationFuture(*self._engine.fields(op), self._sink, *times)
-        self._engine.submit(future)
+        engine = self._engine
+        now = time.monotonic()
+        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
+        entry = Entry(*engine.fields(op), self._sink, now, now + seconds)
+        engine.submit(entry)
+        future = OperationFuture()
+        future._entry = entry
         return future
 
     def apply(self, ops: Iterable[Operation], *, timeout: float | None = None) -> list[Outcome]:
@@ -374,10 +383,11 @@ class MetadataStore:
 
     def _read(self, kind: Any, path: str, timeout: float | None) -> OperationFuture:
         now = time.monotonic()
-        future = OperationFuture(
-            kind, path, None, None, self._reads, self._sink, now, now + self._seconds(timeout)
-        )
-        self._engine.submit(future)
+        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
+        entry = Entry(kind, path, None, None, self._reads, self._sink, now, now + seconds)
+        self._engine.submit(entry)
+        future = OperationFuture()
+        future._entry = entry
         return future
 
     def _seconds(self, timeout: float | None) -> float:

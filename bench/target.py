@@ -103,6 +103,8 @@ def open_target(
         if url.scheme == "memory":
             # A memory store is dropped with its last opener; the harness opens one several times.
             stack.enter_context(target.open())
+            if name not in BARE_TARGETS:
+                warn(f"{name} lives in this process only: nothing is kept when the command ends")
         elif name not in BARE_TARGETS:
             target.open().close()  # Fails now, if it cannot be reached.
             stack.callback(_clean, target, warn)

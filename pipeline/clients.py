@@ -46,7 +46,8 @@ def client(options: SourceOptions, *, read_only: bool = False) -> Generator[Meta
 
     Args:
         options: which store, and with what settings.
-        read_only: nothing will be written. A directory may then be open in several processes.
+        read_only: nothing will be written, and no store is made. A directory may then be open in
+            several processes.
 
     Raises:
         InvalidSettingError: a named variable or file with a login is not there.
@@ -58,7 +59,7 @@ def client(options: SourceOptions, *, read_only: bool = False) -> Generator[Meta
         return
     asked = _connection(options)
     kept = _take(asked)
-    store = kept.store if kept is not None else _open(options)
+    store = kept.store if kept is not None else _open(options, create=not read_only)
     succeeded = False
     try:
         yield store
@@ -80,7 +81,7 @@ def opened(options: SourceOptions, *, read_only: bool = False) -> Generator[Meta
         InvalidSettingError: a named variable or file with a login is not there.
         MetadataStoreError: as for :func:`batchkeeper.open_store`.
     """
-    with _open(_reading(options) if read_only else options) as store:
+    with _open(_reading(options) if read_only else options, create=not read_only) as store:
         yield store
 
 
@@ -138,7 +139,7 @@ def _reading(options: SourceOptions) -> SourceOptions:
     return replace(options, url=f"{address}?{query}{'&' if query else ''}read_only=true")
 
 
-def _open(options: SourceOptions) -> MetadataStore:
+def _open(options: SourceOptions, *, create: bool) -> MetadataStore:
     return open_store(
         options.url,
         options.batching,
@@ -147,6 +148,7 @@ def _open(options: SourceOptions) -> MetadataStore:
         operation_timeout=options.operation_timeout,
         username=_username(options),
         password=_password(options),
+        create=create,
     )
 
 

@@ -120,11 +120,15 @@ class StoreURL:
 class ConnectOptions:
     """What a back end is opened with, beside its URL. Durations are in seconds.
 
+    With ``create`` opening makes what the store needs: RocksDB's directory, ZooKeeper's chroot.
+    Without it opening leaves nothing behind that was not there.
+
     ``password`` is kept out of the representation, so that it reaches no log.
     """
 
     connect_timeout: float = 10.0
     session_timeout: float = 30.0
+    create: bool = True
     username: str | None = None
     password: str | None = field(default=None, repr=False)
 

@@ -22,7 +22,6 @@ all that it may rest on is on the disk.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -605,7 +604,9 @@ def _text(name: bytes) -> str | None:
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:
-    """Open the store in the directory of ``rocksdb:///absolute/path``, new if there is none.
+    """Open the store in the directory of ``rocksdb:///absolute/path``.
+
+    Where there is none, a new one is made, unless ``create`` is false or ``read_only`` true.
 
     Options: ``sync`` (true: a write is on the disk before it is acknowledged; false: it survives
     the end of the process, not of the machine), ``max_value_bytes`` (16 MiB), ``read_only`` (false;
@@ -614,8 +615,8 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     Raises:
         InvalidSettingError: the URL, or something else than a store of ours is in the directory;
             nothing in there was changed.
-        StoreUnavailableError: the directory cannot be used, somebody has the store open, or it is
-            damaged.
+        StoreUnavailableError: the directory cannot be used, there is no store and none is to be
+            made, somebody has the store open, or it is damaged.
     """
     url.check_options(("sync", "max_value_bytes", "read_only"))
     if url.hosts or not url.path.startswith("/") or "\0" in url.path:
@@ -629,17 +630,17 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
             f"option 'max_value_bytes' is at most {_MOST_MAX_VALUE_BYTES}: {url.text}"
         )
     sync = url.flag("sync", default=True)
+    read_only = url.flag("read_only", default=False)
     directory = url.path
-    if url.flag("read_only", default=False):
-        return _connect_read_only(
-            directory, max_value_bytes, time.monotonic() + options.connect_timeout
-        )
+    deadline = time.monotonic() + options.connect_timeout
     try:
-        new = prepare(directory)
+        new = prepare(directory, create=options.create and not read_only)
     except OSError as error:
         raise StoreUnavailableError(
             f"the directory {directory} cannot be used: {error.strerror}"
         ) from error
+    if read_only:
+        return _connect_read_only(directory, max_value_bytes, deadline)
     db = open_files(directory, new)
     try:
         meta = read_meta(directory, db, sync)
@@ -650,9 +651,6 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
 
 
 def _connect_read_only(directory: str, max_value_bytes: int, deadline: float) -> Backend:
-    if not os.path.exists(os.path.join(directory, "CURRENT")):
-        raise StoreUnavailableError(f"there is no RocksDB store to read in {directory}")
-    prepare(directory)
     db = open_files_to_read(directory, deadline)
     try:
         meta = read_meta(directory, db, sync=False, read_only=True)

@@ -49,22 +49,43 @@ _CONFIG: Final = "rocksdict-config.json"
 _BETWEEN_OPENINGS: Final = 0.01  # seconds
 
 
-def prepare(directory: str) -> bool:
-    """Make the directory where it is missing; return whether the store in it is yet to be made."""
+def prepare(directory: str, create: bool) -> bool:
+    """Return whether the store in the directory is yet to be made.
+
+    With ``create`` a missing directory is made. Without it nothing is, and the store must be there.
+
+    Raises:
+        InvalidSettingError: something else than a store of ours is there.
+        StoreUnavailableError: there is no store, and ``create`` is false.
+        OSError: the directory cannot be made or read.
+    """
     if os.path.lexists(directory) and not os.path.isdir(directory):
         raise InvalidSettingError(f"not a directory, so no RocksDB store: {directory}")
-    os.makedirs(directory, exist_ok=True)
-    names = os.listdir(directory)
+    if create:
+        os.makedirs(directory, exist_ok=True)
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        raise _missing(directory) from None
     if "CURRENT" not in names:
         for name in names:
             if not _UNFINISHED.fullmatch(name):
                 raise InvalidSettingError(
                     f"not a RocksDB store, and not empty (it holds {name!r}): {directory}"
                 )
+        if not create:
+            raise _missing(directory)
         return True
     if not _may_be_ours(os.path.join(directory, _CONFIG)):
         raise InvalidSettingError(f"a RocksDB, but not made by batchkeeper: {directory}")
     return False
+
+
+def _missing(directory: str) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"there is no RocksDB store in {directory}, and reading does not make one: check the path, "
+        "or write to the store first ('batchkeeper put', or open_store with create=True)"
+    )
 
 
 def _may_be_ours(config: str) -> bool:

@@ -9,8 +9,7 @@ import random
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,12 @@ Run = Callable[..., tuple[int, bytes, list[str]]]
 
 
 @pytest.fixture
-def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A store in memory, which the commands of a test share, and find in the environment."""
-    url = f"memory://{uuid.uuid4().hex}"
+def url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A store on disk, which the commands of a test share, and find in the environment."""
+    url = f"rocksdb://{tmp_path}/store"
     monkeypatch.setenv("BATCHKEEPER_STORE", url)
-    with bk.open_store(url):
-        yield url
+    bk.open_store(url).close()
+    return url
 
 
 @pytest.fixture
@@ -141,6 +140,54 @@ def test_expected_versions(run: Run, url: str) -> None:
     assert errors == ["batchkeeper: '/a' is at version 1, expected version 0"]
     assert run("delete", "/a", "--expected-version", "1")[0] == 0
     assert run("delete", "/a", "--expected-version", "absent")[0] == 3
+
+
+# --- stores that are not there, or do not stay
+
+
+@pytest.mark.parametrize("command", [("get", "/x"), ("ls", "/"), ("delete", "/x")])
+def test_a_command_that_puts_nothing_makes_no_store(
+    run: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """A mistyped directory: exit code 2, one line with the directory, and nothing on the disk."""
+    typo = tmp_path / "no" / "such" / "place"
+    code, output, errors = run(*command, "--store", f"rocksdb://{typo}")
+    assert (code, output, len(errors)) == (2, b"", 1)
+    assert errors[0].startswith(f"batchkeeper: there is no RocksDB store in {typo}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["put", "load"])
+def test_a_command_that_puts_makes_the_store(run: Run, tmp_path: Path, command: str) -> None:
+    """The first put, or load, makes the directory, and later commands find what it wrote."""
+    store = f"rocksdb://{tmp_path}/a/b/store"
+    file = tmp_path / "records"
+    file.write_bytes(lines([{"path": "/x", "value": "1"}]))
+    arguments = ("/x", "1") if command == "put" else (str(file),)
+    assert run(command, *arguments, "--store", store)[0] == 0
+    assert run("get", "/x", "--store", store) == (0, b"1", [])
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("get", "/x"), 1),
+        (("ls",), 0),
+        (("put", "/x", "1"), 0),
+        (("delete", "/x"), 1),
+        (("load", os.devnull), 0),
+        (("bench", "memory://x", "--rounds", "1", "--operations", "20", "--json", os.devnull), 0),
+    ],
+)
+def test_memory_on_the_command_line_is_said_not_to_last(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...], code: int
+) -> None:
+    """A command on memory:// says once, on standard error, that nothing of it will be kept."""
+    monkeypatch.chdir(tmp_path)
+    ended, output, errors = run("--store", "memory://x", *command)
+    said = "batchkeeper: memory://x lives in this process only: nothing is kept when the command "
+    assert (ended, errors.count(f"{said}ends")) == (code, 1)
+    assert b"nothing is kept" not in output
 
 
 # --- exit codes
@@ -364,7 +411,7 @@ def test_load_writes_every_record(
     # Values in memory go with their last opener, so one stays.
     with bk.open_store(store_url) if store_url.startswith("memory:") else nullcontext():
         code, output, errors = run("load", str(file), "--store", store_url, "-o", "json")
-        assert (code, errors) == (0, [])
+        assert (code, len(errors)) == (0, store_url.startswith("memory:"))
         found = summary(output)
         assert found.pop("seconds") > 0
         assert found.pop("operations_per_second") > 0
@@ -517,7 +564,7 @@ def test_a_store_that_goes_away_ends_the_load(
 def test_an_interrupt_ends_the_load_with_a_summary(tmp_path: Path) -> None:
     """After Ctrl-C the summary is printed, without a traceback, and the exit code is 130."""
     with subprocess.Popen(
-        [*COMMAND, "load", "-", "--store", "memory://x", "-o", "json"],
+        [*COMMAND, "load", "-", "--store", f"rocksdb://{tmp_path}/store?sync=false", "-o", "json"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -149,7 +149,8 @@ class ZooKeeperBackend:
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     """Open a session with the ensemble of ``zookeeper://host:port[,host:port...][/chroot]``.
 
-    The chroot is made where it is missing. Options of the URL:
+    A missing chroot is made, unless ``create`` is false. It then reads as empty, and the first
+    write makes it. Options of the URL:
 
     - ``use_ssl``: TLS, off by default. ``ca``, ``cert`` and ``key`` are files in PEM; without
       ``ca`` the system's authorities are trusted. ``check_hostname`` is on by default.
@@ -185,7 +186,8 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     )
     try:
         _check_version(connection, deadline)
-        _make_chroot(connection, chroot, _ACLS[acl], deadline)
+        if chroot and options.create:
+            _make_chroot(connection, chroot, _ACLS[acl], deadline)
     except OperationTimeoutError as error:
         connection.close()
         raise StoreUnavailableError(str(error)) from error
@@ -219,14 +221,12 @@ def _security(url: StoreURL, options: ConnectOptions) -> Security:
 def _make_chroot(connection: Connection, chroot: str, acl: bytes, deadline: float) -> None:
     # One level after the other and only where it is missing: creating what is there fails for
     # lack of permission before it fails for being there.
-    end = len(chroot) and chroot.find("/", 1)
+    end = chroot.find("/", 1)
     while end:
         path = chroot[:end] if end > 0 else chroot
         if not _is_there(connection, path, deadline):
             _make(connection, path, acl, deadline)
         end = 0 if end < 0 else chroot.find("/", end + 1)
-    if not chroot:
-        _is_there(connection, "/", deadline)  # The first answer shows that the login was taken.
 
 
 def _is_there(connection: Connection, path: str, deadline: float) -> bool:

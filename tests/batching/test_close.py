@@ -391,11 +391,12 @@ def test_close_during_full_load(
         backend, max_ops=7, write_queue_size=30, max_singles=3, on_full=on_full, max_in_flight=3
     )
 
-    def push(thread: int) -> list[AnyFuture]:
-        futures: list[AnyFuture] = []
+    def push(thread: int) -> dict[str, AnyFuture]:
+        futures: dict[str, AnyFuture] = {}
         for number in itertools.count():
+            path = f"/{thread}/{number}"
             try:
-                futures.append(store.put(f"/{thread}/{number}", b""))
+                futures[path] = store.put(path, b"")
             except StoreClosedError:
                 return futures
         return futures
@@ -403,13 +404,14 @@ def test_close_during_full_load(
     pushing = [pool.submit(push, thread) for thread in range(24)]
     until(lambda: len(backend.calls) > 100)
     store.close(timeout)
-    futures: list[Any] = [future for pushed in pushing for future in pushed.result(PATIENCE)]
+    by_path = {path: put for pushed in pushing for path, put in pushed.result(PATIENCE).items()}
+    futures = by_path.values()
     assert all(future.done() for future in futures)
     errors = {type(future.exception(0)) for future in futures}
     assert errors <= {type(None), StoreClosedError}
     if timeout is None:
         assert errors == {type(None)}
-    reads = keeper.apply(Get(future.path) for future in futures)
+    reads = keeper.apply(map(Get, by_path))
     for future, found in zip(futures, reads, strict=True):
         assert (future.exception(0) is None) == (found.result is not None)
 

@@ -457,17 +457,17 @@ def test_a_queued_operation_ends_at_its_deadline_and_is_never_sent(
     store = open_on(backend, max_in_flight=1)
     first = store.put("/first", b"")
     backend.wait_for_calls(1)
-    late: list[AnyFuture] = [
-        store.put("/late", b"", timeout=0.02),
-        store.delete("/late/too", timeout=0.01),
-    ]
+    late: dict[str, AnyFuture] = {
+        "/late": store.put("/late", b"", timeout=0.02),
+        "/late/too": store.delete("/late/too", timeout=0.01),
+    }
     kept = store.put("/kept", b"")
-    for future in late:
+    for path, future in late.items():
         error = future.exception(PATIENCE)
         assert type(error) is OperationTimeoutError
         assert error.outcome == "not_applied"
-        assert error.path == future.path  # type: ignore[attr-defined]
-    assert "not sent within 0.02 s" in str(late[0].exception())
+        assert error.path == path
+    assert "not sent within 0.02 s" in str(late["/late"].exception())
     backend.plan = None
     backend.calls[0].release()
     assert wait([first, kept], PATIENCE).not_done == set()

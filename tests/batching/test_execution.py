@@ -204,15 +204,18 @@ def test_a_bug_in_a_back_end_leaves_the_engine_alive(
     # More often than there are senders, to see that none of them is lost.
     for number in range(5):
         with caplog.at_level(logging.ERROR, "batchkeeper.engine"):
-            puts: list[AnyFuture] = [store.put(f"/{number}", b""), store.delete("/b")]
+            writes: dict[str, AnyFuture] = {
+                f"/{number}": store.put(f"/{number}", b""),
+                "/b": store.delete("/b"),
+            }
             read: AnyFuture = store.get(f"/{number}/read")
             store.flush()
-        for future in puts:
+        for path, future in writes.items():
             error = future.exception(0)
             assert type(error) is IndeterminateError
             assert error.outcome == "unknown"
             assert error.__cause__ is bug
-            assert error.path == future.path  # type: ignore[attr-defined]
+            assert error.path == path
             assert "a bug" in str(error)
         error = read.exception(0)
         assert type(error) is MetadataStoreError

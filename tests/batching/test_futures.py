@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import (
     ALL_COMPLETED,
@@ -23,8 +25,19 @@ from typing import Any
 
 import pytest
 
+import batchkeeper as bk
 from batchkeeper.batching import MetadataStore, futures
-from batchkeeper.ops import BadVersionError, NotFoundError
+from batchkeeper.ops import (
+    ABSENT,
+    BadVersionError,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    NotFoundError,
+    Put,
+)
+from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.faults import FaultyBackend, Plan
 
 # Long enough for a slow machine: a test that comes near it has failed.
@@ -471,30 +484,29 @@ def test_cancelling_races_with_sending_and_one_of_them_wins(
     """cancel() says True exactly for the operations that never reach the store."""
     backend = make_backend(hold_all)
     store = open_on(backend, max_ops=5, max_in_flight=2)
-    submitted: list[Any] = []
+    submitted: list[tuple[str, AnyFuture]] = []
     finished = threading.Event()
 
     def cancel_some(seed: int) -> set[str]:
         dice, cancelled = random.Random(seed), set()
         while not finished.is_set():
-            for future in submitted[-40:]:
+            for path, future in submitted[-40:]:
                 if dice.random() < 0.3 and future.cancel():
-                    cancelled.add(future.path)
+                    cancelled.add(path)
         return cancelled
 
     cancelling = [pool.submit(cancel_some, seed) for seed in range(3)]
     for number in range(3000):
-        future = store.put(f"/{number}", b"")
-        submitted.append(future)
+        submitted.append((f"/{number}", store.put(f"/{number}", b"")))
         if number == 100:
-            until(lambda: any(future.cancelled() for future in submitted))
+            until(lambda: any(future.cancelled() for _, future in submitted))
             release_all(backend)
     store.flush()
     finished.set()
     cancelled = set().union(*(found.result(PATIENCE) for found in cancelling))
     reached = {path for call in backend.calls for path in call.paths}
-    assert all(future.done() for future in submitted)
-    assert cancelled == {future.path for future in submitted if future.cancelled()}
+    assert all(future.done() for _, future in submitted)
+    assert cancelled == {path for path, future in submitted if future.cancelled()}
     assert not cancelled & reached
     assert len(cancelled) + len(reached) == len(submitted)
 
@@ -684,6 +696,88 @@ def test_nobody_misses_the_end(
     assert len(called) == expected
 
 
+# --- nothing of ours is public
+
+
+def public(found: object) -> set[str]:
+    return {name for name in dir(found) if not name.startswith("_")}
+
+
+KINDS: list[Callable[[Any], Any]] = [
+    lambda store: store.get("/a"),
+    lambda store: store.put("/a", b"1"),
+    lambda store: store.put("/a", b"1", ABSENT),
+    lambda store: store.delete("/a"),
+    lambda store: store.exists("/a"),
+    lambda store: store.get_children("/a"),
+    lambda store: store.submit(Get("/a")),
+    lambda store: store.submit(Put("/a", b"1")),
+    lambda store: store.submit(Delete("/a")),
+    lambda store: store.submit(Exists("/a")),
+    lambda store: store.submit(GetChildren("/a")),
+]
+
+
+@pytest.mark.parametrize("submit", [*KINDS, lambda store: store.delete_recursive("/a")])
+def test_a_future_has_no_public_name_of_its_own(
+    open_on: Callable[..., MetadataStore], submit: Callable[[Any], AnyFuture]
+) -> None:
+    """Before and after its end, only what the standard library's has is public."""
+    store = open_on(connect("memory://public", ConnectOptions()))
+    store.put("/a", b"1").result()
+    future = submit(store)
+    assert public(future) <= public(Future())
+    wait([future], PATIENCE)
+    assert public(future) <= public(Future())
+    with pytest.raises(AttributeError):
+        _ = future.value  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("submit", KINDS[6:])
+def test_an_asyncio_future_has_no_public_name_of_its_own(
+    submit: Callable[[Any], asyncio.Future[Any]],
+) -> None:
+    """What the store for tasks hands out is an asyncio future, with nothing added."""
+
+    async def names() -> tuple[set[str], set[str]]:
+        async with bk.open_async_store("memory://public") as store:
+            future = submit(store)
+            await asyncio.wait([future])
+            return public(future), public(asyncio.get_running_loop().create_future())
+
+    own, standard = asyncio.run(names())
+    assert own <= standard
+
+
+def ask_first(future: AnyFuture) -> None:
+    future.add_done_callback(lambda _: None)
+
+
+def ask_last(future: AnyFuture) -> None:
+    future.result()
+    repr(future)
+
+
+@pytest.mark.parametrize("ask", [repr, ask_first, ask_last, lambda future: wait([future])])
+def test_a_future_that_has_ended_is_freed_when_nobody_holds_it(
+    open_on: Callable[..., MetadataStore], until: Until, ask: Callable[[AnyFuture], object]
+) -> None:
+    """However it was waited for, no circle keeps it, which only the garbage collector would free.
+
+    The future is held through a weak reference, with the collector switched off.
+    """
+    store = open_on(connect("memory://freed", ConnectOptions()))
+    gc.disable()
+    try:
+        future: AnyFuture = store.put("/a", b"1")
+        ask(future)
+        held = weakref.ref(future)
+        del future
+        until(lambda: held() is None)
+    finally:
+        gc.enable()
+
+
 # --- threads that wait for one batch wake each other
 
 
@@ -691,7 +785,8 @@ def stand_in_result(queued: list[AnyFuture], pool: ThreadPoolExecutor) -> list[A
     """Have a thread wait for each future; return when all of them do."""
     waiters = [pool.submit(future.result, PATIENCE) for future in queued]
     until = time.monotonic() + PATIENCE
-    while not all(future.caller and future.caller.gates for future in queued):  # type: ignore[attr-defined]
+    entries = [future._entry for future in queued]  # type: ignore[attr-defined]
+    while not all(entry.caller and entry.caller.gates for entry in entries):
         assert time.monotonic() < until
         time.sleep(0.001)
     return waiters

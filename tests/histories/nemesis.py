@@ -23,7 +23,7 @@ import http.client
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from batchkeeper.bench.servers import EtcdServer, LocalServer
@@ -69,11 +69,14 @@ class Nemesis:
         self.server.start()
         self.returned = time.monotonic()
 
-    def pause(self, seconds: float) -> None:
-        """Let the server stand still for some time."""
+    def pause(self, seconds: float, until: Callable[[], None] = lambda: None) -> None:
+        """Let the server stand still for some time, and then until ``until`` returns."""
         self.server.pause()
-        time.sleep(seconds)
-        self.server.resume()
+        try:
+            time.sleep(seconds)
+            until()
+        finally:
+            self.server.resume()
 
     def lose_answers(self) -> None:
         """Let requests be carried out, lose their answers, and cut the line."""

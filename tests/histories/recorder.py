@@ -149,13 +149,21 @@ class _Chooser:
 
 
 def work(
-    client: Client, name: str, paths: Sequence[str], depth: int, stop: Callable[[], bool]
+    client: Client,
+    name: str,
+    paths: Sequence[str],
+    depth: int,
+    stop: Callable[[], bool],
+    timeout: Callable[[], float | None] = lambda: None,
 ) -> None:
-    """Ask a store until told to stop, with up to ``depth`` operations under way at a time."""
+    """Ask a store until told to stop, with up to ``depth`` operations under way at a time.
+
+    ``timeout`` gives the seconds of the next operation, ``None`` for the store's own.
+    """
     chooser = _Chooser(name, paths, name)
     under_way: deque[tuple[Op, Any]] = deque()
     while not stop():
-        under_way.append(client.submit(chooser.choose()))
+        under_way.append(client.submit(chooser.choose(), timeout()))
         if len(under_way) >= depth:
             made, future = under_way.popleft()
             client.wait(made, future)
@@ -165,13 +173,18 @@ def work(
 
 
 async def work_async(
-    client: Client, name: str, paths: Sequence[str], depth: int, stop: Callable[[], bool]
+    client: Client,
+    name: str,
+    paths: Sequence[str],
+    depth: int,
+    stop: Callable[[], bool],
+    timeout: Callable[[], float | None] = lambda: None,
 ) -> None:
     """Do the same as :func:`work` in a task."""
     chooser = _Chooser(name, paths, name)
     under_way: deque[tuple[Op, Any]] = deque()
     while not stop():
-        under_way.append(client.submit(chooser.choose()))
+        under_way.append(client.submit(chooser.choose(), timeout()))
         if len(under_way) >= depth:
             made, future = under_way.popleft()
             await client.wait_async(made, future)
@@ -185,6 +198,7 @@ class Workers:
 
     def __init__(self, history: list[Op]) -> None:
         self.history = history
+        self._timeout: float | None = None
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._failures: list[BaseException] = []
@@ -195,7 +209,7 @@ class Workers:
         """Let threads ask a store."""
         for _ in range(threads):
             name = f"{client.chain}.{len(self._threads)}"
-            self._run(work, client, name, paths, depth, self._stop.is_set)
+            self._run(work, client, name, paths, depth, self._stop.is_set, lambda: self._timeout)
 
     def start_tasks(
         self, open_store: Callable[[], Any], chain: str, paths: Sequence[str], tasks: int
@@ -208,7 +222,10 @@ class Workers:
                 async with asyncio.TaskGroup() as group:
                     for number in range(tasks):
                         name = f"{chain}.{number}"
-                        group.create_task(work_async(client, name, paths, 2, self._stop.is_set))
+                        work = work_async(
+                            client, name, paths, 2, self._stop.is_set, lambda: self._timeout
+                        )
+                        group.create_task(work)
 
         self._run(asyncio.run, run())
 
@@ -221,6 +238,27 @@ class Workers:
 
         self._threads.append(threading.Thread(target=guarded, daemon=True))
         self._threads[-1].start()
+
+    def hurry(self, timeout: float | None) -> None:
+        """Have so many seconds for each operation; return when all under way have them.
+
+        ``None`` is for as many as the store has by itself. Then nothing is waited for.
+        """
+        since = time.monotonic()
+        self._timeout = timeout
+        if timeout is not None:
+            self.until(
+                lambda: all(op.invoked >= since for op in self.history if op.outcome == "pending"),
+                "operations are under way that were asked before",
+            )
+
+    def until(self, holds: Callable[[], bool], otherwise: str) -> None:
+        """Wait until something holds."""
+        give_up = time.monotonic() + PATIENCE
+        while not holds():
+            assert not self._failures, self._failures
+            assert time.monotonic() < give_up, otherwise
+            time.sleep(0.01)
 
     def progress(self, operations: int, since: float | None = None) -> None:
         """Wait until so many writes that were called after ``since`` (now) have succeeded."""

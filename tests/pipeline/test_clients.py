@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.pipeline import clients
 from batchkeeper.pipeline.clients import client, opened
 from batchkeeper.pipeline.options import SourceOptions, parse_options
@@ -130,6 +132,22 @@ def test_readers_of_a_directory_stand_beside_its_writer(fresh_url: Callable[[str
             assert two.exists("/a").result()
             with pytest.raises(bk.UnsupportedError):
                 one.put("/a", b"2").result()
+
+
+@pytest.mark.parametrize("give", [client, opened])
+def test_readers_make_no_store(
+    fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer, give: Any
+) -> None:
+    """A task that reads makes no chroot; one that writes can use the same client, and makes it."""
+    options = parse_options({"url": fresh_url("zookeeper")})
+    with give(options, read_only=True) as store:
+        assert list(store.scan("/")) == []
+    with bk.open_store(zookeeper_server.url) as whole:
+        chroot = "/" + options.url.rpartition("/")[2]
+        assert chroot[1:] not in whole.get_children("/").result()
+        with give(options) as store:
+            store.put("/a", b"1").result()
+        assert whole.exists(f"{chroot}/a").result()
 
 
 def test_a_login_comes_from_where_its_name_says(

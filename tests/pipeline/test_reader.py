@@ -329,10 +329,13 @@ def test_a_store_that_is_not_there_is_named(spark: SparkSession) -> None:
     assert "StoreUnavailableError: no answer from etcd at 127.0.0.1:1" in told
 
 
-def test_a_directory_without_a_store_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """A wrong directory is an error, and nothing is made there."""
-    told = refusal(lambda: load(spark, f"rocksdb://{tmp_path}/none").count())
-    assert f"no RocksDB store to read in {tmp_path}/none" in told
+@pytest.mark.parametrize("query", ["", "?read_only=true", "?read_only=false"])
+def test_a_directory_without_a_store_is_named(
+    spark: SparkSession, tmp_path: Path, query: str
+) -> None:
+    """A wrong directory is an error, and nothing is made there, whatever the URL says."""
+    told = refusal(lambda: load(spark, f"rocksdb://{tmp_path}/none{query}").count())
+    assert f"no RocksDB store in {tmp_path}/none" in told
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -171,3 +172,48 @@ def test_a_login_that_is_no_text_is_refused(name: str) -> None:
     with pytest.raises(bk.InvalidSettingError, match=f"{name} is a str, not bytes") as caught:
         bk.open_store("memory://l", **{name: b"hunter2"})  # type: ignore[arg-type]
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, 0, "false"])
+def test_a_create_that_is_no_bool_is_refused(value: object) -> None:
+    """What reads like false must not make a store, nor what reads like true be taken for one."""
+    with pytest.raises(bk.InvalidSettingError, match="create is a bool"):
+        bk.open_store("memory://c", create=value)  # type: ignore[arg-type]
+
+
+def test_both_faces_can_be_told_not_to_make_a_store(tmp_path: Path) -> None:
+    """With create=False a missing store is an error for threads and for tasks; by default not."""
+    url = f"rocksdb://{tmp_path}/store"
+
+    async def opened(create: bool) -> bool:
+        async with bk.open_async_store(url, create=create) as store:
+            return await store.exists("/a")
+
+    with pytest.raises(bk.StoreUnavailableError, match="there is no RocksDB store"):
+        bk.open_store(url, create=False)
+    with pytest.raises(bk.StoreUnavailableError, match="there is no RocksDB store"):
+        asyncio.run(opened(create=False))
+    assert list(tmp_path.iterdir()) == []
+    with bk.open_store(url) as store:
+        store.put("/a", b"1").result()
+    assert asyncio.run(opened(create=False))
+
+
+def test_without_create_what_is_missing_reads_as_empty(store_url: str) -> None:
+    """Where opening needs no files, nothing is there, and the first write makes what it needs."""
+    if store_url.startswith("rocksdb:"):
+        bk.open_store(store_url).close()
+    with bk.open_store(store_url, create=False) as store:
+        assert store.get("/a").result() is None
+        assert store.exists("/a").result() is False
+        assert store.get_children("/").result() == []
+        assert list(store.scan("/")) == []
+        assert list(store.scan("/a")) == []
+        assert len(store.split("/", 4)) == 1
+        assert store.revision() >= 0
+        store.sync()
+        with pytest.raises(bk.NotFoundError):
+            store.delete("/a").result()
+        assert store.delete_recursive("/a").result() == 0
+        assert store.put("/a/b", b"1", bk.ABSENT).result().version == 0
+        assert store.get_children("/").result() == ["a"]

@@ -51,8 +51,8 @@ def far() -> float:
     return time.monotonic() + 60
 
 
-def opened(directory: Path, query: str = "") -> Backend:
-    return connect(f"rocksdb://{directory}{query}", ConnectOptions())
+def opened(directory: Path, query: str = "", *, create: bool = True) -> Backend:
+    return connect(f"rocksdb://{directory}{query}", ConnectOptions(create=create))
 
 
 def write(backend: Backend, *operations: Operation) -> list[Answer]:
@@ -617,11 +617,95 @@ def test_a_read_only_opener_misses_nothing_that_its_writer_is_moving(
         counting.result()
 
 
-def test_a_read_only_opener_makes_no_store(tmp_path: Path) -> None:
-    """Where there is no store, there is nothing to read, and nothing is made."""
-    with pytest.raises(StoreUnavailableError, match="no RocksDB store to read"):
-        opened(tmp_path / "none", "?read_only=true")
-    assert list(tmp_path.iterdir()) == []
+def empty(place: Path) -> None:
+    place.mkdir()
+
+
+def unfinished(place: Path) -> None:
+    place.mkdir()
+    for name in ("LOCK", "LOG", "IDENTITY"):
+        (place / name).touch()
+
+
+def file_in_its_place(place: Path) -> None:
+    place.write_text("precious")
+
+
+def other_files(place: Path) -> None:
+    place.mkdir()
+    (place / "thesis.txt").write_text("precious")
+
+
+def dangling_link(place: Path) -> None:
+    place.symlink_to(place.with_name("nowhere"))
+
+
+def file_above(place: Path) -> None:
+    place.parent.rmdir()
+    place.parent.write_text("precious")
+
+
+def missing_parents(place: Path) -> None:
+    place.parent.rmdir()
+
+
+def missing(place: Path) -> None:
+    assert not place.exists()
+
+
+def everything_below(directory: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Return each file's inode, time of change and content."""
+    return {
+        str(path): (
+            path.lstat().st_ino,
+            path.lstat().st_ctime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in (directory, *directory.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (missing, StoreUnavailableError, "there is no RocksDB store in {}, .*create=True"),
+        (missing_parents, StoreUnavailableError, "there is no RocksDB store in {}, .*create=True"),
+        (empty, StoreUnavailableError, "there is no RocksDB store in {}, .*create=True"),
+        (unfinished, StoreUnavailableError, "there is no RocksDB store in {}, .*create=True"),
+        (other_files, InvalidSettingError, "not a RocksDB store, .*thesis.txt.*{}"),
+        (file_in_its_place, InvalidSettingError, "not a directory, .*{}"),
+        (dangling_link, InvalidSettingError, "not a directory, .*{}"),
+        (file_above, StoreUnavailableError, "{} cannot be used: Not a directory"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("query", "create"), [("", False), ("?read_only=true", True), ("?read_only=true", False)]
+)
+def test_an_opener_that_may_not_create_leaves_no_trace(
+    tmp_path: Path,
+    make: Callable[[Path], None],
+    error: type[Exception],
+    message: str,
+    query: str,
+    create: bool,
+) -> None:
+    """Without create, or with read_only, what is no store is refused, and the disk stays as is."""
+    place = tmp_path / "above" / "store"
+    place.parent.mkdir()
+    make(place)
+    before = everything_below(tmp_path)
+    with pytest.raises(error, match=message.format(place)):
+        opened(place, query, create=create)
+    assert everything_below(tmp_path) == before
+
+
+def test_without_create_a_store_that_is_there_is_opened_to_read_and_write(directory: Path) -> None:
+    """It is the making of a store that is refused, and nothing else."""
+    opened(directory).close()
+    backend = opened(directory, create=False)
+    write(backend, Put("/a", b"1"))
+    assert read(backend, Exists("/a")) == [True]
+    backend.close()
 
 
 def test_missing_parents_of_the_directory_are_made(tmp_path: Path) -> None:

@@ -17,10 +17,14 @@ from kazoo.exceptions import ConnectionLoss
 from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     AuthenticationError,
+    Exists,
+    Get,
     GetChildren,
     InvalidPathError,
     InvalidSettingError,
     Put,
+    Range,
+    Stat,
     StoreUnavailableError,
 )
 from batchkeeper.stores import ConnectOptions, connect, parse_url
@@ -95,6 +99,36 @@ def test_the_chroot_is_made(
     raw.stop()
     raw.close()
     assert (value, node.version, node.ephemeralOwner) == (None, 0, 0)
+
+
+def test_without_create_reading_makes_no_node(
+    fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer
+) -> None:
+    """A missing chroot reads as empty and stays missing; the first put makes it."""
+    url = fresh_url("zookeeper") + "/deep/er"
+    chroot = parse_url(url).prefix()
+    raw = KazooClient(zookeeper_server.address)
+    raw.start()
+    before = set(raw.get_children("/"))
+    store = connect(url, ConnectOptions(create=False))
+    assert isinstance(store, ZooKeeperBackend)
+    far = time.monotonic() + 60
+
+    assert store.read([Get("/a"), Exists("/a"), GetChildren("/")], far) == [None, False, []]
+    assert list(store.scan("/", Range(), None, 60)) == []
+    assert list(store.scan_stats("/a", Range(), None, 60)) == []
+    assert store.split("/", 4, 60) == [Range()]
+    assert store.revision(60) > 0
+    store.sync(far)
+    assert set(raw.get_children("/")) == before
+    (made,) = store.write([Put("/a", b"1")], far)
+
+    assert isinstance(made, Stat)
+    assert made.version == 0
+    assert raw.get(f"{chroot}/a")[0] == b"1"
+    store.close()
+    raw.stop()
+    raw.close()
 
 
 @pytest.mark.parametrize("applied", [True, False])

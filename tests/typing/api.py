@@ -20,6 +20,7 @@ def threads() -> None:
         connect_timeout=1.0,
         session_timeout=10.0,
         operation_timeout=5.0,
+        create=False,
     ) as store:
         assert_type(store, bk.MetadataStore)
         assert_type(store.get("/a"), Future[bk.GetResult | None])
