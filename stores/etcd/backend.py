@@ -444,7 +444,11 @@ def _page_request(listing: Listing, revision: int) -> Any:
     )
 
 
-_parsed: Final = messages.TxnResponse.FromString
+def _parsed(answer: bytes) -> Any:
+    response = messages.TxnResponse.FromString(answer)
+    if response.header.revision <= 0:
+        raise ValueError(f"{len(answer)} bytes without a revision")
+    return response
 
 
 def _understood(parse: Callable[[], _T], *, write: bool) -> _T:

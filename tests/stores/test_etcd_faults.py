@@ -20,6 +20,7 @@ from batchkeeper.ops import (
     Exists,
     Get,
     IndeterminateError,
+    MetadataStoreError,
     OperationTimeoutError,
     Put,
     Stat,
@@ -336,3 +337,38 @@ def test_close_ends_the_wait_for_a_connection(own_etcd: Callable[..., EtcdServer
     with under_way(*[lambda: backend.write([Put("/a", b"")], soon())] * 4) as calls:
         backend.close()
         assert [type(call.exception(PATIENCE)) for call in calls] == [StoreClosedError] * 4
+
+
+@pytest.mark.parametrize("flat_only", [False, True], ids=["nested", "flat"])
+@pytest.mark.parametrize("garbled", [b"\xff" * 9, b""], ids=["nonsense", "nothing"])
+def test_an_answer_that_cannot_be_read_is_a_lost_one(
+    etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch, flat_only: bool, garbled: bytes
+) -> None:
+    """A write is settled, or is unknown; a read fails with an error that says why."""
+    connection = Connection([etcd_server.address], Credentials())
+    prefix = f"/garbled-{uuid.uuid4().hex}"
+    with closing(EtcdBackend(connection, prefix, soon(), flat_only=flat_only)) as backend:
+        assert backend.write([Put("/a", b"0")], soon())[0].version == 0
+        link = connection.open(soon())
+        answers = iter([garbled])
+
+        class Garbling:
+            nesting, metadata = link.nesting, link.metadata
+            address, version = link.address, link.version
+            range, grant, revoke = link.range, link.grant, link.revoke
+
+            @staticmethod
+            def txn(*args: Any, **more: Any) -> Any:
+                answer = link.txn(*args, **more)
+                return next(answers, answer)
+
+        monkeypatch.setattr(connection, "_link", Garbling)
+        try:
+            (outcome,) = backend.write([Put("/a", b"1", 0)], soon())
+        except IndeterminateError as unknown:
+            outcome = unknown
+        assert type(outcome) is IndeterminateError or outcome.version == 1
+        answers = iter([garbled])
+        with pytest.raises(MetadataStoreError, match="etcd's answer cannot be read"):
+            backend.read([Get("/a")], soon())
+        assert backend.read([Get("/a")], soon())[0].stat.version == 1
