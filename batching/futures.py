@@ -163,9 +163,9 @@ class _Waiting:
 class OperationFuture(Future[Any]):
     """The outcome of one operation, to come.
 
-    Made by :func:`future_of`. The entry's ``told`` is ``None`` until the end, and
-    then a state of the standard library's; its ``caller`` is the ``_Waiting``, if anybody has
-    waited.
+    Whoever submits an entry makes it, and sets ``_entry``. The entry's ``told`` is ``None`` until
+    the end, and then a state of the standard library's; its ``caller`` is the ``_Waiting``, if
+    anybody has waited.
     """
 
     __slots__ = ("_entry",)

@@ -93,8 +93,14 @@ def run(arguments: argparse.Namespace) -> int:
     for release in releases:
         try:
             place, made = install(release)
-        except (InstallError, ServerMissingError, OSError) as error:
+        except (InstallError, ServerMissingError) as error:
             print(f"batchkeeper: {release}: {error}", file=sys.stderr)
+            return _FAILED
+        except OSError as error:
+            print(
+                f"batchkeeper: {release}: {error}; BATCHKEEPER_SERVERS names another folder",
+                file=sys.stderr,
+            )
             return _FAILED
         print(f"{release}  {place}{'' if made else ' (was there)'}")
     return _FINE
@@ -109,8 +115,9 @@ def install(release: Release) -> tuple[Path, bool]:
         OSError: the user's cache cannot be written to.
     """
     place = release.place
-    if place.is_dir():
+    if release.installed:
         return place, False
+    shutil.rmtree(place, ignore_errors=True)  # A folder of that name, emptied by somebody.
     with _whole(place) as folder:
         if release.server == "etcd":
             _build_etcd(release.version, folder)
@@ -216,5 +223,9 @@ def _execute(command: Sequence[str], folder: Path, environment: Mapping[str, str
     )
     if done.returncode != 0:
         tail = "\n".join(done.stdout.splitlines()[-15:])
-        raise InstallError(f"{Path(command[0]).name} ended with code {done.returncode}:\n{tail}")
+        raise InstallError(
+            f"{Path(command[0]).name} ended with code {done.returncode}:\n{tail}\n"
+            "Without a way to Go's module proxy or Maven Central, name another one: GOPROXY for an "
+            "etcd; JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=...) for a ZooKeeper"
+        )
     return done.stdout

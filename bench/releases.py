@@ -80,6 +80,12 @@ class Release(NamedTuple):
         servers = Path(named).absolute() if named else java.user_cache() / "servers"
         return servers / f"{self.server}-{self.version}"
 
+    @property
+    def installed(self) -> bool:
+        """Whether it is there, and not only a folder of that name."""
+        file = "etcd" if self.server == "etcd" else f"zookeeper-{self.version}.jar"
+        return (self.place / file).is_file()
+
 
 def parse_release(text: str) -> Release:
     """Return what a text such as ``etcd@3.7`` or ``zookeeper@3.6.4`` names.
@@ -90,7 +96,7 @@ def parse_release(text: str) -> Release:
     server, _, version = text.partition("@")
     if server == "etcd" and version in NEWEST_ETCDS:
         return Release(server, NEWEST_ETCDS[version])
-    if server == "etcd" and re.fullmatch(r"\d+\.\d+\.\d+(-[a-z]+\.\d+)?", version):
+    if server == "etcd" and re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+\.[0-9]+)?", version):
         return Release(server, version)
     if server == "zookeeper":
         for known in ZOOKEEPER_JARS:
@@ -105,10 +111,11 @@ def parse_release(text: str) -> Release:
 def cached(server: str, version: str) -> Path | None:
     """Return the folder of a server that was installed, ``None`` if it was not."""
     try:
-        place = parse_release(f"{server}@{version}").place
+        release = parse_release(f"{server}@{version}")
+        installed = release.installed
     except (InvalidSettingError, OSError):
         return None
-    return place if place.is_dir() else None
+    return release.place if installed else None
 
 
 def find_etcd() -> Path:
@@ -218,6 +225,6 @@ def find_package(name: str) -> Path | None:
 def _installable(server: str, version: str) -> str:
     try:
         release = parse_release(f"{server}@{version}")
-    except InvalidSettingError:
-        return ""
+    except InvalidSettingError as error:
+        return f"; {error}" if version[:1].isdigit() else ""
     return f"; to install that version: batchkeeper servers install {release}"

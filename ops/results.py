@@ -23,6 +23,7 @@ __all__ = [
     "ScanResult",
     "Stat",
     "StatPage",
+    "printable",
 ]
 
 _T = TypeVar("_T")

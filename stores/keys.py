@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from ..ops.paths import OWN, all_reachable, reachable
 
-__all__ = ["Sorted", "foreign", "path_of", "sort_keys"]
+__all__ = ["Sorted", "own", "path_of", "sort_keys"]
 
 _T = TypeVar("_T")
 
@@ -32,8 +32,13 @@ class Sorted(NamedTuple):
         return column if self.places is None else [column[place] for place in self.places]
 
 
-def sort_keys(keys: Sequence[bytes]) -> Sorted:
-    """Sort keys, which have no prefix: as a rule all are paths, and that is seen in one pass."""
+def sort_keys(keys: Sequence[bytes], *, shared: bool = True) -> Sorted:
+    """Sort keys, which have no prefix: as a rule all are paths, and that is seen in one pass.
+
+    Args:
+        keys: to be sorted.
+        shared: whether this client keeps keys of its own among them.
+    """
     paths: Sequence[str]
     try:
         paths = b"\n".join(keys).decode().split("\n")
@@ -45,7 +50,11 @@ def sort_keys(keys: Sequence[bytes]) -> Sorted:
     return Sorted(
         [path for path in found if path is not None],
         [place for place, path in enumerate(found) if path is not None],
-        [key for key, path in zip(keys, found, strict=True) if path is None and foreign(key)],
+        [
+            key
+            for key, path in zip(keys, found, strict=True)
+            if path is None and not (shared and own(key))
+        ],
     )
 
 
@@ -58,6 +67,6 @@ def path_of(key: bytes) -> str | None:
     return path if reachable(path) else None
 
 
-def foreign(key: bytes) -> bool:
-    """Say whether a key that is not a path is another client's, and not our own."""
-    return _OWN not in key.split(b"/")
+def own(key: bytes) -> bool:
+    """Say whether a key is one that this client keeps for itself."""
+    return _OWN in key.split(b"/")

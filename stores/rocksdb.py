@@ -476,7 +476,7 @@ class _RocksBackend:
             raise self._unreadable(error, ()) from error
         finally:
             self._leave()
-        keys = sort_keys([key for key, _ in found])
+        keys = sort_keys([key for key, _ in found], shared=False)
         others = [key for key in keys.foreign if key != META_KEY]
         return keys._replace(foreign=others), keys.of([record for _, record in found])
 

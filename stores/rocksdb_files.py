@@ -78,12 +78,24 @@ def prepare(directory: str, create: bool) -> bool:
         return True
     if not _may_be_ours(os.path.join(directory, _CONFIG)):
         raise InvalidSettingError(f"a RocksDB, but not made by batchkeeper: {directory}")
+    if others := _column_families(directory) - {"default"}:
+        raise InvalidSettingError(
+            f"a RocksDB with column families of another program, which no scan would show "
+            f"({', '.join(sorted(others))}): {directory}"
+        )
     return False
+
+
+def _column_families(directory: str) -> set[str]:
+    try:
+        return set(Rdict.list_cf(directory))
+    except Exception:  # Damaged, or just being written: opening it says which.
+        return set()
 
 
 def _missing(directory: str) -> StoreUnavailableError:
     return StoreUnavailableError(
-        f"there is no RocksDB store in {directory}, and reading does not make one: check the path, "
+        f"there is no RocksDB store in {directory}, and none is made for this: check the path, "
         "or write to the store first ('batchkeeper put', or open_store with create=True)"
     )
 

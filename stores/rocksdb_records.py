@@ -16,12 +16,24 @@ __all__ = ["HEADER", "found_at", "is_ours", "not_ours", "scan_page", "stat_page"
 #: Format, version, revision, created and modified in milliseconds since the epoch.
 HEADER: Final = struct.Struct(">BIQQQ")
 
+_HIGH: Final = 0x80  # the highest bit of a number, in its first byte
+
 _new = tuple.__new__  # what Stat(...) and GetResult(...) do, in half the time
 
 
 def is_ours(record: bytes) -> bool:
-    """Say whether a record, or its first bytes, begins with a header of ours."""
-    return len(record) >= HEADER.size and record[0] == FORMAT
+    """Say whether a record, or its first bytes, begins with a header of ours.
+
+    None of its numbers has the highest bit: no store counts so far, and Spark knows none larger.
+    """
+    return (
+        len(record) >= HEADER.size
+        and record[0] == FORMAT
+        and record[1] < _HIGH
+        and record[5] < _HIGH
+        and record[13] < _HIGH
+        and record[21] < _HIGH
+    )
 
 
 def not_ours(path: str) -> MetadataStoreError:
@@ -73,7 +85,11 @@ def stat_page(keys: Sorted, records: Sequence[bytes]) -> StatPage:
     try:
         columns = zip(*map(HEADER.unpack_from, records), strict=True)
         formats, versions, revisions, created, modified = columns
-        fine = formats.count(FORMAT) == len(formats)
+        fine = (
+            formats.count(FORMAT) == len(formats)
+            and max(versions) < 1 << 31
+            and max(map(max, (revisions, created, modified))) < 1 << 63
+        )
     except struct.error:
         fine = False
     if not fine:

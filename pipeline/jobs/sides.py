@@ -60,7 +60,7 @@ class Side(NamedTuple):
 
 
 def side(spark: SparkSession, given: Store | Folder, prefix: str) -> Side:
-    """Return one side, below a prefix. What an export has left out may lie anywhere in it.
+    """Return one side, below a prefix. Of many keys that an export has left out, all count.
 
     Raises:
         JobError: the folder holds no export, or one that is not as its manifest says.
@@ -70,9 +70,13 @@ def side(spark: SparkSession, given: Store | Folder, prefix: str) -> Side:
     manifest = read_manifest(given)
     verify(spark, given, manifest)
     rows = exported_rows(spark, given, manifest)
+    number, first = manifest.foreign_keys, manifest.first_foreign_keys
     if prefix != "/":
         rows = rows.where((F.col("path") == prefix) | F.col("path").startswith(prefix + "/"))
-    return Side(rows, LeftOut(manifest.foreign_keys, manifest.first_foreign_keys))
+        if number == len(first):  # All have names, so it is known which lie below the prefix.
+            first = [name for name in first if name.startswith(prefix + "/")]
+            number = len(first)
+    return Side(rows, LeftOut(number, first))
 
 
 def _stored(spark: SparkSession, options: SourceOptions) -> DataFrame:
@@ -104,7 +108,7 @@ def _stored(spark: SparkSession, options: SourceOptions) -> DataFrame:
 def parse_left_out(value: bytes) -> tuple[int, list[str]]:
     """Return what the value of a row without a path says: how many, and the first in hexadecimal.
 
-    So spelled, they sort as they are.
+    In hexadecimal they sort in byte order.
     """
     count, first = json.loads(value)
     return count, first

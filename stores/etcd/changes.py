@@ -34,7 +34,7 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ...ops.results import Change, ChangePage
 from ..backend import RequestRefusedError
-from ..keys import foreign, path_of
+from ..keys import own, path_of
 from .connection import Connection
 from .errors import COMPACTED, FUTURE, NOT_PERMITTED, short
 from .members import Link, tells_progress
@@ -289,7 +289,7 @@ class _Watch:
             return
         key = kv.key[self._span.prefix :]
         if (path := path_of(key)) is None:
-            if foreign(key):
+            if not own(key):
                 self._foreign.append(key)
         elif event.type == _PUT:
             self._held.append(

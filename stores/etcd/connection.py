@@ -7,6 +7,8 @@ growing, jittered pauses, while the others wait for it: a reconnect does not sta
 
 from __future__ import annotations
 
+import copy
+import math
 import random
 import threading
 import time
@@ -28,7 +30,7 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ..backend import RequestRefusedError, Tally
 from .errors import Verdict, judge, refused, short
-from .members import Credentials, Link, Member, greet, status_of
+from .members import LOGIN_HELP, Credentials, Link, Member, greet, status_of
 from .protos import messages
 
 __all__ = ["Connection", "FlatOnlyError"]
@@ -42,6 +44,8 @@ _LONGEST_PAUSE: Final = 0.5
 # With several members, one that does not answer must leave time for the others.
 _GREETING: Final = 2.0
 _LOGINS: Final = 3
+# Seconds for which a refused login ends all calls, before it is tried again.
+_LOGIN_PAUSE: Final = 1.0
 # What a call ends with that nobody has answered.
 _SILENCE: Final = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 # A member in use for less than this many seconds comes and goes at log level debug.
@@ -70,6 +74,8 @@ class Connection:
         self._found = 0.0  # when it was found, 0.0 if there has never been one
         self._quiet = False  # whether the last one lived too shortly to be worth a log event
         self._searching = False  # one thread looks for a member that answers
+        self._refusal: AuthenticationError | None = None  # of the last search's login
+        self._refused_until = -math.inf
         self._first = 0  # the member to try first
 
     def open(self, deadline: float) -> Link:
@@ -82,8 +88,7 @@ class Connection:
         """
         with self._changed:
             while True:
-                if self._closing.is_set():
-                    raise StoreClosedError("the store is closed")
+                self._check()
                 if self._link is not None:
                     return self._link
                 if not self._searching:
@@ -91,19 +96,33 @@ class Connection:
                     break
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise self._unavailable("still connecting")
-        link = None
+        link = refusal = None
         try:
             link = self._search(deadline)
+        except AuthenticationError as error:
+            refusal = error
+            raise
+        else:
             return link
         finally:
             with self._changed:
                 self._searching = False
+                # A login costs etcd a tenth of a second: a wrong one is not tried for each batch.
+                self._refusal = copy.copy(refusal)
+                self._refused_until = time.monotonic() + _LOGIN_PAUSE
                 if link is not None and not self._closing.is_set():
                     self._link = link
                     if self._found:
                         self.tally.add("reconnect")
                     self._found = time.monotonic()
                 self._changed.notify_all()
+
+    def _check(self) -> None:
+        """Raise what ends each call now: a close, or a login that was refused just before."""
+        if self._closing.is_set():
+            raise StoreClosedError("the store is closed")
+        if self._refusal is not None and time.monotonic() < self._refused_until:
+            raise copy.copy(self._refusal)
 
     @property
     def connected(self) -> bool:
@@ -247,7 +266,9 @@ class Connection:
     ) -> MetadataStoreError | None:
         """Return what a failed call ends with, ``None`` if it may be repeated."""
         if verdict is Verdict.LOGIN or logins > _LOGINS:
-            return AuthenticationError(f"etcd asks for a login: {short(message)}")
+            return AuthenticationError(
+                f"etcd at {self._addresses} asks for a login: {short(message)}; {LOGIN_HELP}"
+            )
         if write and verdict in (Verdict.UNKNOWN, Verdict.APPLIED):
             applied = verdict is Verdict.APPLIED
             known = "was applied, and its answer was lost" if applied else "may have been applied"

@@ -25,6 +25,7 @@ from .limits import ANSWER_BYTES
 from .protos import grpc_stubs, messages
 
 __all__ = [
+    "LOGIN_HELP",
     "Credentials",
     "Link",
     "Member",
@@ -55,6 +56,11 @@ _CHANNEL_OPTIONS: Final = (
     # Its connections, and their back-off, are this store's own.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
+)
+
+#: What to do where etcd asks who one is.
+LOGIN_HELP: Final = (
+    "give a username and a password, or a client certificate whose common name is a user's"
 )
 
 # Seconds for what is asked beside gRPC, where gRPC does not tell.
@@ -276,8 +282,7 @@ def _version_of(
         verdict = judge(code, message, write=False)
         if verdict is Verdict.LOGIN and credentials.username is None:
             raise AuthenticationError(
-                f"etcd at {member.address} asks for a login: {short(message)}; give a username "
-                f"and a password, or a client certificate whose common name is a user's"
+                f"etcd at {member.address} asks for a login: {short(message)}; {LOGIN_HELP}"
             ) from error
         if verdict is not Verdict.REFUSED or code is StatusCode.UNIMPLEMENTED:
             raise

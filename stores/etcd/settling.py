@@ -19,6 +19,7 @@ from itertools import count
 from typing import Any, Final, TypeAlias
 
 from ...ops.errors import (
+    AuthenticationError,
     IndeterminateError,
     MetadataStoreError,
     OperationTimeoutError,
@@ -120,6 +121,14 @@ class Settler:
                 self._tokens.start_over(token)
                 return None
             self._tokens.give_back(token, token.before, token.since)
+            # A refused batch is taken apart, so one look for each operation that is refused.
+            if (
+                len(requests) == 1
+                and isinstance(error, RequestRefusedError)
+                and isinstance(error.error, AuthenticationError)
+                and self._tokens.forbidden(token, deadline)
+            ):
+                return None
             raise
         if response.succeeded:
             self._tokens.give_back(token, token.value, response.header.revision)

@@ -221,6 +221,21 @@ class Tokens:
                 self._lease = 0
                 self._free.clear()
 
+    def forbidden(self, token: Token, deadline: float) -> bool:
+        """Say whether a refused transaction may have been refused for its token; then start over.
+
+        What a user may do can change while a lease is in use. Asking for the next lease finds that
+        out once more, and says it.
+        """
+        trial = Token(_Slot(f"{self._place}0".encode()), 0, token.lease)
+        try:
+            self._connection.call("txn", trial.fields, deadline, write=False)
+        except RequestRefusedError as refusal:
+            if isinstance(refusal.error, AuthenticationError):
+                self.start_over(token)
+                return True
+        return False
+
     def close(self, deadline: float) -> None:
         """Give up the lease, and with it all tokens, if that can be had at once.
 

@@ -15,8 +15,9 @@ from ...ops.errors import (
     StoreUnavailableError,
     UnsupportedError,
 )
+from ...ops.operations import ABSENT
 from ...ops.results import Range, ScanResult, StatPage
-from ..backend import Answer, Backend, Limits, Request, Tally
+from ..backend import Answer, Backend, Limits, Request, Tally, refusal
 from ..registry import ConnectOptions, StoreURL
 from .answers import Reply, understand
 from .connection import Connection
@@ -72,6 +73,7 @@ class ZooKeeperBackend:
         packet: int,
         acl: bytes,
         tally: Tally,
+        chroot_made: bool,
     ) -> None:
         nodes = Nodes()
         slots = Slots(connection, chroot, acl)
@@ -86,6 +88,9 @@ class ZooKeeperBackend:
         self._op_bytes = OP_OVERHEAD + len(chroot.encode())
         self._request_overhead = REQUEST_OVERHEAD + slots.room
         self._limits = self._limits_for(packet)
+        self._chroot = chroot
+        # Whether the chroot is there as far as this client knows. Set once, by any thread.
+        self._chroot_seen = chroot_made or not chroot
 
     @property
     def limits(self) -> Limits:
@@ -108,6 +113,12 @@ class ZooKeeperBackend:
 
     def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
         self._connection.check_process()
+        if not self._chroot_seen:
+            # A delete finds nothing below a chroot that is missing, and must not make it.
+            deletes = all(request.kind == "delete" for request in requests)
+            if deletes and not _is_there(self._connection, self._chroot, deadline):
+                return [refusal(request, ABSENT, occupied=False) for request in requests]
+            self._chroot_seen = True
         return self._writer.write(requests, deadline)
 
     def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
@@ -194,7 +205,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     except BaseException:
         connection.close()
         raise
-    return ZooKeeperBackend(connection, chroot, packet, _ACLS[acl], tally)
+    return ZooKeeperBackend(connection, chroot, packet, _ACLS[acl], tally, options.create)
 
 
 def _security(url: StoreURL, options: ConnectOptions) -> Security:

@@ -86,12 +86,18 @@ def test_a_version_names_an_installed_server(cache: Path, monkeypatch: pytest.Mo
         releases.find_etcd()
     with pytest.raises(ServerMissingError, match=r"servers install zookeeper@3\.6\.4$"):
         releases.find_zookeeper_jars()
-    for file in (newest.place / "etcd", Release("zookeeper", "3.6.4").place / "zookeeper.jar"):
+    for place in (newest.place, Release("zookeeper", "3.6.4").place):
+        place.mkdir(parents=True)  # A folder of that name alone is no server.
+    with pytest.raises(ServerMissingError, match=rf"servers install etcd@{newest.version}$"):
+        releases.find_etcd()
+    for file in (
+        newest.place / "etcd",
+        Release("zookeeper", "3.6.4").place / "zookeeper-3.6.4.jar",
+    ):
         assert file.is_relative_to(cache)
-        file.parent.mkdir(parents=True)
         file.touch(mode=0o755)
     assert releases.find_etcd() == newest.place / "etcd"
-    assert [jar.name for jar in releases.find_zookeeper_jars()] == ["zookeeper.jar"]
+    assert [jar.name for jar in releases.find_zookeeper_jars()] == ["zookeeper-3.6.4.jar"]
 
 
 @pytest.mark.parametrize(
@@ -136,19 +142,20 @@ def test_jars_are_installed_whole_and_as_they_should_be(
                 Path(place.parent, f"{name}.jar").write_bytes(fetched["content"])
         return ""
 
-    jars = {"org.example:one:1.0": hashlib.sha256(content).hexdigest()}
+    jars = {"org.example:zookeeper:3.6.4": hashlib.sha256(content).hexdigest()}
+    (cache / "zookeeper-3.6.4").mkdir(parents=True)  # Left empty by somebody.
     monkeypatch.setattr(installing, "ZOOKEEPER_JARS", {"3.6.4": jars})
     monkeypatch.setattr(installing, "_execute", fetch)
     for wrong, said in ((b"other", "has the SHA-256 checksum"), (None, "was not fetched")):
         fetched["content"] = wrong
         assert main(["servers", "install", "zookeeper@3.6"]) == 2
-        assert f"zookeeper@3.6.4: org.example:one:1.0 {said}" in capsys.readouterr().err
+        assert f"zookeeper@3.6.4: org.example:zookeeper:3.6.4 {said}" in capsys.readouterr().err
         assert list(cache.iterdir()) == []
     fetched["content"] = content
     for _ in range(2):  # The second time it is there.
         assert main(["servers", "install", "zookeeper@3.6"]) == 0
     assert [path.relative_to(cache) for path in cache.rglob("*.jar")] == [
-        Path("zookeeper-3.6.4/one-1.0.jar")
+        Path("zookeeper-3.6.4/zookeeper-3.6.4.jar")
     ]
     assert capsys.readouterr().out.count("(was there)") == 1
 

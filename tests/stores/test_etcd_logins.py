@@ -23,9 +23,10 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
+from batchkeeper.stores.etcd import connection as connection_module
 from batchkeeper.stores.etcd import members, tokens
 from batchkeeper.stores.etcd.connection import Connection, FlatOnlyError
-from batchkeeper.stores.etcd.members import checks_nested_permissions
+from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
 from .secured import LIMITED, ROOT, TlsEtcd, secured
@@ -82,6 +83,51 @@ def test_a_login_that_is_asked_for_only_later_is_made(own_etcd: Callable[..., Et
         secured(server)
         assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
         assert backend.read([Exists("/a")], soon()) == [True]
+
+
+def test_tokens_that_are_no_longer_permitted_are_given_up(
+    own_etcd: Callable[..., EtcdServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a user may write is written, also where a token beside it has come to be forbidden."""
+    server = own_etcd()
+    with closing(connect(server.url, LIMITED)) as backend:
+        assert type(backend.write([Put("/ok/a", b"")], soon())[0]) is Stat
+        secured(server)  # From now on the user may not write tokens, at the top.
+        for version in (1, 2):
+            (stat,) = outcomes(backend, [Put("/ok/a", b"")])
+            assert stat.version == version
+        answers = outcomes(backend, [Put("/ok/a", b""), Put("/no/x", b"")])
+        assert [type(answer) for answer in answers] == [Stat, AuthenticationError]
+    said = [record for record in caplog.records if "tokens refused" in record.getMessage()]
+    assert len(said) == 1
+
+
+def test_a_refused_login_is_not_tried_for_each_call(
+    secured_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login costs etcd a tenth of a second; calls that come meanwhile end with its refusal."""
+    logins = []
+    log_in = members._log_in
+
+    def counted(*args: Any) -> Any:
+        logins.append(args)
+        return log_in(*args)
+
+    monkeypatch.setattr(members, "_log_in", counted)
+    monkeypatch.setattr(connection_module, "_LOGIN_PAUSE", 600)
+    wrong = Credentials(username="limited", password="wrong")
+    with closing(Connection([secured_etcd.address], wrong)) as connection:
+        errors = []
+        for _ in range(5):
+            with pytest.raises(AuthenticationError, match="refused the login") as caught:
+                connection.open(soon())
+            errors.append(caught.value)
+        assert len(logins) == 1
+        assert len({id(error) for error in errors}) == 5
+        monkeypatch.setattr(connection, "_refused_until", 0.0)
+        with pytest.raises(AuthenticationError):
+            connection.open(soon())
+        assert len(logins) == 2
 
 
 def test_permissions_hold_for_each_operation(secured_etcd: EtcdServer) -> None:

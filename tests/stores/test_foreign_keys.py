@@ -11,6 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import BadArgumentsError, NoNodeError
 from kazoo.protocol.serialization import Create
 from kazoo.security import OPEN_ACL_UNSAFE
+from rocksdict import Options, Rdict
 
 import batchkeeper as bk
 from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
@@ -40,6 +41,12 @@ def fill(url: str) -> None:
             store.put(path, b"ours").result()
 
 
+def theirs(url: str, below: bytes = b"/") -> list[bytes]:
+    """Return the keys that are foreign there: RocksDB holds none of this client's own."""
+    keys = sorted([*KEYS, *OWN]) if url.startswith("rocksdb") else KEYS
+    return [key for key in keys if key.startswith(below)]
+
+
 def outside(url: str) -> list[bytes]:
     """Put the keys that are nobody's in a store without a prefix; return them."""
     put_raw(url, dict.fromkeys(OUTSIDE, b"theirs"))
@@ -58,19 +65,19 @@ def test_a_scan_counts_what_it_leaves_out_and_names_the_first_ones(url: str) -> 
     with bk.open_store(url) as store:
         scan = store.scan("/")
         assert [found.path for found in scan] == PATHS
-        assert scan.foreign.count == len(KEYS)
-        assert scan.foreign.first == KEYS[:10]
+        assert scan.foreign.count == len(theirs(url))
+        assert scan.foreign.first == theirs(url)[:10]
         below = store.scan("/a")
         assert [found.path for found in below] == PATHS[:3]
-        assert below.foreign.first == [key for key in KEYS if key.startswith(b"/a/")]
-        assert below.foreign.count == len(below.foreign.first)
+        assert below.foreign.count == len(theirs(url, b"/a/"))
+        assert below.foreign.first == theirs(url, b"/a/")[:10]
 
 
 @pytest.mark.parametrize("values", [True, False])
 def test_pages_hold_the_keys_that_lie_in_their_part(url: str, values: bool) -> None:
     """With values and without, each key is in one page, as it is, without the store's prefix."""
     with bk.open_store(url) as store:
-        assert foreign_of(store, "/", values=values) == KEYS
+        assert foreign_of(store, "/", values=values) == theirs(url)
         assert foreign_of(store, "/none", values=values) == []
         (page,) = store.scan_pages("/a/c", values=values)
         assert (list(page), [*page.foreign]) == ([], [b"/a/c/", b"/a/c/.."])
@@ -83,8 +90,10 @@ def test_a_task_is_told_as_a_thread_is(url: str) -> None:
         async with bk.open_async_store(url) as store:
             scan = store.scan("/")
             assert [found.path async for found in scan] == PATHS
-            assert (scan.foreign.count, scan.foreign.first) == (len(KEYS), KEYS[:10])
-            assert [key async for page in store.scan_pages("/") for key in page.foreign] == KEYS
+            assert (scan.foreign.count, scan.foreign.first) == (len(theirs(url)), theirs(url)[:10])
+            assert [key async for page in store.scan_pages("/") for key in page.foreign] == theirs(
+                url
+            )
 
     asyncio.run(main())
 
@@ -101,7 +110,7 @@ def test_the_ranges_of_a_split_hold_each_of_them_once(url: str) -> None:
         assert len(ranges) > 1
         parts = [foreign_of(store, "/", *part) for part in ranges]
         found = [key for part in parts for key in part]
-        assert found == sorted([*KEYS, *mass, *outer])
+        assert found == sorted([*theirs(url), *mass, *outer])
         scan = store.scan("/c")
         assert (list(scan), scan.foreign.count) == ([], len(mass))
         assert scan.foreign.first == mass[:10]
@@ -158,9 +167,9 @@ def test_a_recursive_delete_leaves_them_alone(url: str) -> None:
     with bk.open_store(url) as store:
         assert store.delete_recursive("/a").result() == 3
         assert store.delete_recursive("/").result() == 2
-        assert foreign_of(store, "/") == KEYS
+        assert foreign_of(store, "/") == theirs(url)
         scan = store.scan("/")
-        assert (list(scan), scan.foreign.count) == ([], len(KEYS))
+        assert (list(scan), scan.foreign.count) == ([], len(theirs(url)))
 
 
 def test_names_of_children_make_valid_paths(url: str) -> None:
@@ -181,11 +190,24 @@ def test_rocksdb_counts_keys_without_a_slash(fresh_url: Callable[[str], str]) ->
     fill(url)
     put_raw(url, dict.fromkeys([b"", *outside(url)], b""))
     with bk.open_store(url) as store:
-        assert foreign_of(store, "/") == sorted([b"", *KEYS, *OUTSIDE])
-        assert foreign_of(store, "/a", values=False) == [k for k in KEYS if k.startswith(b"/a/")]
+        assert foreign_of(store, "/") == sorted([b"", *theirs(url), *OUTSIDE])
+        assert foreign_of(store, "/a", values=False) == theirs(url, b"/a/")
 
 
-@pytest.mark.parametrize("record", [b"", b"theirs", b"\x02" + bytes(28) + b"a later format"])
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        b"theirs",
+        b"\x02" + bytes(28) + b"a later format",
+        # As if in our format, with numbers that no store of ours has.
+        b"\x01" + b"\xff" * 40,
+        b"\x01" + bytes(4) + b"\x80" + bytes(23),
+        b"\x01\x80" + bytes(27),
+        b"\x01" + bytes(12) + b"\x80" + bytes(15),
+        b"\x01" + bytes(20) + b"\x80" + bytes(7),
+    ],
+)
 def test_a_value_that_batchkeeper_has_not_written_is_an_error_in_words(
     fresh_url: Callable[[str], str], record: bytes
 ) -> None:
@@ -207,6 +229,22 @@ def test_a_value_that_batchkeeper_has_not_written_is_an_error_in_words(
             with pytest.raises(bk.MetadataStoreError, match="'/t/theirs' is not one"):
                 list(store.scan_pages("/", values=values))
         assert store.get_children("/t").result() == ["ours", "theirs"]
+
+
+def test_a_directory_with_other_column_families_is_refused(
+    fresh_url: Callable[[str], str],
+) -> None:
+    """No scan would show them, and an export would leave them out."""
+    url = fresh_url("rocksdb")
+    with bk.open_store(url) as store:
+        store.put("/a", b"").result()
+    directory = parse_url(url).path
+    database = Rdict(directory, Options(raw_mode=True))
+    database.create_column_family("other", Options(raw_mode=True)).close()
+    database.close()
+    for suffix in ("", "?read_only=true"):
+        with pytest.raises(bk.InvalidSettingError, match=r"column families .*\(other\)"):
+            bk.open_store(url + suffix)
 
 
 # --- ZooKeeper and memory

@@ -17,11 +17,13 @@ from kazoo.exceptions import ConnectionLoss
 from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     AuthenticationError,
+    Delete,
     Exists,
     Get,
     GetChildren,
     InvalidPathError,
     InvalidSettingError,
+    NotFoundError,
     Put,
     Range,
     Stat,
@@ -104,7 +106,7 @@ def test_the_chroot_is_made(
 def test_without_create_reading_makes_no_node(
     fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer
 ) -> None:
-    """A missing chroot reads as empty and stays missing; the first put makes it."""
+    """A missing chroot is as empty, for deletes too, and stays missing; the first put makes it."""
     url = fresh_url("zookeeper") + "/deep/er"
     chroot = parse_url(url).prefix()
     raw = KazooClient(zookeeper_server.address)
@@ -120,6 +122,9 @@ def test_without_create_reading_makes_no_node(
     assert store.split("/", 4, 60) == [Range()]
     assert store.revision(60) > 0
     store.sync(far)
+    deletes = store.write([Delete("/a"), Delete("/a", 3)], far)
+    assert [type(answer) for answer in deletes] == [NotFoundError, NotFoundError]
+    assert store.delete_recursive("/a", 60) == 0
     assert set(raw.get_children("/")) == before
     (made,) = store.write([Put("/a", b"1")], far)
 

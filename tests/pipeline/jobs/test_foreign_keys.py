@@ -98,6 +98,19 @@ def test_a_diff_says_it_of_each_side(
     assert (code, errors, summary["paths_different"]) == (1, [], ["/b"])
 
 
+def test_below_a_prefix_those_beside_it_do_not_count(
+    job: Job, fresh_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    """An export names the keys that it has left out, so those outside the prefix are told apart."""
+    url, out = fresh_url("etcd"), tmp_path / "out"
+    fill(url, VALUES)
+    put_raw(url, {b"/q//x": b"theirs"})
+    assert job("export", out, "--store", url)[0] == 1
+    for prefix, code, count in (("/a", 0, 0), ("/q", 1, 1)):
+        ended, summary, _ = job("diff", out, url, "--prefix", prefix)
+        assert (ended, summary["foreign_keys_left"], summary["same"]) == (code, count, not count)
+
+
 def test_a_copy_reports_them_and_a_resumed_one_forgets_none(
     job: Job, mixed: tuple[str, list[str]], fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
