@@ -32,10 +32,14 @@ ALLOWED = "--allow-foreign-keys"
 def mixed(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> tuple[str, list[str]]:
     """A store with paths and foreign keys: its URL, and the names of the keys."""
     url = fresh_url(request.param)
-    keys = [b"/zookeeper", b"/zookeeper/x"] if request.param == "zookeeper" else KEYS
+    keys = {
+        "etcd": KEYS,
+        "rocksdb": sorted([*KEYS, *OWN]),  # Where this client keeps nothing of its own.
+        "zookeeper": [b"/zookeeper", b"/zookeeper/x"],
+    }[request.param]
     fill(url, VALUES)
     put_raw(url, dict.fromkeys(keys, b"theirs"))
-    if request.param != "zookeeper":
+    if request.param == "etcd":
         put_raw(url, dict.fromkeys(OWN, b"ours"))
     names = bk.ForeignKeys()
     names.add(keys)
