@@ -365,6 +365,7 @@ class EtcdBackend:
         response = messages.TxnResponse()
         for operation in messages.TxnRequest.FromString(body).success:
             found = self._range(operation.request_range, deadline)
+            response.header.CopyFrom(found.header)
             response.responses.add().response_range.CopyFrom(found)
         return bytes(response.SerializeToString())
 
