@@ -15,6 +15,7 @@ last revision that was complete.
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
@@ -35,6 +36,7 @@ from ...ops.log import get_logger
 from ...ops.results import Change, ChangePage
 from ..backend import RequestRefusedError
 from ..keys import own, path_of
+from .calls import cancel
 from .connection import Connection
 from .errors import COMPACTED, FUTURE, NOT_PERMITTED, short
 from .members import Link, tells_progress
@@ -201,6 +203,7 @@ class _Watch:
         self._closed = False
         # When it was that we got on, None while nobody waits; read by gRPC's thread for requests.
         self._since: float | None = time.monotonic()
+        self._process = os.getpid()
         self._call: Any = None
         try:
             self._call = link.watch(self._requests(), metadata=link.metadata)
@@ -234,7 +237,7 @@ class _Watch:
     def close(self) -> None:
         """End the watch."""
         self._closed = True
-        self._call.cancel()
+        cancel(self._call, self._process)
 
     def _requests(self) -> Iterator[bytes]:
         """Give what is to be sent, in a thread of gRPC's, until the watch is closed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -23,6 +24,7 @@ from ...ops.results import Range, ScanPage, StatPage
 from ..backend import RequestRefusedError, partly_removed
 from ..keys import Sorted, path_of, sort_keys
 from ..spans import ranges, spans, with_outside
+from .calls import cancel
 from .connection import Connection
 from .errors import (
     COMPACTED,
@@ -443,6 +445,7 @@ class _Page:
         self.request = request
         self.timeout = timeout
         self._deadline = time.monotonic() + timeout
+        self._process = os.getpid()
         self._pending = connection.begin(request, timeout)
 
     def result(self) -> Any:
@@ -467,4 +470,4 @@ class _Page:
     def give_up(self) -> None:
         """Take no interest in the response any more."""
         if self._pending is not None:
-            self._pending.cancel()
+            cancel(self._pending, self._process)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -436,6 +438,68 @@ def test_a_key_with_a_lease_is_ephemeral(store: bk.MetadataStore, url: str) -> N
     ]
     for path, value, stat in store.scan("/"):
         assert store.get(path).result(PATIENCE) == (value, stat)
+
+
+# --- forks
+
+LOCKED_AT_THE_FORK = """
+import gc, os, sys, threading, warnings
+import grpc
+import batchkeeper as bk
+
+warnings.simplefilter("ignore")
+with bk.open_store(sys.argv[1]) as store:
+    revision = store.revision()
+    paths = [f"/many/{number:05d}" for number in range(15_000)]
+    assert all(outcome.ok for outcome in store.apply([bk.Put(path, b"") for path in paths]))
+    scan, watch = store.scan("/"), store.changes("/", revision, store.revision())
+    found, changed = [next(scan).path], [next(watch).path]
+    locks = [
+        call._state.condition for call in gc.get_objects() if isinstance(call, grpc.Call)
+    ]
+    assert len(locks) >= 2
+    locked, forked = threading.Event(), threading.Event()
+
+    def hold():
+        for lock in locks:
+            lock.acquire()
+        locked.set()
+        forked.wait()
+        for lock in locks:
+            lock.release()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    locked.wait()
+    child = os.fork()
+    if child == 0:
+        try:
+            list(scan)
+        except bk.StoreClosedError as error:
+            print(error)
+        watch.close()
+        del scan, watch
+        gc.collect()
+        sys.exit(0)
+    forked.set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert found + [path for path, _, _ in scan] == paths
+    assert sorted(changed + [change.path for change in watch]) == paths
+"""
+
+
+def test_a_child_ends_whatever_was_locked_at_the_fork(url: str) -> None:
+    """A call of gRPC's has a lock, which a thread of the parent may have held for ever."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LOCKED_AT_THE_FORK, url],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "open it here" in ended.stdout
 
 
 # --- a full server
