@@ -17,7 +17,14 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, overload
 
 from ..ops.errors import MetadataStoreError
-from ..ops.operations import ABSENT, Kind, Operation, check_expected, check_value
+from ..ops.operations import (
+    ABSENT,
+    Kind,
+    Operation,
+    PutOptions,
+    check_expected,
+    check_value,
+)
 from ..ops.paths import check_parent, check_path
 from ..ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
 from ..stores.backend import Backend
@@ -26,7 +33,6 @@ from .changes import changes_of_async, check_changes
 from .checks import check_operation, check_size, check_supported
 from .engine import Engine
 from .entry import ENDED, Entry
-from .lane import Lane
 from .metrics import Metrics
 from .scans import (
     AsyncResultStream,
@@ -117,17 +123,15 @@ class AsyncMetadataStore:
         name: str,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._engine = engine = Engine(backend, batching, name)
+        self._engine = Engine(backend, batching, name)
         self._loop = loop
         self._sink = _LoopSink(loop)
-        self._reads = engine.reads
-        self._writes = engine.writes
         self._timeout = operation_timeout
 
     async def get(self, path: str, *, timeout: float | None = None) -> GetResult | None:
         """Return a path's value with its stat; ``None`` if the path holds none."""
         check_path(path)
-        result: GetResult | None = await self._run("get", path, None, None, self._reads, timeout)
+        result: GetResult | None = await self._run("get", path, None, None, None, timeout)
         return result
 
     async def put(
@@ -148,9 +152,11 @@ class AsyncMetadataStore:
         check_path(path)
         value = check_value(value)
         check_expected(expected_version, ABSENT)
-        check_supported(ephemeral, sequential, self._engine.name)
+        options = PutOptions.of(ephemeral, sequential)
+        if options is not None:
+            check_supported(options, self._engine.name)
         check_size(path, value, self._engine.limits.value_bytes)
-        stat: Stat = await self._run("put", path, value, expected_version, self._writes, timeout)
+        stat: Stat = await self._run("put", path, value, expected_version, options, timeout)
         return stat
 
     async def delete(
@@ -163,18 +169,18 @@ class AsyncMetadataStore:
         """
         check_path(path)
         check_expected(expected_version, 0)
-        await self._run("delete", path, None, expected_version, self._writes, timeout)
+        await self._run("delete", path, None, expected_version, None, timeout)
 
     async def get_children(self, path: str, *, timeout: float | None = None) -> list[str]:
         """Return the sorted names below a path, ``/`` among them; none for a missing path."""
         check_parent(path)
-        names: list[str] = await self._run("get_children", path, None, None, self._reads, timeout)
+        names: list[str] = await self._run("get_children", path, None, None, None, timeout)
         return names
 
     async def exists(self, path: str, *, timeout: float | None = None) -> bool:
         """Say whether a path holds a value."""
         check_path(path)
-        found: bool = await self._run("exists", path, None, None, self._reads, timeout)
+        found: bool = await self._run("exists", path, None, None, None, timeout)
         return found
 
     def submit(self, op: Operation, *, timeout: float | None = None) -> asyncio.Future[Any]:
@@ -186,7 +192,8 @@ class AsyncMetadataStore:
             QueueFullError: there is no room; a future could not hold up its caller.
         """
         check_operation(op, self._engine.limits.value_bytes, self._engine.name)
-        entry = self._entry(*self._engine.fields(op), self._seconds(timeout))
+        seconds = self._seconds(timeout)
+        entry = self._engine.entry_of(op, self._sink, seconds, self._loop.create_future())
         self._engine.submit(entry, "raise", block=False)
         future: asyncio.Future[Any] = entry.caller
 
@@ -413,29 +420,20 @@ class AsyncMetadataStore:
         path: str,
         value: bytes | None,
         expected_version: int | None,
-        lane: Lane,
+        options: PutOptions | None,
         timeout: float | None,
     ) -> Any:
-        entry = self._entry(kind, path, value, expected_version, lane, self._seconds(timeout))
-        self._engine.submit(entry, block=False)
+        engine, future = self._engine, self._loop.create_future()
+        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
+        entry = engine.entry(
+            kind, path, value, expected_version, options, self._sink, seconds, future
+        )
+        engine.submit(entry, block=False)
         try:
-            return await entry.caller
+            return await future
         except asyncio.CancelledError:
             self._withdraw(entry)
             raise
-
-    def _entry(
-        self,
-        kind: Kind,
-        path: str,
-        value: bytes | None,
-        expected_version: int | None,
-        lane: Lane,
-        seconds: float,
-    ) -> Entry:
-        times = self._engine.times(seconds)
-        future = self._loop.create_future()
-        return Entry(kind, path, value, expected_version, lane, self._sink, *times, future)
 
     def _withdraw(self, entry: Entry) -> None:
         if self._engine.withdraw(entry):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from threading import Condition
 from typing import Final, Self
 
 from ..ops.errors import MetadataStoreError, StoreClosedError
-from ..ops.operations import Get, Operation
+from ..ops.kinds import BRINGS_VALUES
+from ..ops.operations import Operation
 from ..ops.results import GetResult, Outcome
 from .checks import check_operation
 from .engine import Engine
@@ -76,16 +78,15 @@ class Bulk:
         return bool(self._open) and self._open[0].state >= ENDED
 
     def read_together(self, source: Iterator[Operation]) -> bool:
-        """Submit the next operations together, with one deadline; say whether there may be more.
+        """Submit the next operations together; say whether there may be more.
 
         One that is refused has its error as its outcome.
         """
         left = min(_CHUNK, self._left())
-        now, deadline = self._engine.times(self._timeout)
         entries: list[Entry] = []
         try:
             for op in source:
-                entry = self._entry(op, now, deadline)
+                entry = self._entry(op)
                 if entry.state == ENDED:
                     self._submit(entries)
                     entries = []
@@ -106,7 +107,7 @@ class Bulk:
         It returns when it has read so many, or may read no more, or the oldest has ended.
         """
         for op in source:
-            entry = self._entry(op, *self._engine.times(self._timeout))
+            entry = self._entry(op)
             if entry.state != ENDED:
                 self._submit_one(entry)
             self._open.append(entry)
@@ -116,16 +117,15 @@ class Bulk:
                 return True
         return False
 
-    def _entry(self, op: Operation, now: float, deadline: float) -> Entry:
+    def _entry(self, op: Operation) -> Entry:
         """Return what an operation is submitted as, or what stands for it if it is refused."""
         engine = self._engine
         limits = engine.limits
         try:
             check_operation(op, limits.value_bytes, engine.name)
-            kind, path, value, expected, lane = engine.fields(op)
-            if kind == "get":
+            if op.kind in BRINGS_VALUES:
                 self._gets = True
-            entry = Entry(kind, path, value, expected, lane, self._sink, now, deadline, op)
+            entry = engine.entry_of(op, self._sink, self._timeout, op)
             if entry.weight > limits.request_bytes:
                 raise too_heavy(entry, limits.request_bytes)
         except MetadataStoreError as error:
@@ -160,7 +160,7 @@ class Bulk:
         sizes = [
             len(o.result.value) if isinstance(o.result, GetResult) else 0
             for o in ended
-            if isinstance(o.op, Get)
+            if getattr(o.op, "kind", None) in BRINGS_VALUES  # it may be anything: refused
         ]
         self._got += len(sizes)
         self._got_bytes += sum(sizes)
@@ -207,10 +207,10 @@ class Bulk:
     def _renew_times(self, entries: list[Entry]) -> None:
         """Let the time of operations begin now if the ones before them had to wait for room."""
         if entries:
-            now, deadline = self._engine.times(self._timeout)
+            now = time.monotonic()
             if now - entries[0].submitted > _WAITED:
                 for entry in entries:
-                    entry.submitted, entry.deadline = now, deadline
+                    entry.submitted, entry.deadline = now, now + self._timeout
 
 
 class OutcomeStream(Iterator[Outcome]):

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from ..ops.errors import InvalidSettingError, UnsupportedError, ValueTooLargeError
-from ..ops.operations import Delete, Exists, Get, GetChildren, Operation, Put
+from ..ops.operations import Delete, Exists, Get, GetChildren, Operation, Put, PutOptions
 
 __all__ = ["check_operation", "check_size", "check_supported"]
 
 _OTHERS = (Get, Delete, Exists, GetChildren)
 
 
-def check_supported(ephemeral: bool, sequential: bool, store: str) -> None:
+def check_supported(options: PutOptions, store: str) -> None:
     """Refuse what no store can do yet.
 
     Raises:
         UnsupportedError: with what was asked for.
     """
-    if ephemeral or sequential:
-        asked = "ephemeral" if ephemeral else "sequential"
+    if options.ephemeral or options.sequential:
+        asked = "ephemeral" if options.ephemeral else "sequential"
         raise UnsupportedError(f"{asked} puts are not supported: {store}")
 
 
@@ -45,8 +45,8 @@ def check_operation(op: Operation, value_bytes: int, store: str) -> None:
         UnsupportedError: it asks for what no store can do yet.
     """
     if isinstance(op, Put):
-        if op.ephemeral or op.sequential:
-            check_supported(op.ephemeral, op.sequential, store)
+        if op.options is not None:
+            check_supported(op.options, store)
         if len(op.value) > value_bytes:
             check_size(op.path, op.value, value_bytes)
     elif not isinstance(op, _OTHERS):

@@ -24,7 +24,7 @@ from logging import DEBUG
 from operator import attrgetter
 from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread, current_thread
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ..ops.errors import (
     MetadataStoreError,
@@ -32,12 +32,13 @@ from ..ops.errors import (
     StoreClosedError,
     UnsupportedError,
 )
+from ..ops.kinds import KINDS
 from ..ops.log import get_logger
-from ..ops.operations import Delete, Kind, Operation, Put
+from ..ops.operations import Kind, Operation, PutOptions
 from ..stores.backend import Answer, Backend, ChangesBackend, ScanningBackend
 from . import lifetime
 from .accumulator import Accumulator, Cause
-from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry
+from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, Sink
 from .epochs import Epochs
 from .execution import execute, overdue, shut_out, too_heavy
 from .lane import Lane
@@ -114,6 +115,8 @@ class Engine:
         self.reads = lane("reads", writes=False, room=config.read_queue_size, window=reads_window)
         self.writes = lane("writes", writes=True, room=config.write_queue_size, window=window)
         self._singles = lane("singles", writes=True, room=singles, window=singles)
+        lanes_by_name = {lane.name: lane for lane in (self.reads, self.writes)}
+        self._lane_of = {kind: lanes_by_name[row.lane] for kind, row in KINDS.items()}
         self._cap_batches()
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Every lane has a sender from the beginning: later ones may not be had when needed.
@@ -134,18 +137,39 @@ class Engine:
 
     # Taking operations in. Runs in callers' threads.
 
-    def fields(self, op: Operation) -> tuple[Kind, str, bytes | None, int | None, Lane]:
-        """Return an operation's fields in the order in which an entry takes them."""
-        if isinstance(op, Put):
-            return op.kind, op.path, op.value, op.expected_version, self.writes
-        if isinstance(op, Delete):
-            return op.kind, op.path, None, op.expected_version, self.writes
-        return op.kind, op.path, None, None, self.reads
-
-    def times(self, timeout: float) -> tuple[float, float]:
-        """Return the time of an operation that is submitted now, and its deadline."""
+    def entry(
+        self,
+        kind: Kind,
+        path: str,
+        value: bytes | None,
+        expected_version: int | None,
+        options: PutOptions | None,
+        sink: Sink,
+        timeout: float,
+        caller: Any = None,
+    ) -> Entry:
+        """Return an operation that is to be submitted now, with its deadline in ``timeout`` s."""
         now = time.monotonic()
-        return now, now + timeout
+        lane = self._lane_of[kind]
+        return Entry(
+            kind, path, value, expected_version, options, lane, sink, now, now + timeout, caller
+        )
+
+    def entry_of(self, op: Operation, sink: Sink, timeout: float, caller: Any = None) -> Entry:
+        """Return what ``entry`` does, for an operation that was made before."""
+        now = time.monotonic()
+        return Entry(
+            op.kind,
+            op.path,
+            op.value,
+            op.expected_version,
+            op.options,
+            self._lane_of[op.kind],
+            sink,
+            now,
+            now + timeout,
+            caller,
+        )
 
     def submit(  # noqa: C901 - in one piece: every operation pays for each call
         self, entry: Entry, when_full: WhenFull = "setting", *, block: bool = True
@@ -198,8 +222,8 @@ class Engine:
     def submit_all(self, entries: list[Entry]) -> int:
         """Take in as many operations as there is room for, in their order; say how many.
 
-        One lock and one wake-up for all of them, which have one deadline. None is taken in where
-        ``submit`` would make the first one wait, or refuse it.
+        One lock and one wake-up for all of them; the first one's deadline comes first. None is
+        taken in where ``submit`` would make the first one wait, or refuse it.
         """
         with self._lock:
             try:
@@ -299,7 +323,7 @@ class Engine:
 
     def _may_go_singly(self, entry: Entry) -> bool:
         singles = self._singles
-        return singles.held < singles.room and not self._lines.busy(entry.path)
+        return singles.held < singles.room and not self._lines.busy(entry)
 
     def _ready(self, entry: Entry) -> None:
         entry.lane.batches.add(entry)

@@ -17,21 +17,35 @@ has ended, even if its deadline ended it before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from ..ops.operations import Kind
+from ..ops.operations import Kind, PutOptions
 from ..stores.backend import Answer
 
 if TYPE_CHECKING:
     from .lane import Lane
 
-__all__ = ["CANCELLED", "ENDED", "QUEUED", "ROOM", "SENT", "TURN", "Entry", "Epoch", "Sink"]
+__all__ = [
+    "CANCELLED",
+    "ENDED",
+    "QUEUED",
+    "ROOM",
+    "SENT",
+    "TURN",
+    "Entry",
+    "Epoch",
+    "OrderKey",
+    "Sink",
+]
 
 # In this order, so that ``state >= ENDED`` says that nothing will happen to it any more.
 QUEUED: Final = 0
 SENT: Final = 1
 ENDED: Final = 2
 CANCELLED: Final = 3
+
+#: What an entry is ordered by: the path of its line, those of several, or ``None`` for no line.
+OrderKey: TypeAlias = str | tuple[str, ...] | None
 
 #: What a QUEUED entry waits for, as bits of ``Entry.waits_for``.
 TURN: Final = 1
@@ -60,8 +74,8 @@ class Epoch:
 class Entry:
     """An operation in the engine; a back end sees it as a ``Request``.
 
-    ``kind``, ``path``, ``value`` and ``expected_version`` are set once. ``caller`` and ``told``
-    belong to its sink. Everything else is guarded by the engine's lock until the entry has ENDED.
+    What comes from the operation, and ``order_key``, is set once. ``caller`` and ``told`` belong to
+    its sink. Everything else is guarded by the engine's lock until the entry has ENDED.
     """
 
     # Every operation pays for each of these, so there is one class with one __init__ for all sinks.
@@ -73,6 +87,8 @@ class Entry:
         "expected_version",
         "kind",
         "lane",
+        "options",
+        "order_key",  # what orders it (see Lines): a path, several, or None
         "path",
         "sink",
         "state",
@@ -81,12 +97,13 @@ class Entry:
         "value",
         "waits_for",
         "weight",  # bytes that it counts for in its queue and its batch
-        "writes",  # whether it is a put or a delete
+        "writes",  # whether it changes anything
     )
 
     answer: Answer
     caller: Any
     epoch: Epoch
+    order_key: OrderKey
     told: Any
 
     def __init__(
@@ -95,6 +112,7 @@ class Entry:
         path: str,
         value: bytes | None,
         expected_version: int | None,
+        options: PutOptions | None,
         lane: Lane,
         sink: Sink,
         submitted: float,
@@ -105,6 +123,9 @@ class Entry:
         self.path = path
         self.value = value
         self.expected_version = expected_version
+        self.options = options
+        # A sequential put makes a path of its own, so nothing has to wait for it.
+        self.order_key = path if options is None or not options.sequential else None
         self.lane = lane
         self.writes = lane.writes
         self.sink = sink

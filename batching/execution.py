@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..ops.errors import (
     IndeterminateError,
@@ -39,7 +40,8 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
     alone. What its deadline, or a close, has ended by then is not sent any more.
     """
     writes = batch[0].writes
-    call = backend.write if writes else backend.read
+    # A batch is of one lane, and so of writes alone or of reads alone.
+    call: Callable[[Any, float], Sequence[Answer]] = backend.write if writes else backend.read
     try:
         answers = call(batch, max([entry.deadline for entry in batch]))
         if len(answers) == len(batch):

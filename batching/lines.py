@@ -1,14 +1,19 @@
-"""The order of operations on one path.
+"""The order of operations that share an order key: nearly always the path.
 
-Every operation takes its place in its path's line when it is submitted. A write may go when all
-before it have left; a read when all writes before it have left. Since only what may go is handed
-on, no path is ever changed twice in one batch, nor in two that are under way.
+Every operation takes its place in the line of its key when it is submitted. A write may go when
+all before it have left; a read when all writes before it have left. Since only what may go is
+handed on, no path is ever changed twice in one batch, nor in two that are under way.
+
+An operation with several keys stands in all of their lines at once, and may go when it may in each.
+It takes all of its places in one step, so the lines never disagree about who came first, and
+nobody waits in a circle. One without a key stands in no line, and may always go.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from .entry import TURN, Entry
 
@@ -16,7 +21,7 @@ __all__ = ["Lines"]
 
 
 class _Line:
-    """A path with more than one operation: those that may go, and those behind them."""
+    """A key with more than one operation: those that may go, and those behind them."""
 
     __slots__ = ("going", "waiting", "writing")
 
@@ -28,25 +33,38 @@ class _Line:
 
 
 class Lines:
-    """The lines of all paths; guarded by the engine's lock."""
+    """The lines of all keys; guarded by the engine's lock."""
 
     def __init__(self) -> None:
-        # Most paths have one operation at a time: then the entry itself stands here, and no line
+        # Most keys have one operation at a time: then the entry itself stands here, and no line
         # is made.
         self._at: dict[str, Entry | _Line] = {}
+        # Entries with several keys or none, with the number of lines in which they may not go yet.
+        self._others: dict[Entry, int] = {}
+
+    # Nearly all keys are one path. Each operation passes here twice, so these are told by their
+    # type, and in place.
 
     def enter(self, entry: Entry) -> bool:
-        """Give the entry the last place of its path's line; say whether it may go at once."""
-        line = self._at.setdefault(entry.path, entry)
-        return line is entry or self._join(line, entry)
+        """Give the entry the last place of its line; say whether it may go at once."""
+        key = entry.order_key
+        if type(key) is not str:
+            return self._enter_other(entry)
+        line = self._at.setdefault(key, entry)
+        return line is entry or self._join(key, line, entry)
 
     def enter_all(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Let entries enter in their order; return those that may go, and note it of the others."""
         stand = self._at.setdefault
         may_go = None
         for index, entry in enumerate(entries):
-            line = stand(entry.path, entry)
-            if line is not entry and not self._join(line, entry):
+            key = entry.order_key
+            if type(key) is str:
+                line = stand(key, entry)
+                goes = line is entry or self._join(key, line, entry)
+            else:
+                goes = self._enter_other(entry)
+            if not goes:
                 entry.waits_for |= TURN
                 if may_go is None:
                     may_go = list(entries[:index])
@@ -56,51 +74,79 @@ class Lines:
 
     def leave(self, entry: Entry) -> Sequence[Entry]:
         """Take an entry out, wherever it stands; return those that may go now because of it."""
-        line = self._at.pop(entry.path)
-        return () if line is entry else self._part(line, entry)
-
-    def remove(self, entry: Entry) -> None:
-        """Take out the entry that came last, if it has a place at all."""
-        line = self._at.get(entry.path)
-        if line is entry or (
-            isinstance(line, _Line) and (entry in line.going or entry in line.waiting)
-        ):
-            self.leave(entry)
+        key = entry.order_key
+        if type(key) is not str:
+            return self._leave_others(entry)
+        line = self._at.pop(key)
+        return () if line is entry else self._part(key, line, entry)
 
     def leave_all(self, entries: Iterable[Entry]) -> Sequence[Entry]:
         """Take entries out; return those that may go now because of them."""
         stood = self._at.pop
         may_go: list[Entry] = []
         for entry in entries:
-            line = stood(entry.path)
+            key = entry.order_key
+            if type(key) is not str:
+                may_go += self._leave_others(entry)
+                continue
+            line = stood(key)
             if line is not entry:
-                may_go += self._part(line, entry)
+                may_go += self._part(key, line, entry)
         return may_go
 
-    def busy(self, path: str) -> bool:
-        """Say whether an operation holds the path."""
-        return path in self._at
+    def remove(self, entry: Entry) -> None:
+        """Take out the entry that came last, as far as it has taken its places."""
+        for key in _keys(entry):
+            line = self._at.get(key)
+            if line is entry:
+                del self._at[key]
+            elif isinstance(line, _Line) and (entry in line.going or entry in line.waiting):
+                self._part(key, self._at.pop(key), entry)
+        self._others.pop(entry, None)
+
+    def busy(self, entry: Entry) -> bool:
+        """Say whether an operation holds a key of this one."""
+        return any(key in self._at for key in _keys(entry))
 
     def entries(self) -> Iterator[Entry]:
         """Iterate over every entry that has a place; those that ended while sent are among them."""
         for line in self._at.values():
-            if isinstance(line, Entry):
+            if isinstance(line, _Line):
+                for entry in chain(line.going, line.waiting):
+                    if type(entry.order_key) is str:
+                        yield entry
+            elif type(line.order_key) is str:
                 yield line
-            else:
-                yield from line.going
-                yield from line.waiting
+        yield from self._others
 
-    def _join(self, line: Entry | _Line, entry: Entry) -> bool:
+    def _enter_other(self, entry: Entry) -> bool:
+        self._others[entry] = 0
+        for key in _keys(entry):
+            line = self._at.setdefault(key, entry)
+            if line is not entry and not self._join(key, line, entry):
+                self._others[entry] += 1
+        return not self._others[entry]
+
+    def _leave_others(self, entry: Entry) -> list[Entry]:
+        del self._others[entry]
+        may_go: list[Entry] = []
+        for key in _keys(entry):
+            line = self._at.pop(key)
+            if line is not entry:
+                may_go += self._part(key, line, entry)
+        return may_go
+
+    def _join(self, key: str, line: Entry | _Line, entry: Entry) -> bool:
         """Let an entry enter a line that is there."""
         if isinstance(line, Entry):
-            line = self._at[entry.path] = _Line(line)
+            line = self._at[key] = _Line(line)
         if entry.writes or line.writing or line.waiting:
             line.waiting[entry] = None
             return False
         line.going.add(entry)
         return True
 
-    def _part(self, line: Entry | _Line, entry: Entry) -> list[Entry]:
+    def _part(self, key: str, line: Entry | _Line, entry: Entry) -> list[Entry]:
         """Let an entry leave a line that was taken out of the table; put back what is left."""
         assert isinstance(line, _Line)
         if entry in line.going:
@@ -115,7 +161,20 @@ class Lines:
             del line.waiting[first]
             line.going.add(first)
             line.writing = first.writes
-            may_go.append(first)
+            if type(first.order_key) is str or self._goes(first):
+                may_go.append(first)
         if line.going:
-            self._at[entry.path] = line
+            self._at[key] = line
         return may_go
+
+    def _goes(self, entry: Entry) -> bool:
+        """Count that an entry with several keys may go in one more line; say whether in all."""
+        self._others[entry] -= 1
+        return not self._others[entry]
+
+
+def _keys(entry: Entry) -> Iterable[str]:
+    key = entry.order_key
+    if key is None:
+        return ()
+    return (key,) if isinstance(key, str) else dict.fromkeys(key)

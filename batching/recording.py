@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 
 from ..ops.errors import BadVersionError, MetadataStoreError, NotEmptyError, NotFoundError
-from ..ops.operations import KINDS
-from ..ops.results import GetResult, Stat
+from ..ops.kinds import KINDS
 from ..stores.backend import Event
 from .accumulator import Cause
 from .entry import Entry
@@ -19,7 +19,7 @@ __all__ = ["LaneRecord", "Record"]
 _CONFLICTS = frozenset(kind.__name__ for kind in (BadVersionError, NotFoundError, NotEmptyError))
 
 # The types of all results: what an answer is beside them is an error.
-_RESULTS = frozenset((Stat, GetResult, bool, list, type(None)))
+_RESULTS = frozenset(chain.from_iterable(row.results for row in KINDS.values()))
 
 _answer = attrgetter("answer")
 _kind = attrgetter("kind")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, overload
 
-from ..ops.operations import ABSENT, Operation, check_expected, check_value
+from ..ops.operations import (
+    ABSENT,
+    Kind,
+    Operation,
+    PutOptions,
+    check_expected,
+    check_value,
+)
 from ..ops.paths import check_parent, check_path
 from ..ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
 from ..stores.backend import Backend
@@ -16,7 +22,6 @@ from .bulk import OutcomeStream
 from .changes import changes_of, check_changes
 from .checks import check_operation, check_size, check_supported
 from .engine import Engine
-from .entry import Entry
 from .futures import FutureSink, OperationFuture
 from .metrics import Metrics
 from .scans import ResultStream, check_scan, check_split, ended, pages_of, results_of
@@ -51,14 +56,12 @@ class MetadataStore:
     ) -> None:
         self._engine = engine = Engine(backend, batching, name)
         self._sink = FutureSink(engine)
-        self._reads = engine.reads
-        self._writes = engine.writes
         self._timeout = operation_timeout
 
     def get(self, path: str, *, timeout: float | None = None) -> Future[GetResult | None]:
         """Return a path's value with its stat; ``None`` if the path holds none."""
         check_path(path)
-        return self._read("get", path, timeout)
+        return self._submit("get", path, None, timeout)
 
     def put(
         self,
@@ -80,22 +83,14 @@ class MetadataStore:
             value = check_value(value)
         if expected_version is not None:
             check_expected(expected_version, ABSENT)
-        if ephemeral or sequential:
-            check_supported(ephemeral, sequential, self._engine.name)
+        options = PutOptions.of(ephemeral, sequential)
         engine = self._engine
+        if options is not None:
+            check_supported(options, engine.name)
         if len(value) > engine.limits.value_bytes:
             check_size(path, value, engine.limits.value_bytes)
-        now = time.monotonic()
-        entry = Entry(
-            "put",
-            path,
-            value,
-            expected_version,
-            self._writes,
-            self._sink,
-            now,
-            now + (self._timeout if timeout is None else check_seconds("timeout", timeout)),
-        )
+        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
+        entry = engine.entry("put", path, value, expected_version, options, self._sink, seconds)
         engine.submit(entry)
         future = OperationFuture()
         future._entry = entry
@@ -111,21 +106,7 @@ class MetadataStore:
         """
         check_path(path)
         check_expected(expected_version, 0)
-        now = time.monotonic()
-        entry = Entry(
-            "delete",
-            path,
-            None,
-            expected_version,
-            self._writes,
-            self._sink,
-            now,
-            now + (self._timeout if timeout is None else check_seconds("timeout", timeout)),
-        )
-        self._engine.submit(entry)
-        future = OperationFuture()
-        future._entry = entry
-        return future
+        return self._submit("delete", path, expected_version, timeout)
 
     def get_children(self, path: str, *, timeout: float | None = None) -> Future[list[str]]:
         """Return the sorted names below a path, ``/`` among them; none for a missing path.
@@ -134,20 +115,18 @@ class MetadataStore:
         not ordered against writes below the path: ``flush()`` first where that matters.
         """
         check_parent(path)
-        return self._read("get_children", path, timeout)
+        return self._submit("get_children", path, None, timeout)
 
     def exists(self, path: str, *, timeout: float | None = None) -> Future[bool]:
         """Say whether a path holds a value."""
         check_path(path)
-        return self._read("exists", path, timeout)
+        return self._submit("exists", path, None, timeout)
 
     def submit(self, op: Operation, *, timeout: float | None = None) -> Future[Any]:
         """Execute an operation that was made before; its future holds what its method's would."""
         check_operation(op, self._engine.limits.value_bytes, self._engine.name)
         engine = self._engine
-        now = time.monotonic()
-        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
-        entry = Entry(*engine.fields(op), self._sink, now, now + seconds)
+        entry = engine.entry_of(op, self._sink, self._seconds(timeout))
         engine.submit(entry)
         future = OperationFuture()
         future._entry = entry
@@ -381,11 +360,14 @@ class MetadataStore:
             "its BatchingConfig, and open it where it is needed"
         )
 
-    def _read(self, kind: Any, path: str, timeout: float | None) -> OperationFuture:
-        now = time.monotonic()
+    def _submit(
+        self, kind: Kind, path: str, expected_version: int | None, timeout: float | None
+    ) -> OperationFuture:
+        """Submit an operation without a value."""
+        engine = self._engine
         seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
-        entry = Entry(kind, path, None, None, self._reads, self._sink, now, now + seconds)
-        self._engine.submit(entry)
+        entry = engine.entry(kind, path, None, expected_version, None, self._sink, seconds)
+        engine.submit(entry)
         future = OperationFuture()
         future._entry = entry
         return future

@@ -31,7 +31,7 @@ from ..batching.store import MetadataStore
 from ..ops.errors import BadVersionError, IndeterminateError, MetadataStoreError, QueueFullError
 from ..ops.operations import ABSENT
 from ..ops.results import Stat
-from ..stores.backend import Answer, Backend, PassingBackend, Request, RequestRefusedError
+from ..stores.backend import Answer, Backend, PassingBackend, RequestRefusedError, WriteRequest
 from ..stores.registry import ConnectOptions, connect
 from .servers import EtcdServer, LocalServer, ZooKeeperServer
 
@@ -107,7 +107,7 @@ class _Watched(PassingBackend):
         with self._lock:
             return list(self._inside)
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         call = _Call(len(requests))
         with self._lock:
             self._inside.add(call)

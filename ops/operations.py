@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from .errors import InvalidSettingError
 from .paths import check_parent, check_path
 
 __all__ = [
     "ABSENT",
-    "KINDS",
     "Delete",
     "Exists",
     "Get",
@@ -18,6 +17,9 @@ __all__ = [
     "Kind",
     "Operation",
     "Put",
+    "PutOptions",
+    "ReadKind",
+    "WriteKind",
     "check_expected",
     "check_value",
 ]
@@ -25,8 +27,10 @@ __all__ = [
 #: As ``expected_version`` of a put: the path must not hold a value yet.
 ABSENT: Final = -1
 
-Kind: TypeAlias = Literal["get", "put", "delete", "get_children", "exists"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+#: What each of them means for the engine and the stores stands in the table of ``ops.kinds``.
+ReadKind: TypeAlias = Literal["get", "get_children", "exists"]
+WriteKind: TypeAlias = Literal["put", "delete"]
+Kind: TypeAlias = ReadKind | WriteKind
 
 # ZooKeeper's versions are signed 32-bit integers; so are everybody's here.
 _MAX_VERSION: Final = 2**31 - 1
@@ -73,16 +77,52 @@ def _make_again(self: Any) -> tuple[Any, ...]:
     return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
+@dataclass(frozen=True, slots=True)
+class PutOptions:
+    """What few puts need. A put without any of it carries ``None`` instead.
+
+    Attributes:
+        ephemeral: the value ends with the session of the store that creates it.
+        sequential: the store appends a growing number to the path.
+    """
+
+    ephemeral: bool = False
+    sequential: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("ephemeral", "sequential"):
+            if type(chosen := getattr(self, name)) is not bool:
+                raise InvalidSettingError(f"{name} is a bool, not {chosen!r:.80}")
+
+    @classmethod
+    def of(cls, ephemeral: bool, sequential: bool) -> PutOptions | None:
+        """Return the options of a put, ``None`` where it has none."""
+        # Anything but False is looked at: a wrong argument is refused.
+        if ephemeral is False and sequential is False:
+            return None
+        options = cls(ephemeral, sequential)
+        return options if ephemeral or sequential else None
+
+
+class _Read:
+    """What a read lacks and a write may have, so that all operations can be read alike."""
+
+    __slots__ = ()
+    value: ClassVar[None] = None
+    expected_version: ClassVar[None] = None
+    options: ClassVar[None] = None
+
+
 # Gets and puts are made by the million for bulk calls: the __init__ that a frozen dataclass makes
 # for itself, with a __post_init__ after it, takes a quarter longer than these.
 _set = object.__setattr__
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Get:
+class Get(_Read):
     """Ask for the value and the stat of a path: a ``GetResult``, or ``None``."""
 
-    kind: ClassVar[Kind] = "get"
+    kind: ClassVar[Literal["get"]] = "get"
     __reduce__ = _make_again
     path: str
 
@@ -95,16 +135,15 @@ class Put:
     """Set the value of a path, and make the path where it is missing: a ``Stat``.
 
     ``expected_version`` is ``None`` (whatever is there), ``ABSENT`` (the path must hold no value)
-    or the version that the path must have.
+    or the version that the path must have. ``options`` holds the flags ``ephemeral`` and
+    ``sequential``, and is ``None`` without any.
     """
 
-    kind: ClassVar[Kind] = "put"
-    __reduce__ = _make_again
+    kind: ClassVar[Literal["put"]] = "put"
     path: str
     value: bytes
     expected_version: int | None
-    ephemeral: bool
-    sequential: bool
+    options: PutOptions | None
 
     def __init__(
         self,
@@ -113,15 +152,36 @@ class Put:
         expected_version: int | None = None,
         ephemeral: bool = False,
         sequential: bool = False,
+        *,
+        options: PutOptions | None = None,
     ) -> None:
         check_path(path)
         if expected_version is not None:
             check_expected(expected_version, ABSENT)
+        if ephemeral is not False or sequential is not False:
+            if options is not None:
+                raise InvalidSettingError("a put takes flags or options, not both")
+            options = PutOptions.of(ephemeral, sequential)
+        elif options is not None and not isinstance(options, PutOptions):
+            raise InvalidSettingError(f"options are PutOptions, not {options!r:.80}")
         _set(self, "path", path)
         _set(self, "value", value if type(value) is bytes else check_value(value))
         _set(self, "expected_version", expected_version)
-        _set(self, "ephemeral", ephemeral)
-        _set(self, "sequential", sequential)
+        _set(self, "options", options)
+
+    @property
+    def ephemeral(self) -> bool:
+        """Whether the value ends with the session of the store that creates it."""
+        return self.options is not None and self.options.ephemeral
+
+    @property
+    def sequential(self) -> bool:
+        """Whether the store appends a growing number to the path."""
+        return self.options is not None and self.options.sequential
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        flags = (self.ephemeral, self.sequential)
+        return type(self), (self.path, self.value, self.expected_version, *flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +191,9 @@ class Delete:
     ``expected_version`` is ``None`` (whatever is there) or the version that the path must have.
     """
 
-    kind: ClassVar[Kind] = "delete"
+    kind: ClassVar[Literal["delete"]] = "delete"
+    value: ClassVar[None] = None
+    options: ClassVar[None] = None
     __reduce__ = _make_again
     path: str
     expected_version: int | None = None
@@ -142,10 +204,10 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class GetChildren:
+class GetChildren(_Read):
     """Ask for the names below a path: a sorted ``list[str]``, empty for a missing path."""
 
-    kind: ClassVar[Kind] = "get_children"
+    kind: ClassVar[Literal["get_children"]] = "get_children"
     __reduce__ = _make_again
     path: str
 
@@ -154,10 +216,10 @@ class GetChildren:
 
 
 @dataclass(frozen=True, slots=True)
-class Exists:
+class Exists(_Read):
     """Ask whether a path holds a value: a ``bool``."""
 
-    kind: ClassVar[Kind] = "exists"
+    kind: ClassVar[Literal["exists"]] = "exists"
     __reduce__ = _make_again
     path: str
 

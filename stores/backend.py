@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Final, Literal, Protocol, TypeAlias, assert_never, get_args, runtime_checkable
 
 from ..ops.errors import (
     BadVersionError,
@@ -21,7 +21,7 @@ from ..ops.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from ..ops.operations import ABSENT, Kind
+from ..ops.operations import ABSENT, Kind, PutOptions, ReadKind, WriteKind
 from ..ops.results import Change, Range, Result, ScanResult, StatPage
 
 __all__ = [
@@ -32,10 +32,12 @@ __all__ = [
     "Event",
     "Limits",
     "PassingBackend",
+    "ReadRequest",
     "Request",
     "RequestRefusedError",
     "ScanningBackend",
     "Tally",
+    "WriteRequest",
     "partly_removed",
     "refusal",
 ]
@@ -44,8 +46,8 @@ __all__ = [
 class Request(Protocol):
     """One operation as a back end sees it: already checked, and not to be changed.
 
-    ``kind`` is one of the strings of ``ops.Kind``; ``value`` is set for a put only,
-    ``expected_version`` for a put or a delete.
+    ``kind`` is a row in the table of ``ops.kinds``; ``value`` and ``options`` are set for a put
+    only, ``expected_version`` for a put or a delete.
     """
 
     @property
@@ -56,6 +58,22 @@ class Request(Protocol):
     def value(self) -> bytes | None: ...
     @property
     def expected_version(self) -> int | None: ...
+    @property
+    def options(self) -> PutOptions | None: ...
+
+
+class WriteRequest(Request, Protocol):
+    """An operation that changes something."""
+
+    @property
+    def kind(self) -> WriteKind: ...
+
+
+class ReadRequest(Request, Protocol):
+    """An operation that changes nothing."""
+
+    @property
+    def kind(self) -> ReadKind: ...
 
 
 #: What one request ends with: its result, or the error that it ends with, as a value.
@@ -157,9 +175,9 @@ class Backend(Protocol):
     @property
     def tally(self) -> Tally: ...
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]: ...
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]: ...
 
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]: ...
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]: ...
 
     def sync(self, deadline: float) -> None:
         """Make later reads see all that anybody had written before this call."""
@@ -278,10 +296,10 @@ class PassingBackend:
     def tally(self) -> Tally:
         return self._backend.tally
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         return self._backend.write(requests, deadline)
 
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         return self._backend.read(requests, deadline)
 
     def sync(self, deadline: float) -> None:
@@ -341,7 +359,7 @@ def partly_removed(
     )
 
 
-def refusal(request: Request, actual: int, occupied: bool) -> MetadataStoreError | None:
+def refusal(request: WriteRequest, actual: int, occupied: bool) -> MetadataStoreError | None:
     """Say why a write cannot hold, from what its path looks like; ``None`` if it can.
 
     This is the one place that knows which error comes first, so that all stores answer alike: the
@@ -354,15 +372,19 @@ def refusal(request: Request, actual: int, occupied: bool) -> MetadataStoreError
     """
     path, expected = request.path, request.expected_version
     holds = expected is None or expected == actual
-    if request.kind == "put":
+    kind = request.kind
+    if kind == "put":
         if holds:
             return None
-    elif actual == ABSENT or holds:
-        if occupied:
-            return NotEmptyError(f"{path!r} has values below it", path=path)
-        if actual == ABSENT:
-            return NotFoundError(f"nothing to delete at {path!r}", path=path)
-        return None
+    elif kind == "delete":
+        if actual == ABSENT or holds:
+            if occupied:
+                return NotEmptyError(f"{path!r} has values below it", path=path)
+            if actual == ABSENT:
+                return NotFoundError(f"nothing to delete at {path!r}", path=path)
+            return None
+    else:
+        assert_never(kind)
     return BadVersionError(
         f"{path!r} {_describe(actual)}, expected {_expectation(expected)}",
         path=path,

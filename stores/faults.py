@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 from ..ops.errors import (
@@ -26,7 +27,7 @@ from ..ops.errors import (
     OperationTimeoutError,
     StoreClosedError,
 )
-from .backend import Answer, Backend, PassingBackend, Request
+from .backend import Answer, Backend, PassingBackend, ReadRequest, Request, WriteRequest
 
 __all__ = ["Call", "Fault", "FaultyBackend", "Plan"]
 
@@ -98,11 +99,11 @@ class FaultyBackend(PassingBackend):
         self._closed = False
         self._arrived = threading.Condition()  # guards calls and _closed
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
-        return self._run("write", requests, deadline)
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
+        return self._run("write", requests, deadline, partial(super().write, requests, deadline))
 
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
-        return self._run("read", requests, deadline)
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
+        return self._run("read", requests, deadline, partial(super().read, requests, deadline))
 
     def close(self) -> None:
         with self._arrived:
@@ -124,7 +125,11 @@ class FaultyBackend(PassingBackend):
             return list(self.calls)
 
     def _run(
-        self, method: Literal["write", "read"], requests: Sequence[Request], deadline: float
+        self,
+        method: Literal["write", "read"],
+        requests: Sequence[Request],
+        deadline: float,
+        forward: Callable[[], Sequence[Answer]],
     ) -> Sequence[Answer]:
         with self._arrived:
             if self._closed:
@@ -139,8 +144,7 @@ class FaultyBackend(PassingBackend):
             if fault.hold == "after":
                 call._wait(applied=False, deadline=deadline)
             raise fault.error
-        forward = self._backend.write if method == "write" else self._backend.read
-        answers = forward(requests, deadline)
+        answers = forward()
         if fault.hold == "after":
             call._wait(applied=True, deadline=deadline)
         if fault.error is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from ..ops.errors import (
     InvalidSettingError,
@@ -21,7 +21,16 @@ from ..ops.errors import (
 from ..ops.operations import ABSENT
 from ..ops.paths import parent
 from ..ops.results import GetResult, Range, Result, ScanResult, Stat, StatPage
-from .backend import Answer, Backend, Limits, Request, Tally, partly_removed, refusal
+from .backend import (
+    Answer,
+    Backend,
+    Limits,
+    ReadRequest,
+    Tally,
+    WriteRequest,
+    partly_removed,
+    refusal,
+)
 from .registry import ConnectOptions, StoreURL
 from .spans import EVERYTHING, evenly, spans
 
@@ -47,7 +56,15 @@ class _Space:
         self.children: dict[str, dict[str, int]] = {}
         self.revision = 0
 
-    def put(self, request: Request, revision: int, now: int) -> Answer:
+    def write(self, request: WriteRequest, revision: int, now: int) -> Answer:
+        kind = request.kind
+        if kind == "put":
+            return self.put(request, revision, now)
+        if kind == "delete":
+            return self.delete(request)
+        assert_never(kind)
+
+    def put(self, request: WriteRequest, revision: int, now: int) -> Answer:
         path = request.path
         found = self.values.get(path)
         actual = ABSENT if found is None else found.stat.version
@@ -60,7 +77,7 @@ class _Space:
             self._count(path, +1)
         return stat
 
-    def delete(self, request: Request) -> Answer:
+    def delete(self, request: WriteRequest) -> Answer:
         path = request.path
         found = self.values.get(path)
         actual = ABSENT if found is None else found.stat.version
@@ -73,16 +90,18 @@ class _Space:
         del self.values[path]
         self._count(path, -1)
 
-    def answer(self, request: Request) -> Result:
+    def answer(self, request: ReadRequest) -> Result:
         path = request.path
         match request.kind:
             case "get":
                 return self.values.get(path)
             case "exists":
                 return path in self.values
-            case _:
+            case "get_children":
                 # Strings compare by code point, which is the byte order of their UTF-8.
                 return sorted(self.children.get(path, ()))
+            case other:
+                assert_never(other)
 
     def _count(self, path: str, change: int) -> None:
         """Add ``change`` values to the counts of ``path`` and of everything above it."""
@@ -121,24 +140,19 @@ class _MemoryBackend:
             singles=1,
         )
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         space = self._enter(deadline)
         try:
             revision = space.revision + 1
             now = time.time_ns() // 1_000_000
-            answers = [
-                space.put(request, revision, now)
-                if request.kind == "put"
-                else space.delete(request)
-                for request in requests
-            ]
+            answers = [space.write(request, revision, now) for request in requests]
             # A revision that nothing carries does no harm.
             space.revision = revision
         finally:
             space.lock.release()
         return answers
 
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         space = self._enter(deadline)
         try:
             return [space.answer(request) for request in requests]

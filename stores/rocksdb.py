@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar, assert_never, cast
 
 from rocksdict import (
     Rdict,
@@ -52,9 +52,11 @@ from .backend import (
     Answer,
     Backend,
     Limits,
+    ReadRequest,
     Request,
     RequestRefusedError,
     Tally,
+    WriteRequest,
     partly_removed,
     refusal,
 )
@@ -145,7 +147,7 @@ class _RocksBackend:
             singles=1,
         )
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         keys = [request.path.encode() for request in requests]
         self._enter()
         try:
@@ -174,7 +176,7 @@ class _RocksBackend:
             self._write_lock.release()
 
     def _write(
-        self, requests: Sequence[Request], keys: list[bytes]
+        self, requests: Sequence[WriteRequest], keys: list[bytes]
     ) -> tuple[list[Answer], int, bool]:
         """Write a batch; return the answers, the number of the batch to sync, and if it is ours."""
         batch = WriteBatch(raw_mode=True)
@@ -243,7 +245,7 @@ class _RocksBackend:
         )
 
     def _decide(
-        self, batch: WriteBatch, requests: Sequence[Request], keys: list[bytes]
+        self, batch: WriteBatch, requests: Sequence[WriteRequest], keys: list[bytes]
     ) -> tuple[list[Answer], int]:
         """Put into ``batch`` what holds; return the answers and the size of the largest record."""
         revision = self._revision + 1
@@ -255,10 +257,13 @@ class _RocksBackend:
         largest = 0
         # This loop runs once for every put: what it does not need to do, it does not do.
         for request, key, header in zip(requests, keys, headers, strict=True):
-            if request.kind == "delete":
+            kind = request.kind
+            if kind == "delete":
                 deletes.append(len(answers))
                 answers.append(None)
                 continue
+            if kind != "put":
+                assert_never(kind)
             value = request.value or b""
             expected = request.expected_version
             if header is None:
@@ -286,7 +291,7 @@ class _RocksBackend:
     def _delete(
         self,
         batch: WriteBatch,
-        requests: Sequence[Request],
+        requests: Sequence[WriteRequest],
         keys: list[bytes],
         headers: list[bytes | None],
         answers: list[Answer],
@@ -352,7 +357,7 @@ class _RocksBackend:
         below.seek(prefix)
         return below, options
 
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         keys = [request.path.encode() for request in requests]
         self._enter()
         try:
@@ -366,7 +371,7 @@ class _RocksBackend:
         finally:
             self._leave()
 
-    def _answers(self, requests: Sequence[Request], keys: list[bytes]) -> list[Answer]:
+    def _answers(self, requests: Sequence[ReadRequest], keys: list[bytes]) -> list[Answer]:
         answers: list[Answer] = []
         answer = answers.append
         for request, record in zip(requests, self._records(keys), strict=True):
@@ -375,8 +380,10 @@ class _RocksBackend:
                 answer(None if record is None else found_at(request.path, record))
             elif kind == "exists":
                 answer(record is not None)
-            else:
+            elif kind == "get_children":
                 answer(self._children(request.path))
+            else:
+                assert_never(kind)
         return answers
 
     def _sync_what_was_read(
@@ -586,7 +593,7 @@ class _RocksBackend:
 class _ReadOnlyBackend(_RocksBackend):
     """The store as it was on the disk when it was opened, for any number of processes."""
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         raise self._refused()
 
     def delete_recursive(self, path: str, timeout: float) -> int:

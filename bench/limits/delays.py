@@ -7,7 +7,15 @@ import time
 from collections.abc import Sequence
 
 from ...ops.results import Stat
-from ...stores.backend import Answer, Backend, Limits, PassingBackend, Request, Tally
+from ...stores.backend import (
+    Answer,
+    Backend,
+    Limits,
+    PassingBackend,
+    ReadRequest,
+    Tally,
+    WriteRequest,
+)
 
 __all__ = ["Delayed", "Timed"]
 
@@ -19,7 +27,7 @@ class Timed(PassingBackend):
         super().__init__(backend)
         self.times: list[float] = []
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         begun = time.perf_counter()
         answers = super().write(requests, deadline)
         self.times.append(time.perf_counter() - begun)
@@ -38,11 +46,11 @@ class Delayed:
         self.limits = limits
         self.tally = Tally()
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         time.sleep(self._delay)
         return [Stat(request.path, 0, 1) for request in requests]
 
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         time.sleep(self._delay)
         return [None] * len(requests)
 

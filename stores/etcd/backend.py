@@ -16,12 +16,14 @@ from ...ops.errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
+from ...ops.kinds import BRINGS_VALUES
 from ...ops.paths import children_of
 from ...ops.results import Change, Range, ScanResult, StatPage
-from ..backend import Answer, Limits, Request, RequestRefusedError
+from ..backend import Answer, Limits, ReadRequest, Request, RequestRefusedError, WriteRequest
 from ..registry import ConnectOptions, StoreURL
 from .capacity import Capacity
 from .changes import changes
+from .codecs import FIRST_PAGE, WRITES, below_of
 from .connection import Connection, FlatOnlyError
 from .errors import COMPACTED, NO_SPACE, TOO_MANY_OPS, AnswerTooLargeError
 from .limits import AnswerBytes, Pace
@@ -32,8 +34,6 @@ from .scans import Scans
 from .settling import Settler
 from .tokens import Tokens
 from .txn import (
-    FIRST_PAGE,
-    below_of,
     flat_write,
     grouped,
     nested_write,
@@ -42,13 +42,13 @@ from .txn import (
     parse_nested,
     parse_read,
     read_request,
-    weight,
 )
 
 __all__ = ["EtcdBackend", "connect"]
 
 _T = TypeVar("_T")
-_Call: TypeAlias = Callable[[Sequence[Request], float], Sequence[Answer]]
+_R = TypeVar("_R", bound=Request)
+_Call: TypeAlias = Callable[[Sequence[_R], float], Sequence[Answer]]
 
 _DEFAULT_PORT: Final = 2379
 _TLS_OPTIONS: Final = ("ca", "cert", "key")
@@ -90,14 +90,14 @@ class EtcdBackend:
         """What one call takes. See :class:`Backend`."""
         return self._capacity.limits
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         """Execute writes in one transaction, or in as many as they need. See :class:`Backend`."""
         if len(requests) > self._most_writes(requests):
             parts = _pieces(requests, self._most_writes)
             return self._in_parts(self.write, parts, deadline)
-        return self._execute(self._write, self.write, requests, deadline)
+        return self._execute(self._write, self.write, self._write_size, requests, deadline)
 
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         """Execute reads in one transaction, or in as many as their answers need.
 
         The further names of a long get_children come by further calls. See :class:`Backend`.
@@ -105,7 +105,7 @@ class EtcdBackend:
         if len(requests) > self._most_reads(requests):
             parts = _pieces(requests, self._most_reads)
             return self._in_parts(self.read, parts, deadline)
-        return self._execute(self._read, self.read, requests, deadline)
+        return self._execute(self._read, self.read, self._read_size, requests, deadline)
 
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
@@ -150,27 +150,32 @@ class EtcdBackend:
 
     # Requests that are taken apart
 
-    def _most_writes(self, requests: Sequence[Request]) -> int:
+    def _most_writes(self, requests: Sequence[WriteRequest]) -> int:
         """Return how many of the requests to put into the next transaction."""
         most = min(self._pace.writes, self.limits.write_ops)
         values = self._overwritten.values
         if len(requests) > values:
             # What plain puts overwrite comes back with the answer.
-            plain = sum(1 for r in requests if r.kind == "put" and r.expected_version is None)
+            plain = sum(WRITES[request.kind].unconditional(request) for request in requests)
             if plain > values:
                 most = min(most, values)
         return most
 
-    def _most_reads(self, requests: Sequence[Request]) -> int:
+    def _most_reads(self, requests: Sequence[ReadRequest]) -> int:
         """Return how many of the requests to put into the next transaction."""
         most = self.limits.read_ops
         values = self._read_values.values
         return min(most, values) if len(requests) > values and _gets(requests) > values else most
 
     def _execute(
-        self, once: _Call, again: _Call, requests: Sequence[Request], deadline: float
+        self,
+        once: _Call[_R],
+        again: _Call[_R],
+        size: Callable[[Sequence[_R]], int],
+        requests: Sequence[_R],
+        deadline: float,
     ) -> Sequence[Answer]:
-        """Execute requests ``once``; in parts, by ``again``, if they are too large in one."""
+        """Execute requests ``once``; in parts, by ``again``, if their ``size`` is too large."""
         limits = self.limits
         try:
             return once(requests, deadline)
@@ -191,17 +196,15 @@ class EtcdBackend:
         if len(requests) == 1:
             return [error.for_path(requests[0].path)]
         self.tally.add("split")
-        return self._in_parts(again, self._smaller_parts(requests), deadline)
+        return self._in_parts(again, self._smaller_parts(requests, size), deadline)
 
     def _in_parts(
-        self, call: _Call, parts: Iterable[Sequence[Request]], deadline: float
+        self, call: _Call[_R], parts: Iterable[Sequence[_R]], deadline: float
     ) -> list[Answer]:
         """Execute one part after the other. What goes wrong with one is its own answer."""
         return [answer for part in parts for answer in self._beside(call, part, deadline)]
 
-    def _beside(
-        self, call: _Call, requests: Sequence[Request], deadline: float
-    ) -> Sequence[Answer]:
+    def _beside(self, call: _Call[_R], requests: Sequence[_R], deadline: float) -> Sequence[Answer]:
         """Execute requests beside others that have their answers: errors are answers, too."""
         try:
             return call(requests, deadline)
@@ -213,29 +216,32 @@ class EtcdBackend:
             error = failure
         return [error.for_path(request.path) for request in requests]
 
-    def _smaller_parts(self, requests: Sequence[Request]) -> Sequence[Sequence[Request]]:
+    def _smaller_parts(
+        self, requests: Sequence[_R], size: Callable[[Sequence[_R]], int]
+    ) -> Sequence[Sequence[_R]]:
         """Return parts that fit into a request, as far as that is known; two at least."""
-        room = min(self.limits.request_bytes, self._encoded_size(requests) * 2 // 3)
-        parts: list[list[Request]] = []
+        room = min(self.limits.request_bytes, size(requests) * 2 // 3)
+        parts: list[list[_R]] = []
         left = 0
         for request in requests:
-            left -= (size := self._encoded_size([request]))
+            left -= (needed := size([request]))
             if left < 0 or not parts:
                 parts.append([])
-                left = room - size
+                left = room - needed
             parts[-1].append(request)
         return parts if len(parts) > 1 else _halves(requests)
 
-    def _encoded_size(self, requests: Sequence[Request]) -> int:
-        if requests[0].kind in ("put", "delete"):
-            if self._capacity.group:
-                return sum(map(len, nested_write(requests, self._prefix)))
-            return len(flat_write(requests, self._prefix))
+    def _write_size(self, requests: Sequence[WriteRequest]) -> int:
+        if self._capacity.group:
+            return sum(map(len, nested_write(requests, self._prefix)))
+        return len(flat_write(requests, self._prefix))
+
+    def _read_size(self, requests: Sequence[ReadRequest]) -> int:
         return len(read_request(requests, self._prefix))
 
     # Reads
 
-    def _read(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
+    def _read(self, requests: Sequence[ReadRequest], deadline: float) -> list[Answer]:
         body = read_request(requests, self._prefix)
         try:
             answer = self._txn(body, deadline, write=False)
@@ -260,7 +266,7 @@ class EtcdBackend:
 
     # Writes
 
-    def _write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def _write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         if self._capacity.group:
             try:
                 return self._write_nested(requests, deadline)
@@ -268,7 +274,7 @@ class EtcdBackend:
                 self._capacity.stop_nesting()
         return self._write_flat(requests, deadline)
 
-    def _write_nested(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
+    def _write_nested(self, requests: Sequence[WriteRequest], deadline: float) -> list[Answer]:
         fields = nested_write(requests, self._prefix)
         in_groups = len(fields) > self._capacity.direct
         # The group may have become 0 meanwhile; then the call refuses to send this.
@@ -278,14 +284,14 @@ class EtcdBackend:
             return response
         return _understood(lambda: parse_nested(requests, response, in_groups), write=True)
 
-    def _write_flat(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def _write_flat(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         """Execute writes in flat transactions, one unless there are many deletes."""
         chunks = self._chunks(requests)
         if len(chunks) == 1:
             return self._flat_chunk(requests, deadline)
         return self._in_parts(self._flat_chunk, chunks, deadline)
 
-    def _flat_chunk(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def _flat_chunk(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         """Execute writes in one flat transaction, which is applied as a whole or not at all.
 
         One that is not applied tells, from one and the same moment, which of its writes cannot
@@ -306,20 +312,25 @@ class EtcdBackend:
         answers = iter(self._beside(self._flat_chunk, rest, deadline))
         return [next(answers) if reason is None else reason for reason in reasons]
 
-    def _chunks(self, requests: Sequence[Request]) -> list[list[Request]]:
+    def _chunks(self, requests: Sequence[WriteRequest]) -> list[list[WriteRequest]]:
         """Return the requests in as many lists as flat transactions are needed."""
-        chunks: list[list[Request]] = [[]]
+        chunks: list[list[WriteRequest]] = [[]]
         room = self._capacity.direct
         for request in requests:
-            room -= weight(request)
+            room -= (weight := WRITES[request.kind].weight)
             if room < 0 and chunks[-1]:
                 chunks.append([])
-                room = self._capacity.direct - weight(request)
+                room = self._capacity.direct - weight
             chunks[-1].append(request)
         return chunks
 
     def _write_txn(
-        self, requests: Sequence[Request], body: bytes, deadline: float, *, nested: bool = False
+        self,
+        requests: Sequence[WriteRequest],
+        body: bytes,
+        deadline: float,
+        *,
+        nested: bool = False,
     ) -> Any:
         """Execute a transaction that writes, once and for certain, whatever happens on the way.
 
@@ -466,9 +477,7 @@ def _understood(parse: Callable[[], _T], *, write: bool) -> _T:
         raise kind(f"etcd's answer cannot be read: {error!r}") from error
 
 
-def _pieces(
-    requests: Sequence[Request], most: Callable[[Sequence[Request]], int]
-) -> Iterator[Sequence[Request]]:
+def _pieces(requests: Sequence[_R], most: Callable[[Sequence[_R]], int]) -> Iterator[Sequence[_R]]:
     """Give the requests in pieces, each as large as it may be by the time that it is asked for."""
     while requests:
         size = most(requests)
@@ -476,10 +485,11 @@ def _pieces(
         requests = requests[size:]
 
 
-def _halves(requests: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request]]:
+def _halves(requests: Sequence[_R]) -> tuple[Sequence[_R], Sequence[_R]]:
     half = len(requests) // 2
     return requests[:half], requests[half:]
 
 
-def _gets(requests: Sequence[Request]) -> int:
-    return [request.kind for request in requests].count("get")
+def _gets(requests: Sequence[ReadRequest]) -> int:
+    """Return how many of the requests bring values."""
+    return sum([request.kind in BRINGS_VALUES for request in requests])

@@ -37,11 +37,11 @@ from ...ops.results import Change, ChangePage
 from ..backend import RequestRefusedError
 from ..keys import own, path_of
 from .calls import cancel
+from .codecs import below_of
 from .connection import Connection
 from .errors import COMPACTED, FUTURE, NOT_PERMITTED, short
 from .members import Link, tells_progress
 from .protos import messages
-from .txn import below_of
 from .wire import field
 
 __all__ = ["changes"]

@@ -26,15 +26,13 @@ from ...ops.errors import (
     StoreClosedError,
 )
 from ...ops.log import get_logger
-from ...ops.operations import ABSENT
-from ...ops.results import Stat
-from ..backend import Answer, Request, RequestRefusedError, refusal
+from ..backend import Answer, RequestRefusedError, WriteRequest
 from .capacity import Capacity
+from .codecs import WRITES, Recall, below_of
 from .connection import Connection, FlatOnlyError
 from .errors import FUTURE, LEASE_GONE, NO_SPACE, TOO_MANY_OPS
 from .protos import messages
 from .tokens import Token, Tokens
-from .txn import below_of
 
 __all__ = ["Send", "Settler"]
 
@@ -66,7 +64,7 @@ class Settler:
         self._capacity = capacity
 
     def run(
-        self, requests: Sequence[Request], send: Send, deadline: float, *, whole: bool
+        self, requests: Sequence[WriteRequest], send: Send, deadline: float, *, whole: bool
     ) -> Any | list[Answer]:
         """Execute one transaction and return its response, without the token's part.
 
@@ -105,7 +103,12 @@ class Settler:
     # under way can change it. A slot that is not given back is not used again.
 
     def _execute(
-        self, token: Token, requests: Sequence[Request], send: Send, deadline: float, whole: bool
+        self,
+        token: Token,
+        requests: Sequence[WriteRequest],
+        send: Send,
+        deadline: float,
+        whole: bool,
     ) -> Any | list[Answer] | None:
         """Return what ``run`` does; ``None`` if the transaction is to be sent with a new token."""
         try:
@@ -145,7 +148,7 @@ class Settler:
     def _settle(
         self,
         token: Token,
-        requests: Sequence[Request],
+        requests: Sequence[WriteRequest],
         send: Send,
         deadline: float,
         whole: bool,
@@ -251,7 +254,7 @@ class Settler:
     def _without_space(
         self,
         token: Token,
-        requests: Sequence[Request],
+        requests: Sequence[WriteRequest],
         found: Any,
         deadline: float,
         whole: bool,
@@ -279,7 +282,12 @@ class Settler:
         return response
 
     def _applied(
-        self, token: Token, requests: Sequence[Request], revision: int, deadline: float, whole: bool
+        self,
+        token: Token,
+        requests: Sequence[WriteRequest],
+        revision: int,
+        deadline: float,
+        whole: bool,
     ) -> list[Answer]:
         self._tokens.give_back(token, token.value, revision)
         self._settled("carried out before", requests)
@@ -290,27 +298,29 @@ class Settler:
         answer = self._connection.call("txn", body, deadline, write=write)
         return messages.TxnResponse.FromString(answer)
 
-    def _settled(self, how: str, requests: Sequence[Request]) -> None:
+    def _settled(self, how: str, requests: Sequence[WriteRequest]) -> None:
         self._connection.tally.add("settled")
         log.debug("etcd write settled", was=how, operations=len(requests))
 
     # Reading back
 
     def _read_back(
-        self, requests: Sequence[Request], revision: int, deadline: float, whole: bool
+        self, requests: Sequence[WriteRequest], revision: int, deadline: float, whole: bool
     ) -> list[Answer]:
         """Return the answers to requests whose transaction was applied at a revision."""
         keys = [(self._prefix + request.path).encode() for request in requests]
+        answers: list[Answer] = []
+        gone: list[int] = []
         try:
             found = self._ranges(
                 [{"key": key, "keys_only": True} for key in keys], revision, deadline
             )
-            gone = [
-                index
-                for index, request in enumerate(requests)
-                if request.kind == "delete" and not found[index]
-            ]
-            # At a revision a path that was deleted looks like one that never was.
+            for index, (request, kv) in enumerate(zip(requests, found, strict=True)):
+                answer = WRITES[request.kind].recalled(request, kv, revision)
+                if answer is Recall.LOOK_BEFORE:
+                    gone.append(index)
+                    answer = None
+                answers.append(answer)
             before = self._ranges(
                 [{"key": keys[i], "keys_only": True} for i in gone]
                 + [self._some_below(requests[i].path) for i in gone],
@@ -319,21 +329,9 @@ class Settler:
             )
         except MetadataStoreError as error:
             return [_applied_somehow(request, whole, error) for request in requests]
-        answers: list[Answer] = []
-        for request, kv in zip(requests, found, strict=True):
-            version = kv.version - 1 if kv else ABSENT
-            if request.kind == "put":
-                if kv and kv.mod_revision == revision:
-                    answers.append(Stat(request.path, version, revision))
-                else:
-                    answers.append(refusal(request, version, False))
-            elif kv:
-                answers.append(refusal(request, version, True))
-            else:
-                answers.append(None)
-        for place, index in enumerate(gone):
-            if not before[place]:
-                answers[index] = refusal(requests[index], ABSENT, bool(before[len(gone) + place]))
+        for index, there, below in zip(gone, before, before[len(gone) :], strict=False):
+            request = requests[index]
+            answers[index] = WRITES[request.kind].recalled_before(request, bool(there), bool(below))
         return answers
 
     def _some_below(self, path: str) -> dict[str, Any]:
@@ -389,8 +387,8 @@ def _without_token(response: Any) -> Any:
     return response
 
 
-def _applied_somehow(request: Request, whole: bool, error: Exception) -> IndeterminateError:
-    applied = whole or (request.kind == "put" and request.expected_version is None)
+def _applied_somehow(request: WriteRequest, whole: bool, error: Exception) -> IndeterminateError:
+    applied = whole or WRITES[request.kind].unconditional(request)
     what = "it was applied" if applied else "the batch that it was part of was applied"
     return IndeterminateError(
         f"{what}, but its result could not be read back: {error}",

@@ -17,9 +17,10 @@ from ...ops.errors import (
 )
 from ...ops.operations import ABSENT
 from ...ops.results import Range, ScanResult, StatPage
-from ..backend import Answer, Backend, Limits, Request, Tally, refusal
+from ..backend import Answer, Backend, Limits, ReadRequest, Tally, WriteRequest, refusal
 from ..registry import ConnectOptions, StoreURL
 from .answers import Reply, understand
+from .codecs import WRITES
 from .connection import Connection
 from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, UNIMPLEMENTED, refused
 from .nodes import Nodes
@@ -111,17 +112,17 @@ class ZooKeeperBackend:
             singles=64,
         )
 
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         self._connection.check_process()
         if not self._chroot_seen:
             # A delete finds nothing below a chroot that is missing, and must not make it.
-            deletes = all(request.kind == "delete" for request in requests)
+            deletes = not any(WRITES[request.kind].creates for request in requests)
             if deletes and not _is_there(self._connection, self._chroot, deadline):
                 return [refusal(request, ABSENT, occupied=False) for request in requests]
             self._chroot_seen = True
         return self._writer.write(requests, deadline)
 
-    def read(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         self._connection.check_process()
         return self._reader.read(requests, deadline)
 

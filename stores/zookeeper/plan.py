@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
-from ...ops.operations import ABSENT
-from ..backend import Answer, Request
+from ..backend import Answer, WriteRequest
+from .codecs import UNSEEN, WRITES, Seen
 from .nodes import Nodes
 from .sizes import Sizes
 from .wire import (
     CREATE,
-    DELETE,
     NO_DATA,
-    SET_DATA,
     Step,
     ZNode,
     header_and_length,
@@ -40,8 +38,6 @@ PARENT: Final = -1
 #: Stands in the list of answers for what has none yet.
 UNDECIDED: Final = MetadataStoreError("undecided")
 
-_ANY_VERSION: Final = -1
-
 #: xid, opcode and the end of the list.
 REQUEST_OVERHEAD: Final = 17
 # Header, length of the path, version.
@@ -59,7 +55,7 @@ class Batch:
 
     __slots__ = ("answers", "failure", "paths", "pending", "requests", "rounds", "seen", "uprooted")
 
-    def __init__(self, requests: Sequence[Request], chroot: str) -> None:
+    def __init__(self, requests: Sequence[WriteRequest], chroot: str) -> None:
         self.requests = requests
         #: As the server knows them, with the chroot.
         self.paths = [chroot + request.path for request in requests]
@@ -104,20 +100,8 @@ class Group:
 def guess(batch: Batch, nodes: Nodes, i: int) -> tuple[int, int]:
     """Return the opcode that a request is sent as, and the version that it compares."""
     request = batch.requests[i]
-    expected = request.expected_version
-    if request.kind == "delete":
-        return DELETE, _ANY_VERSION if expected is None else expected
-    if expected is None:
-        if i in batch.seen:
-            there = batch.seen[i] is not None
-        else:
-            there = nodes.size(batch.paths[i]) is not None
-        return SET_DATA if there else CREATE, _ANY_VERSION
-    if expected == ABSENT:
-        node = batch.seen.get(i)
-        # If there is a node, its value is null: a value would have been refused.
-        return (CREATE, 0) if node is None else (SET_DATA, node.version)
-    return SET_DATA, expected
+    seen: Seen = batch.seen.get(i, UNSEEN)
+    return WRITES[request.kind].step(request, seen, batch.paths[i], nodes)
 
 
 def parent_of(path: str) -> str:
@@ -163,7 +147,7 @@ class Plan:
         self._group = Group()
         requests, paths = batch.requests, batch.paths
         by_length = sorted(batch.pending, key=[*map(len, paths)].__getitem__)
-        deletes = [i for i in by_length if requests[i].kind == "delete"]
+        deletes = [i for i in by_length if not WRITES[requests[i].kind].creates]
         self._deleted = {paths[i] for i in deletes}
         self._kept: set[str] = set()
         # What this plan puts or makes as a parent, and so need not be made.
@@ -183,7 +167,7 @@ class Plan:
         last_parent = ""
         for i in order:
             request = requests[i]
-            if request.kind != "put":
+            if not WRITES[request.kind].creates:
                 continue
             path, value = paths[i], request.value
             assert value is not None

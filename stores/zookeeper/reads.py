@@ -8,17 +8,16 @@ from functools import partial
 from typing import Final, TypeAlias, cast
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
-from ...ops.paths import hidden
 from ...ops.results import GetResult, Stat
-from ..backend import Answer, Request
+from ..backend import Answer, ReadRequest
 from .answers import Reply, understand
+from .codecs import READS
 from .connection import Connection
 from .errors import CONNECTION_LOSS, NO_NODE, UNIMPLEMENTED, refused
-from .nodes import NULL, Nodes
+from .nodes import Nodes
 from .sizes import ENVELOPE, Sizes
 from .wire import (
     EXISTS,
-    GET_CHILDREN,
     GET_DATA,
     MULTI_READ,
     SYNC,
@@ -100,7 +99,7 @@ class Reader:
         # Mean size of the values of late, None before the first. Without a lock: it is a guess.
         self._seen_mean: float | None = None
 
-    def read(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> list[Answer]:
         """Return one answer for each get, exists and get_children.
 
         Raises:
@@ -109,11 +108,9 @@ class Reader:
         chroot = self._chroot
         wants = []
         for request in requests:
-            kind, path = request.kind, request.path
-            if kind == "get_children":
-                wants.append((GET_CHILDREN, chroot + path if path != "/" else chroot or "/"))
-            else:
-                wants.append((GET_DATA if kind == "get" else EXISTS, chroot + path))
+            path = request.path
+            full = chroot + path if path != "/" else chroot or "/"
+            wants.append((READS[request.kind].opcode, full))
         endings = self._fetch(wants, deadline, _UNKNOWN_READS)
         _raise_if_all_failed(endings)
         answers: list[Answer] = []
@@ -176,33 +173,15 @@ class Reader:
                 raise ending
         return cast("list[ZNode | int | ValueTooLargeError]", found)
 
-    def _answer(self, request: Request, ending: _Ending) -> Answer:
-        kind, path = request.kind, request.path
+    def _answer(self, request: ReadRequest, ending: _Ending) -> Answer:
+        codec, path = READS[request.kind], request.path
         if isinstance(ending, MetadataStoreError):
             return ending.for_path(path)
         if isinstance(ending, list):
-            return sorted(name for name in ending if not hidden(path, name))
+            return codec.of_names(request, ending)
         if isinstance(ending, int):
-            if ending != NO_NODE:
-                return refused(ending, path)
-            return [] if kind == "get_children" else False if kind == "exists" else None
-        if kind == "exists":
-            return ending.size != NULL
-        if ending.value is None:
-            return None
-        owner = ending.owner
-        return GetResult(
-            ending.value,
-            Stat(
-                path,
-                ending.version,
-                ending.modified_zxid,
-                ending.created,
-                ending.modified,
-                owner != 0,
-                self.owned_here(owner),
-            ),
-        )
+            return codec.missing() if ending == NO_NODE else refused(ending, path)
+        return codec.of_node(request, ending, self.owned_here(ending.owner))
 
     def owned_here(self, owner: int) -> bool:
         """Whether a node with this owner is an ephemeral one of this session."""

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final, Literal, NamedTuple, Protocol
 
 from ...ops.errors import IndeterminateError, MetadataStoreError, NotEmptyError, NotFoundError
-from ..backend import Answer, Request, partly_removed
+from ..backend import Answer, WriteRequest, partly_removed
 from .nodes import NULL
 from .walk import Walk
 
@@ -22,7 +22,7 @@ _WALKS: Final = 5
 
 
 class _Writer(Protocol):
-    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]: ...
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]: ...
 
 
 class _Node(NamedTuple):
@@ -33,6 +33,7 @@ class _Node(NamedTuple):
     kind: Literal["delete"] = "delete"
     value: None = None
     expected_version: None = None
+    options: None = None
 
 
 class Removal:

@@ -28,7 +28,8 @@ from typing import Final
 from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
-from ..backend import Answer, Request, Tally, refusal
+from ..backend import Answer, Tally, WriteRequest, refusal
+from .codecs import WRITES
 from .connection import Connection
 from .errors import NO_AUTH, NO_NODE, NODE_EXISTS, is_conflict, is_of_session, refused
 from .nodes import NULL, Nodes
@@ -80,7 +81,7 @@ class Writer:
         # How often the first guess was wrong lately, 0 to 1. Without a lock: it is a guess.
         self._wrong = 0.0
 
-    def write(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> list[Answer]:
         """Return one answer for each put and delete.
 
         Raises:
@@ -122,14 +123,11 @@ class Writer:
             # Unchanged, and nothing refused: it would have gone through without the look.
             self._learn(guesses != [guess(batch, self._nodes, i) for i in batch.pending])
             return True
-        requests, paths, size = batch.requests, batch.paths, self._nodes.size
+        requests, paths, nodes = batch.requests, batch.paths, self._nodes
         unsure = []
         for i in pending:
             request = requests[i]
-            if request.kind == "put" and (
-                request.expected_version == 0
-                or (request.expected_version == ABSENT and size(paths[i]) == NULL)
-            ):
+            if WRITES[request.kind].unsure(request, paths[i], nodes):
                 unsure.append(i)
         if unsure:
             self._look(batch, unsure, deadline, fresh=True)
@@ -141,8 +139,8 @@ class Writer:
         """Read the nodes of requests and of the parents that they need; answer what cannot hold."""
         parents = _parents(batch, undecided)
         requests = batch.requests
-        sizes = [len(requests[i].value or b"") for i in undecided if requests[i].kind == "put"]
-        self._reader.expect(len(sizes), sum(sizes))
+        values = [value for i in undecided if (value := requests[i].value) is not None]
+        self._reader.expect(len(values), sum(map(len, values)))
         paths = [*(batch.paths[i] for i in undecided), *parents]
         found = self._reader.look(paths, deadline, fresh=fresh)
         self._note_parents(parents, found[len(undecided) :])
@@ -151,7 +149,7 @@ class Writer:
             error: MetadataStoreError | None
             if isinstance(node, ZNode):
                 batch.seen[i] = node
-                error = _refusal(request, node)
+                error = WRITES[request.kind].refusal(request, node)
             elif node == NO_NODE:
                 batch.seen[i] = None
                 error = refusal(request, ABSENT, False)
@@ -243,7 +241,7 @@ class Writer:
         count = sum(1 for opcode, *_ in group.steps[: blamed + 1] if opcode == PARENT)
         below = group.parents[count - 1] + "/"
         for k in batch.pending:
-            put = batch.requests[k].kind == "put" and batch.answers[k] is UNDECIDED
+            put = WRITES[batch.requests[k].kind].creates and batch.answers[k] is UNDECIDED
             if put and batch.paths[k].startswith(below):
                 batch.answers[k] = refused(code, batch.requests[k].path)
         return []
@@ -333,19 +331,9 @@ def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:
     """Return every path above a put among these requests, each once."""
     parents: dict[str, None] = {}
     for i in requests:
-        if batch.requests[i].kind == "put":
+        if WRITES[batch.requests[i].kind].creates:
             parent = parent_of(batch.paths[i])
             while parent and parent not in parents:
                 parents[parent] = None
                 parent = parent_of(parent)
     return list(parents)
-
-
-def _refusal(request: Request, node: ZNode) -> MetadataStoreError | None:
-    if request.kind == "put":
-        return refusal(request, ABSENT if node.size == NULL else node.version, False)
-    if node.size != NULL:
-        return refusal(request, node.version, node.children > 0)
-    if node.children == 0 and request.expected_version in (None, node.version):
-        return None  # A parent that nothing is left below: its delete succeeds.
-    return refusal(request, ABSENT, node.children > 0)

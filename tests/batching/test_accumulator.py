@@ -250,6 +250,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
             f"/{next(self.names)}",
             bytes(size),
             None,
+            None,
             self.lane,
             None,  # type: ignore[arg-type]
             self.now - age,
@@ -348,7 +349,7 @@ def test_batches_cut_what_was_added_and_lose_nothing(sizes: list[int], max_ops: 
     )
     lane = AccumulatorMachine().lane
     entries = [
-        Entry("put", "/", bytes(size), None, lane, None, 0.0, 1.0)  # type: ignore[arg-type]
+        Entry("put", "/", bytes(size), None, None, lane, None, 0.0, 1.0)  # type: ignore[arg-type]
         for size in sizes
     ]
     for entry in entries:

@@ -68,7 +68,7 @@ async def fill(store: AsyncMetadataStore, backend: FaultyBackend) -> list[asynci
     """Have one write in flight, and fill the queue of writes behind it."""
     futures = [store.submit(Put("/in-flight", b""))]
     await until(lambda: backend.calls)
-    room = store._writes.room
+    room = store._engine.writes.room
     return futures + [store.submit(Put(f"/queued/{number}", b"")) for number in range(room)]
 
 

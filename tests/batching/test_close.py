@@ -285,7 +285,7 @@ def test_close_does_not_wait_for_ever_for_a_call(
     assert type(read.exception(0)) is StoreClosedError
     assert type(behind.exception(0)) is StoreClosedError
     deaf.go.set()
-    for sender in (*store._writes.senders, *store._reads.senders):
+    for sender in (*store._engine.writes.senders, *store._engine.reads.senders):
         sender.join(PATIENCE)
         assert not sender.is_alive()
     assert type(write.exception(0)) is IndeterminateError
@@ -517,4 +517,4 @@ def test_close_ends_calls_that_settle(
     assert [call.paths for call in backend.calls] == [["/a"]]
     metrics = store.metrics()
     assert (metrics.writes.in_flight, metrics.writes.queued, metrics.reads.queued) == (0, 0, 0)
-    assert not [thread for thread in threading.enumerate() if thread in store._writes.senders]
+    assert not [thread for thread in threading.enumerate() if thread in store._engine.writes.senders]

@@ -51,7 +51,7 @@ def fill(store: MetadataStore, backend: FaultyBackend) -> list[AnyFuture]:
     calls = len(backend.calls)
     futures = [store.put("/in-flight", b"")]
     backend.wait_for_calls(calls + 1)
-    room = store._writes.room
+    room = store._engine.writes.room
     return futures + [store.put(f"/queued/{number}", b"") for number in range(room)]
 
 

@@ -531,7 +531,7 @@ def test_callbacks_run_in_order_on_a_thread_of_their_own(
     assert finished.wait(PATIENCE)
     assert [(name, future) for name, future, _ in called] == [("first", sent), ("second", sent)]
     (thread,) = {thread for _, _, thread in called}
-    senders = {t for lane in (store._reads, store._writes) for t in lane.senders}
+    senders = {t for lane in (store._engine.reads, store._engine.writes) for t in lane.senders}
     assert thread not in senders
     assert thread is not threading.current_thread()
 

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from batchkeeper.batching.entry import Entry
+from batchkeeper.batching.entry import Entry, OrderKey
 from batchkeeper.batching.lane import Lane
 from batchkeeper.batching.lines import Lines
 
@@ -37,7 +37,13 @@ READS, WRITES = new_lane(writes=False), new_lane(writes=True)
 def new_entry(path: str, writes: bool) -> Entry:
     lane = WRITES if writes else READS
     kind = "put" if writes else "get"
-    return Entry(kind, path, None, None, lane, None, 0.0, 60.0)  # type: ignore[arg-type]
+    return Entry(kind, path, None, None, None, lane, None, 0.0, 60.0)  # type: ignore[arg-type]
+
+
+def with_keys(key: OrderKey, writes: bool = True) -> Entry:
+    entry = new_entry("/several", writes)
+    entry.order_key = key
+    return entry
 
 
 def read(path: str = "/a") -> Entry:
@@ -54,8 +60,8 @@ def test_alone_on_its_path_an_operation_may_go(first: Callable[..., Entry]) -> N
     lines = Lines()
     for path in ("/a", "/b", "/a/b"):
         assert lines.enter(first(path))
-        assert lines.busy(path)
-    assert not lines.busy("/c")
+        assert lines.busy(write(path))
+    assert not lines.busy(write("/c"))
 
 
 def test_writes_go_one_after_the_other() -> None:
@@ -66,7 +72,7 @@ def test_writes_go_one_after_the_other() -> None:
     for left, follower in itertools.pairwise(writes):
         assert list(lines.leave(left)) == [follower]
     assert list(lines.leave(writes[-1])) == []
-    assert not lines.busy("/a")
+    assert not lines.busy(write("/a"))
 
 
 def test_reads_share() -> None:
@@ -124,7 +130,7 @@ def test_one_may_leave_from_the_end() -> None:
     assert list(lines.leave(cancelled)) == []
     assert list(lines.leave(going)) == [waiting]
     assert list(lines.leave(waiting)) == []
-    assert not lines.busy("/a")
+    assert not lines.busy(write("/a"))
 
 
 def test_entries_are_all_that_have_a_place() -> None:
@@ -138,52 +144,127 @@ def test_entries_are_all_that_have_a_place() -> None:
     assert set(lines.entries()) == set(entries[1:])
 
 
+def test_without_a_key_nobody_waits() -> None:
+    """An operation that needs no order goes at once, and holds up nobody."""
+    lines = Lines()
+    entries = [with_keys(None) for _ in range(3)]
+    assert all(lines.enter(entry) for entry in entries)
+    assert set(lines.entries()) == set(entries)
+    assert not lines.busy(with_keys(None))
+    assert list(lines.leave_all(entries)) == []
+    assert not list(lines.entries())
+
+
+def test_with_several_keys_an_operation_waits_for_all_of_them() -> None:
+    """It goes when the last of those before it has left, whatever line that is in."""
+    lines = Lines()
+    first, second, both = write("/a"), write("/b"), with_keys(("/a", "/b"))
+    assert [lines.enter(entry) for entry in (first, second, both)] == [True, True, False]
+    assert lines.busy(with_keys(("/c", "/b")))
+    assert list(lines.leave(second)) == []
+    assert list(lines.leave(first)) == [both]
+
+
+def test_what_stands_in_several_lines_holds_up_each() -> None:
+    """It keeps its place in a line where it is first while it waits in another."""
+    lines = Lines()
+    before, both = write("/a"), with_keys(("/a", "/b"))
+    after_a, after_b = write("/a"), read("/b")
+    entries = (before, both, after_a, after_b)
+    assert [lines.enter(entry) for entry in entries] == [True, False, False, False]
+    assert list(lines.leave(before)) == [both]
+    assert set(lines.leave(both)) == {after_a, after_b}
+
+
+def test_an_operation_with_several_keys_may_be_cancelled_while_it_waits() -> None:
+    """Those behind it go as if it had never been there."""
+    lines = Lines()
+    before, both, after = write("/a"), with_keys(("/a", "/b", "/a")), write("/b")
+    assert [lines.enter(entry) for entry in (before, both, after)] == [True, False, False]
+    assert list(lines.leave(both)) == [after]
+    assert list(lines.leave_all([before, after])) == []
+    assert not list(lines.entries())
+
+
+PATHS = ["/a", "/b", "/c"]
+ORDER_KEYS = st.one_of(
+    st.sampled_from(PATHS),
+    st.none(),
+    st.lists(st.sampled_from(PATHS), min_size=1, max_size=3).map(tuple),
+)
+
+
+def keys_of(entry: Entry) -> set[str]:
+    key = entry.order_key
+    return set() if key is None else {key} if isinstance(key, str) else set(key)
+
+
 class LinesMachine(RuleBasedStateMachine):
-    """Lines beside the naive model: one list for each path, looked through every time."""
+    """Lines beside the naive model: one list of all operations, looked through every time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines = Lines()
-        self.model: dict[str, list[Entry]] = {"/a": [], "/b": []}
+        self.model: list[Entry] = []  # in the order of their submission
         self.may_go: set[Entry] = set()
 
     def allowed(self, entry: Entry) -> bool:
-        line = self.model[entry.path]
-        before = line[: line.index(entry)]
-        return not before if entry.writes else not any(other.writes for other in before)
+        before = self.model[: self.model.index(entry)]
+        return not any(
+            keys_of(other) & keys_of(entry) and (entry.writes or other.writes) for other in before
+        )
 
-    @rule(path=st.sampled_from(["/a", "/b"]), writes=st.booleans())
-    def enter(self, path: str, writes: bool) -> None:
-        entry = new_entry(path, writes)
-        self.model[path].append(entry)
+    def freed(self) -> set[Entry]:
+        return {e for e in self.model if self.allowed(e) and e not in self.may_go}
+
+    @rule(asked=st.lists(st.tuples(ORDER_KEYS, st.booleans()), max_size=5))
+    def enter_together(self, asked: list[tuple[OrderKey, bool]]) -> None:
+        entries = [with_keys(key, writes) for key, writes in asked]
+        self.model += entries
+        may_go = self.lines.enter_all(entries)
+        assert list(may_go) == [entry for entry in entries if self.allowed(entry)]
+        assert all(bool(entry.waits_for) == (entry not in may_go) for entry in entries)
+        self.may_go.update(may_go)
+
+    @rule(key=ORDER_KEYS, writes=st.booleans(), interrupted=st.booleans())
+    def enter(self, key: OrderKey, writes: bool, interrupted: bool) -> None:
+        entry = with_keys(key, writes)
+        self.model.append(entry)
         allowed = self.lines.enter(entry)
         assert allowed == self.allowed(entry)
-        if allowed:
+        if interrupted:
+            self.lines.remove(entry)
+            self.model.pop()
+        elif allowed:
             self.may_go.add(entry)
 
-    @precondition(lambda self: any(self.model.values()))
+    @precondition(lambda self: self.model)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        present = [entry for line in self.model.values() for entry in line]
-        entry = data.draw(st.sampled_from(present))
-        line = self.model[entry.path]
-        line.remove(entry)
-        self.may_go.discard(entry)
-        freed = list(self.lines.leave(entry))
-        assert freed == [e for e in line if self.allowed(e) and e not in self.may_go]
-        self.may_go.update(freed)
+        leaving = data.draw(st.lists(st.sampled_from(self.model), min_size=1, unique=True))
+        for entry in leaving:
+            self.model.remove(entry)
+            self.may_go.discard(entry)
+        one = leaving[0] if len(leaving) == 1 else None
+        freed = self.lines.leave(one) if one else self.lines.leave_all(leaving)
+        # Of those that leave together, some may have been freed by others before they left.
+        assert set(freed) - set(leaving) == self.freed()
+        assert len(freed) == len(set(freed))
+        self.may_go.update(self.freed())
 
     @invariant()
     def all_stand_in_a_line(self) -> None:
-        present = {entry for line in self.model.values() for entry in line}
-        assert set(self.lines.entries()) == present
-        for path, line in self.model.items():
-            assert self.lines.busy(path) == bool(line)
+        entries = list(self.lines.entries())
+        assert len(entries) == len(self.model)
+        assert set(entries) == set(self.model)
+        for path in PATHS:
+            taken = any(path in keys_of(entry) for entry in self.model)
+            assert self.lines.busy(write(path)) == taken
 
     @invariant()
     def no_path_is_changed_twice_at_a_time(self) -> None:
-        for line in self.model.values():
-            going = [entry for entry in line if entry in self.may_go]
+        for path in PATHS:
+            going = [entry for entry in self.may_go if path in keys_of(entry)]
             assert len(going) <= 1 or not any(entry.writes for entry in going)
 
 

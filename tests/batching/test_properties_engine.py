@@ -73,7 +73,7 @@ class Asked:
 
     @property
     def weight(self) -> int:
-        return len(self.op.path) + len(getattr(self.op, "value", b""))
+        return len(self.op.path) + len(self.op.value or b"")
 
 
 @dataclass(eq=False)

@@ -77,13 +77,13 @@ def test_making_of_a_future(
     benchmark: BenchmarkFixture, store: bk.MetadataStore, future: bool
 ) -> None:
     """An entry and its future for each call of a method; a bare entry for each of a bulk call."""
-    lane, sink = store._writes, store._sink
+    lane, sink = store._engine.writes, store._sink
     now = time.monotonic()
 
     def make() -> list[Any]:
         made: list[Any] = []
         for path in PATHS:
-            entry: Any = Entry("put", path, VALUE, None, lane, sink, now, now + 30)
+            entry: Any = Entry("put", path, VALUE, None, None, lane, sink, now, now + 30)
             if future:
                 made.append(OperationFuture())
                 made[-1]._entry = entry

@@ -9,14 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchkeeper.ops import ABSENT, Delete, Exists, Get, GetChildren, Put
+from batchkeeper.stores.etcd.codecs import FIRST_PAGE
 from batchkeeper.stores.etcd.protos import messages
-from batchkeeper.stores.etcd.txn import (
-    FIRST_PAGE,
-    flat_write,
-    grouped,
-    nested_write,
-    read_request,
-)
+from batchkeeper.stores.etcd.txn import flat_write, grouped, nested_write, read_request
 
 PREFIX = "/prä"
 

@@ -1,0 +1,46 @@
+"""The kinds of operations: one row for each says what the engine needs to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType, NoneType
+from typing import Final, Literal, TypeAlias, get_args
+
+from .operations import Kind, ReadKind, WriteKind
+from .results import GetResult, Stat
+
+__all__ = ["BRINGS_VALUES", "KINDS", "KindRow", "LaneName"]
+
+LaneName: TypeAlias = Literal["reads", "writes"]
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """One kind of operations.
+
+    Attributes:
+        lane: the queue in which its operations wait.
+        writes: whether it changes anything. A lost answer then leaves its outcome unknown, and it
+            keeps other operations of its path from going at the same time.
+        results: the types of its results. An answer of another type is an error.
+    """
+
+    lane: LaneName
+    writes: bool
+    results: tuple[type, ...]
+
+
+KINDS: Final[Mapping[Kind, KindRow]] = MappingProxyType(
+    {
+        "get": KindRow("reads", writes=False, results=(GetResult, NoneType)),
+        "get_children": KindRow("reads", writes=False, results=(list,)),
+        "exists": KindRow("reads", writes=False, results=(bool,)),
+        "put": KindRow("writes", writes=True, results=(Stat,)),
+        "delete": KindRow("writes", writes=True, results=(NoneType,)),
+    }
+)
+assert KINDS.keys() == {*get_args(ReadKind), *get_args(WriteKind)}
+
+#: The kinds whose results hold values, and may be large.
+BRINGS_VALUES: Final = frozenset(kind for kind, row in KINDS.items() if GetResult in row.results)

@@ -1,0 +1,181 @@
+"""What each kind of operation asks of ZooKeeper, and what a node says of it: one codec a kind.
+
+The steps that a write becomes in a multi (``create``, ``setData``, ``delete``) are planned in
+``plan``; their answers are read by opcode, in ``writes`` and, where they were lost, in
+``recovery``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, Protocol, TypeAlias, assert_never, get_args
+
+from ...ops.errors import MetadataStoreError
+from ...ops.operations import ABSENT, ReadKind, WriteKind
+from ...ops.paths import hidden
+from ...ops.results import GetResult, Result, Stat
+from ..backend import Answer, ReadRequest, WriteRequest, refusal
+from .nodes import NULL, Nodes
+from .wire import CREATE, DELETE, EXISTS, GET_CHILDREN, GET_DATA, SET_DATA, ZNode
+
+__all__ = ["READS", "UNSEEN", "WRITES", "ReadCodec", "Seen", "WriteCodec"]
+
+#: In place of what a look found, where there was none.
+UNSEEN: Final = "unseen"
+Seen: TypeAlias = ZNode | Literal["unseen"] | None
+
+_ANY_VERSION: Final = -1
+
+
+class WriteCodec(Protocol):
+    """One kind of writes."""
+
+    @property
+    def creates(self) -> bool:
+        """Whether it may make its node, and so needs its parents."""
+
+    def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
+        """Whether its node, at a full ``path``, has to be looked at first."""
+
+    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> tuple[int, int]:
+        """Return the opcode that it is sent as, and the version that this compares.
+
+        Args:
+            request: the write.
+            seen: what the last look found.
+            path: with the chroot.
+            nodes: what is remembered, where there was no look.
+        """
+
+    def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
+        """Say why it cannot hold against a node; ``None`` if it can."""
+
+
+class ReadCodec(Protocol):
+    """One kind of reads."""
+
+    @property
+    def opcode(self) -> int: ...
+
+    def missing(self) -> Result:
+        """Return the answer where there is no node."""
+
+    def of_node(self, request: ReadRequest, node: ZNode, owned: bool) -> Answer:
+        """Return the answer from a node; ``owned`` says whether this session owns it."""
+
+    def of_names(self, request: ReadRequest, names: list[str]) -> Answer:
+        """Return the answer from the names of a node's children."""
+
+
+class _Put:
+    creates = True
+
+    def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
+        # No condition tells a value at version 0 from a parent without one.
+        expected = request.expected_version
+        return expected == 0 or (expected == ABSENT and nodes.size(path) == NULL)
+
+    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> tuple[int, int]:
+        expected = request.expected_version
+        if expected is None:
+            there = nodes.size(path) is not None if seen == UNSEEN else seen is not None
+            return SET_DATA if there else CREATE, _ANY_VERSION
+        if expected == ABSENT:
+            # If there is a node, its value is null: a value would have been refused.
+            return (SET_DATA, seen.version) if isinstance(seen, ZNode) else (CREATE, 0)
+        return SET_DATA, expected
+
+    def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
+        return refusal(request, ABSENT if node.size == NULL else node.version, occupied=False)
+
+
+class _Delete:
+    creates = False
+
+    def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
+        return False
+
+    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> tuple[int, int]:
+        expected = request.expected_version
+        return DELETE, _ANY_VERSION if expected is None else expected
+
+    def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
+        if node.size != NULL:
+            return refusal(request, node.version, occupied=node.children > 0)
+        if node.children == 0 and request.expected_version in (None, node.version):
+            return None  # A parent that nothing is left below: its delete succeeds.
+        return refusal(request, ABSENT, occupied=node.children > 0)
+
+
+class _Get:
+    opcode = GET_DATA
+
+    def missing(self) -> Result:
+        return None
+
+    def of_node(self, request: ReadRequest, node: ZNode, owned: bool) -> Answer:
+        value, _, _, revision, created, modified, version, owner, _ = node
+        if value is None:
+            return None
+        ephemeral = owner != 0
+        stat = Stat(request.path, version, revision, created, modified, ephemeral, owned)
+        return GetResult(value, stat)
+
+    def of_names(self, request: ReadRequest, names: list[str]) -> Answer:
+        raise AssertionError("names in the answer to a getData")
+
+
+class _Exists:
+    opcode = EXISTS
+
+    def missing(self) -> Result:
+        return False
+
+    def of_node(self, request: ReadRequest, node: ZNode, owned: bool) -> Answer:
+        return node.size != NULL
+
+    def of_names(self, request: ReadRequest, names: list[str]) -> Answer:
+        raise AssertionError("names in the answer to an exists")
+
+
+class _GetChildren:
+    opcode = GET_CHILDREN
+
+    def missing(self) -> Result:
+        return []
+
+    def of_node(self, request: ReadRequest, node: ZNode, owned: bool) -> Answer:
+        raise AssertionError("a node in the answer to a getChildren")
+
+    def of_names(self, request: ReadRequest, names: list[str]) -> Answer:
+        return sorted(name for name in names if not hidden(request.path, name))
+
+
+def _write_codec(kind: WriteKind) -> WriteCodec:
+    match kind:
+        case "put":
+            return _Put()
+        case "delete":
+            return _Delete()
+        case _:
+            assert_never(kind)
+
+
+def _read_codec(kind: ReadKind) -> ReadCodec:
+    match kind:
+        case "get":
+            return _Get()
+        case "exists":
+            return _Exists()
+        case "get_children":
+            return _GetChildren()
+        case _:
+            assert_never(kind)
+
+
+WRITES: Final[Mapping[WriteKind, WriteCodec]] = {
+    kind: _write_codec(kind) for kind in get_args(WriteKind)
+}
+READS: Final[Mapping[ReadKind, ReadCodec]] = {
+    kind: _read_codec(kind) for kind in get_args(ReadKind)
+}
