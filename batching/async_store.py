@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -153,8 +154,7 @@ class AsyncMetadataStore:
         value = check_value(value)
         check_expected(expected_version, ABSENT)
         options = PutOptions.of(ephemeral, sequential)
-        if options is not None:
-            check_supported(options, self._engine.name)
+        check_supported(options, self._engine.name)
         check_size(path, value, self._engine.limits.value_bytes)
         stat: Stat = await self._run("put", path, value, expected_version, options, timeout)
         return stat
@@ -193,9 +193,9 @@ class AsyncMetadataStore:
         """
         check_operation(op, self._engine.limits.value_bytes, self._engine.name)
         seconds = self._seconds(timeout)
-        entry = self._engine.entry_of(op, self._sink, seconds, self._loop.create_future())
+        future: asyncio.Future[Any] = self._loop.create_future()
+        entry = Entry.of(op, self._engine.lanes, self._sink, time.monotonic(), seconds, future)
         self._engine.submit(entry, "raise", block=False)
-        future: asyncio.Future[Any] = entry.caller
 
         def ended(future: asyncio.Future[Any]) -> None:
             if future.cancelled():
@@ -425,8 +425,9 @@ class AsyncMetadataStore:
     ) -> Any:
         engine, future = self._engine, self._loop.create_future()
         seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
-        entry = engine.entry(
-            kind, path, value, expected_version, options, self._sink, seconds, future
+        lanes, now = engine.lanes, time.monotonic()
+        entry = Entry(
+            kind, path, value, expected_version, options, lanes, self._sink, now, seconds, future
         )
         engine.submit(entry, block=False)
         try:

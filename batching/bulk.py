@@ -78,15 +78,16 @@ class Bulk:
         return bool(self._open) and self._open[0].state >= ENDED
 
     def read_together(self, source: Iterator[Operation]) -> bool:
-        """Submit the next operations together; say whether there may be more.
+        """Submit the next operations together, with one deadline; say whether there may be more.
 
         One that is refused has its error as its outcome.
         """
         left = min(_CHUNK, self._left())
+        now = time.monotonic()
         entries: list[Entry] = []
         try:
             for op in source:
-                entry = self._entry(op)
+                entry = self._entry(op, now)
                 if entry.state == ENDED:
                     self._submit(entries)
                     entries = []
@@ -107,7 +108,7 @@ class Bulk:
         It returns when it has read so many, or may read no more, or the oldest has ended.
         """
         for op in source:
-            entry = self._entry(op)
+            entry = self._entry(op, time.monotonic())
             if entry.state != ENDED:
                 self._submit_one(entry)
             self._open.append(entry)
@@ -117,7 +118,7 @@ class Bulk:
                 return True
         return False
 
-    def _entry(self, op: Operation) -> Entry:
+    def _entry(self, op: Operation, now: float) -> Entry:
         """Return what an operation is submitted as, or what stands for it if it is refused."""
         engine = self._engine
         limits = engine.limits
@@ -125,7 +126,7 @@ class Bulk:
             check_operation(op, limits.value_bytes, engine.name)
             if op.kind in BRINGS_VALUES:
                 self._gets = True
-            entry = engine.entry_of(op, self._sink, self._timeout, op)
+            entry = Entry.of(op, engine.lanes, self._sink, now, self._timeout, op)
             if entry.weight > limits.request_bytes:
                 raise too_heavy(entry, limits.request_bytes)
         except MetadataStoreError as error:

@@ -10,13 +10,13 @@ __all__ = ["check_operation", "check_size", "check_supported"]
 _OTHERS = (Get, Delete, Exists, GetChildren)
 
 
-def check_supported(options: PutOptions, store: str) -> None:
+def check_supported(options: PutOptions | None, store: str) -> None:
     """Refuse what no store can do yet.
 
     Raises:
         UnsupportedError: with what was asked for.
     """
-    if options.ephemeral or options.sequential:
+    if options is not None:
         asked = "ephemeral" if options.ephemeral else "sequential"
         raise UnsupportedError(f"{asked} puts are not supported: {store}")
 

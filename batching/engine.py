@@ -24,7 +24,7 @@ from logging import DEBUG
 from operator import attrgetter
 from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread, current_thread
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from ..ops.errors import (
     MetadataStoreError,
@@ -34,11 +34,10 @@ from ..ops.errors import (
 )
 from ..ops.kinds import KINDS
 from ..ops.log import get_logger
-from ..ops.operations import Kind, Operation, PutOptions
 from ..stores.backend import Answer, Backend, ChangesBackend, ScanningBackend
 from . import lifetime
 from .accumulator import Accumulator, Cause
-from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, Sink
+from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry
 from .epochs import Epochs
 from .execution import execute, overdue, shut_out, too_heavy
 from .lane import Lane
@@ -116,7 +115,7 @@ class Engine:
         self.writes = lane("writes", writes=True, room=config.write_queue_size, window=window)
         self._singles = lane("singles", writes=True, room=singles, window=singles)
         lanes_by_name = {lane.name: lane for lane in (self.reads, self.writes)}
-        self._lane_of = {kind: lanes_by_name[row.lane] for kind, row in KINDS.items()}
+        self.lanes = {kind: lanes_by_name[row.lane] for kind, row in KINDS.items()}
         self._cap_batches()
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Every lane has a sender from the beginning: later ones may not be had when needed.
@@ -136,40 +135,6 @@ class Engine:
             lane.batches.max_bytes = min(config.max_bytes, limits.request_bytes)
 
     # Taking operations in. Runs in callers' threads.
-
-    def entry(
-        self,
-        kind: Kind,
-        path: str,
-        value: bytes | None,
-        expected_version: int | None,
-        options: PutOptions | None,
-        sink: Sink,
-        timeout: float,
-        caller: Any = None,
-    ) -> Entry:
-        """Return an operation that is to be submitted now, with its deadline in ``timeout`` s."""
-        now = time.monotonic()
-        lane = self._lane_of[kind]
-        return Entry(
-            kind, path, value, expected_version, options, lane, sink, now, now + timeout, caller
-        )
-
-    def entry_of(self, op: Operation, sink: Sink, timeout: float, caller: Any = None) -> Entry:
-        """Return what ``entry`` does, for an operation that was made before."""
-        now = time.monotonic()
-        return Entry(
-            op.kind,
-            op.path,
-            op.value,
-            op.expected_version,
-            op.options,
-            self._lane_of[op.kind],
-            sink,
-            now,
-            now + timeout,
-            caller,
-        )
 
     def submit(  # noqa: C901 - in one piece: every operation pays for each call
         self, entry: Entry, when_full: WhenFull = "setting", *, block: bool = True
@@ -222,8 +187,8 @@ class Engine:
     def submit_all(self, entries: list[Entry]) -> int:
         """Take in as many operations as there is room for, in their order; say how many.
 
-        One lock and one wake-up for all of them; the first one's deadline comes first. None is
-        taken in where ``submit`` would make the first one wait, or refuse it.
+        One lock and one wake-up for all of them, which have one deadline. None is taken in where
+        ``submit`` would make the first one wait, or refuse it.
         """
         with self._lock:
             try:

@@ -16,10 +16,10 @@ has ended, even if its deadline ended it before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from ..ops.operations import Kind, PutOptions
+from ..ops.operations import Kind, Operation, OrderKey, PutOptions
 from ..stores.backend import Answer
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ __all__ = [
     "TURN",
     "Entry",
     "Epoch",
-    "OrderKey",
     "Sink",
 ]
 
@@ -43,9 +42,6 @@ QUEUED: Final = 0
 SENT: Final = 1
 ENDED: Final = 2
 CANCELLED: Final = 3
-
-#: What an entry is ordered by: the path of its line, those of several, or ``None`` for no line.
-OrderKey: TypeAlias = str | tuple[str, ...] | None
 
 #: What a QUEUED entry waits for, as bits of ``Entry.waits_for``.
 TURN: Final = 1
@@ -74,8 +70,16 @@ class Epoch:
 class Entry:
     """An operation in the engine; a back end sees it as a ``Request``.
 
-    What comes from the operation, and ``order_key``, is set once. ``caller`` and ``told`` belong to
-    its sink. Everything else is guarded by the engine's lock until the entry has ENDED.
+    What comes from the operation is set once. ``caller`` and ``told`` belong to its sink.
+    Everything else is guarded by the engine's lock until the entry has ENDED.
+
+    Args:
+        kind: with ``path``, ``value``, ``expected_version`` and ``options``: the operation.
+        lanes: the engine's, by kind.
+        sink: tells the caller of its end.
+        now: ``time.monotonic()`` of the call.
+        timeout: seconds from then to its deadline.
+        caller: the sink's.
     """
 
     # Every operation pays for each of these, so there is one class with one __init__ for all sinks.
@@ -88,7 +92,6 @@ class Entry:
         "kind",
         "lane",
         "options",
-        "order_key",  # what orders it (see Lines): a path, several, or None
         "path",
         "sink",
         "state",
@@ -103,7 +106,6 @@ class Entry:
     answer: Answer
     caller: Any
     epoch: Epoch
-    order_key: OrderKey
     told: Any
 
     def __init__(
@@ -113,10 +115,10 @@ class Entry:
         value: bytes | None,
         expected_version: int | None,
         options: PutOptions | None,
-        lane: Lane,
+        lanes: Mapping[Kind, Lane],
         sink: Sink,
-        submitted: float,
-        deadline: float,
+        now: float,
+        timeout: float,
         caller: Any = None,
     ) -> None:
         self.kind = kind
@@ -124,13 +126,11 @@ class Entry:
         self.value = value
         self.expected_version = expected_version
         self.options = options
-        # A sequential put makes a path of its own, so nothing has to wait for it.
-        self.order_key = path if options is None or not options.sequential else None
-        self.lane = lane
+        self.lane = lane = lanes[kind]
         self.writes = lane.writes
         self.sink = sink
-        self.submitted = submitted
-        self.deadline = deadline
+        self.submitted = now
+        self.deadline = now + timeout
         self.caller = caller
         self.told = None
         self.answer = None
@@ -138,3 +138,32 @@ class Entry:
         self.waits_for = 0
         weight = lane.op_bytes + (len(path) if path.isascii() else len(path.encode()))
         self.weight = weight if value is None else weight + len(value)
+
+    @classmethod
+    def of(
+        cls,
+        op: Operation,
+        lanes: Mapping[Kind, Lane],
+        sink: Sink,
+        now: float,
+        timeout: float,
+        caller: Any = None,
+    ) -> Self:
+        """Return the entry of an operation that was made before."""
+        return cls(
+            op.kind,
+            op.path,
+            op.value,
+            op.expected_version,
+            op.options,
+            lanes,
+            sink,
+            now,
+            timeout,
+            caller,
+        )
+
+    @property
+    def order_key(self) -> OrderKey:
+        """What orders it (see Lines). Without options it is the path."""
+        return self.path if self.options is None else self.options.order_key(self.path)

@@ -39,29 +39,27 @@ class Lines:
         # Most keys have one operation at a time: then the entry itself stands here, and no line
         # is made.
         self._at: dict[str, Entry | _Line] = {}
-        # Entries with several keys or none, with the number of lines in which they may not go yet.
+        # Entries with options, which may have several keys or none: with each, the number of lines
+        # in which it may not go yet.
         self._others: dict[Entry, int] = {}
 
-    # Nearly all keys are one path. Each operation passes here twice, so these are told by their
-    # type, and in place.
+    # Each operation passes here twice. Nearly all have no options, and then their path is the key.
 
     def enter(self, entry: Entry) -> bool:
         """Give the entry the last place of its line; say whether it may go at once."""
-        key = entry.order_key
-        if type(key) is not str:
+        if entry.options is not None:
             return self._enter_other(entry)
-        line = self._at.setdefault(key, entry)
-        return line is entry or self._join(key, line, entry)
+        line = self._at.setdefault(entry.path, entry)
+        return line is entry or self._join(entry.path, line, entry)
 
     def enter_all(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Let entries enter in their order; return those that may go, and note it of the others."""
         stand = self._at.setdefault
         may_go = None
         for index, entry in enumerate(entries):
-            key = entry.order_key
-            if type(key) is str:
-                line = stand(key, entry)
-                goes = line is entry or self._join(key, line, entry)
+            if entry.options is None:
+                line = stand(entry.path, entry)
+                goes = line is entry or self._join(entry.path, line, entry)
             else:
                 goes = self._enter_other(entry)
             if not goes:
@@ -74,24 +72,22 @@ class Lines:
 
     def leave(self, entry: Entry) -> Sequence[Entry]:
         """Take an entry out, wherever it stands; return those that may go now because of it."""
-        key = entry.order_key
-        if type(key) is not str:
-            return self._leave_others(entry)
-        line = self._at.pop(key)
-        return () if line is entry else self._part(key, line, entry)
+        if entry.options is not None:
+            return self._leave_other(entry)
+        line = self._at.pop(entry.path)
+        return () if line is entry else self._part(entry.path, line, entry)
 
     def leave_all(self, entries: Iterable[Entry]) -> Sequence[Entry]:
         """Take entries out; return those that may go now because of them."""
         stood = self._at.pop
         may_go: list[Entry] = []
         for entry in entries:
-            key = entry.order_key
-            if type(key) is not str:
-                may_go += self._leave_others(entry)
-                continue
-            line = stood(key)
-            if line is not entry:
-                may_go += self._part(key, line, entry)
+            if entry.options is None:
+                line = stood(entry.path)
+                if line is not entry:
+                    may_go += self._part(entry.path, line, entry)
+            else:
+                may_go += self._leave_other(entry)
         return may_go
 
     def remove(self, entry: Entry) -> None:
@@ -113,9 +109,9 @@ class Lines:
         for line in self._at.values():
             if isinstance(line, _Line):
                 for entry in chain(line.going, line.waiting):
-                    if type(entry.order_key) is str:
+                    if entry.options is None:
                         yield entry
-            elif type(line.order_key) is str:
+            elif line.options is None:
                 yield line
         yield from self._others
 
@@ -127,7 +123,7 @@ class Lines:
                 self._others[entry] += 1
         return not self._others[entry]
 
-    def _leave_others(self, entry: Entry) -> list[Entry]:
+    def _leave_other(self, entry: Entry) -> list[Entry]:
         del self._others[entry]
         may_go: list[Entry] = []
         for key in _keys(entry):
@@ -161,14 +157,14 @@ class Lines:
             del line.waiting[first]
             line.going.add(first)
             line.writing = first.writes
-            if type(first.order_key) is str or self._goes(first):
+            if first.options is None or self._goes(first):
                 may_go.append(first)
         if line.going:
             self._at[key] = line
         return may_go
 
     def _goes(self, entry: Entry) -> bool:
-        """Count that an entry with several keys may go in one more line; say whether in all."""
+        """Count that an entry may go in one more of its lines; say whether in all."""
         self._others[entry] -= 1
         return not self._others[entry]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -22,6 +23,7 @@ from .bulk import OutcomeStream
 from .changes import changes_of, check_changes
 from .checks import check_operation, check_size, check_supported
 from .engine import Engine
+from .entry import Entry
 from .futures import FutureSink, OperationFuture
 from .metrics import Metrics
 from .scans import ResultStream, check_scan, check_split, ended, pages_of, results_of
@@ -83,14 +85,18 @@ class MetadataStore:
             value = check_value(value)
         if expected_version is not None:
             check_expected(expected_version, ABSENT)
-        options = PutOptions.of(ephemeral, sequential)
         engine = self._engine
-        if options is not None:
+        options = None
+        if ephemeral is not False or sequential is not False:
+            options = PutOptions.of(ephemeral, sequential)
             check_supported(options, engine.name)
         if len(value) > engine.limits.value_bytes:
             check_size(path, value, engine.limits.value_bytes)
         seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
-        entry = engine.entry("put", path, value, expected_version, options, self._sink, seconds)
+        now = time.monotonic()
+        entry = Entry(
+            "put", path, value, expected_version, options, engine.lanes, self._sink, now, seconds
+        )
         engine.submit(entry)
         future = OperationFuture()
         future._entry = entry
@@ -126,7 +132,8 @@ class MetadataStore:
         """Execute an operation that was made before; its future holds what its method's would."""
         check_operation(op, self._engine.limits.value_bytes, self._engine.name)
         engine = self._engine
-        entry = engine.entry_of(op, self._sink, self._seconds(timeout))
+        now, seconds = time.monotonic(), self._seconds(timeout)
+        entry = Entry.of(op, engine.lanes, self._sink, now, seconds)
         engine.submit(entry)
         future = OperationFuture()
         future._entry = entry
@@ -366,7 +373,10 @@ class MetadataStore:
         """Submit an operation without a value."""
         engine = self._engine
         seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
-        entry = engine.entry(kind, path, None, expected_version, None, self._sink, seconds)
+        now = time.monotonic()
+        entry = Entry(
+            kind, path, None, expected_version, None, engine.lanes, self._sink, now, seconds
+        )
         engine.submit(entry)
         future = OperationFuture()
         future._entry = entry

@@ -31,13 +31,14 @@ class KindRow:
     results: tuple[type, ...]
 
 
+#: The most frequent kinds first: batches are counted kind by kind, in this order.
 KINDS: Final[Mapping[Kind, KindRow]] = MappingProxyType(
     {
+        "put": KindRow("writes", writes=True, results=(Stat,)),
         "get": KindRow("reads", writes=False, results=(GetResult, NoneType)),
+        "delete": KindRow("writes", writes=True, results=(NoneType,)),
         "get_children": KindRow("reads", writes=False, results=(list,)),
         "exists": KindRow("reads", writes=False, results=(bool,)),
-        "put": KindRow("writes", writes=True, results=(Stat,)),
-        "delete": KindRow("writes", writes=True, results=(NoneType,)),
     }
 )
 assert KINDS.keys() == {*get_args(ReadKind), *get_args(WriteKind)}

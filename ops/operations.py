@@ -16,6 +16,7 @@ __all__ = [
     "GetChildren",
     "Kind",
     "Operation",
+    "OrderKey",
     "Put",
     "PutOptions",
     "ReadKind",
@@ -31,6 +32,10 @@ ABSENT: Final = -1
 ReadKind: TypeAlias = Literal["get", "get_children", "exists"]
 WriteKind: TypeAlias = Literal["put", "delete"]
 Kind: TypeAlias = ReadKind | WriteKind
+
+#: What an operation is ordered by: operations take effect in the order of their submission if they
+#: share a path here. ``None``: by nothing.
+OrderKey: TypeAlias = str | tuple[str, ...] | None
 
 # ZooKeeper's versions are signed 32-bit integers; so are everybody's here.
 _MAX_VERSION: Final = 2**31 - 1
@@ -94,12 +99,14 @@ class PutOptions:
             if type(chosen := getattr(self, name)) is not bool:
                 raise InvalidSettingError(f"{name} is a bool, not {chosen!r:.80}")
 
+    def order_key(self, path: str) -> OrderKey:
+        """Return what orders a put of ``path``."""
+        # A sequential put makes a path of its own, so nothing has to wait for it.
+        return None if self.sequential else path
+
     @classmethod
     def of(cls, ephemeral: bool, sequential: bool) -> PutOptions | None:
         """Return the options of a put, ``None`` where it has none."""
-        # Anything but False is looked at: a wrong argument is refused.
-        if ephemeral is False and sequential is False:
-            return None
         options = cls(ephemeral, sequential)
         return options if ephemeral or sequential else None
 

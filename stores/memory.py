@@ -56,14 +56,6 @@ class _Space:
         self.children: dict[str, dict[str, int]] = {}
         self.revision = 0
 
-    def write(self, request: WriteRequest, revision: int, now: int) -> Answer:
-        kind = request.kind
-        if kind == "put":
-            return self.put(request, revision, now)
-        if kind == "delete":
-            return self.delete(request)
-        assert_never(kind)
-
     def put(self, request: WriteRequest, revision: int, now: int) -> Answer:
         path = request.path
         found = self.values.get(path)
@@ -145,7 +137,15 @@ class _MemoryBackend:
         try:
             revision = space.revision + 1
             now = time.time_ns() // 1_000_000
-            answers = [space.write(request, revision, now) for request in requests]
+            answers: list[Answer] = []
+            for request in requests:
+                kind = request.kind
+                if kind == "put":
+                    answers.append(space.put(request, revision, now))
+                elif kind == "delete":
+                    answers.append(space.delete(request))
+                else:
+                    assert_never(kind)
             # A revision that nothing carries does no harm.
             space.revision = revision
         finally:

@@ -143,7 +143,7 @@ def make_entry() -> Callable[..., Entry]:
     def make(lane: Lane, now: float = 0.0, *, size: int = 10) -> Entry:
         value = bytes(size - 2)
         # Without a sink: nobody waits for it.
-        return Entry("put", "/a", value, None, None, lane, None, now, now + 60)  # type: ignore[arg-type]
+        return Entry("put", "/a", value, None, None, {"put": lane}, None, now, 60)  # type: ignore[arg-type]
 
     return make
 

@@ -251,10 +251,10 @@ class AccumulatorMachine(RuleBasedStateMachine):
             bytes(size),
             None,
             None,
-            self.lane,
+            {"put": self.lane},
             None,  # type: ignore[arg-type]
             self.now - age,
-            self.now + 60,
+            60,
         )
         self.batches.add(entry)
         self.model.append(entry)
@@ -349,7 +349,7 @@ def test_batches_cut_what_was_added_and_lose_nothing(sizes: list[int], max_ops: 
     )
     lane = AccumulatorMachine().lane
     entries = [
-        Entry("put", "/", bytes(size), None, None, lane, None, 0.0, 1.0)  # type: ignore[arg-type]
+        Entry("put", "/", bytes(size), None, None, {"put": lane}, None, 0.0, 1.0)  # type: ignore[arg-type]
         for size in sizes
     ]
     for entry in entries:

@@ -517,4 +517,6 @@ def test_close_ends_calls_that_settle(
     assert [call.paths for call in backend.calls] == [["/a"]]
     metrics = store.metrics()
     assert (metrics.writes.in_flight, metrics.writes.queued, metrics.reads.queued) == (0, 0, 0)
-    assert not [thread for thread in threading.enumerate() if thread in store._engine.writes.senders]
+    assert not [
+        thread for thread in threading.enumerate() if thread in store._engine.writes.senders
+    ]

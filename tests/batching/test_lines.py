@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Lock
 
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from batchkeeper.batching.entry import Entry, OrderKey
+from batchkeeper.batching.entry import Entry
 from batchkeeper.batching.lane import Lane
 from batchkeeper.batching.lines import Lines
+from batchkeeper.ops.operations import OrderKey
 
 
 def new_lane(writes: bool) -> Lane:
@@ -37,12 +39,22 @@ READS, WRITES = new_lane(writes=False), new_lane(writes=True)
 def new_entry(path: str, writes: bool) -> Entry:
     lane = WRITES if writes else READS
     kind = "put" if writes else "get"
-    return Entry(kind, path, None, None, None, lane, None, 0.0, 60.0)  # type: ignore[arg-type]
+    return Entry(kind, path, None, None, None, {kind: lane}, None, 0.0, 60.0)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What options say of the order."""
+
+    key: OrderKey
+
+    def order_key(self, path: str) -> OrderKey:
+        return self.key
 
 
 def with_keys(key: OrderKey, writes: bool = True) -> Entry:
     entry = new_entry("/several", writes)
-    entry.order_key = key
+    entry.options = Keys(key)  # type: ignore[assignment]
     return entry
 
 

@@ -78,7 +78,7 @@ class PartsMachine(RuleBasedStateMachine):
         kind = "put" if writes else "get"
         value = bytes(size) if writes else None
         # Without a sink: nobody waits for it.
-        return Entry(kind, path, value, None, None, lane, None, self.now, self.now + 60)  # type: ignore[arg-type]
+        return Entry(kind, path, value, None, None, {kind: lane}, None, self.now, 60)  # type: ignore[arg-type]
 
     @rule(wish=WISHES)
     def submit(self, wish: tuple[str, bool, int]) -> None:

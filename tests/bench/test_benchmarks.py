@@ -83,7 +83,7 @@ def test_making_of_a_future(
     def make() -> list[Any]:
         made: list[Any] = []
         for path in PATHS:
-            entry: Any = Entry("put", path, VALUE, None, None, lane, sink, now, now + 30)
+            entry: Any = Entry("put", path, VALUE, None, None, {"put": lane}, sink, now, 30)
             if future:
                 made.append(OperationFuture())
                 made[-1]._entry = entry
