@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final, Literal, Protocol, TypeAlias, get_args
 
-from .entry import QUEUED, SENT, Entry
+from .entry import QUEUED, SENT, Entry, move
 
 __all__ = ["CAUSES", "Accumulator", "Cause", "ReadyQueue"]
 
@@ -150,10 +150,10 @@ class Accumulator:
                 gathered.appendleft(entry)
                 passed -= 1
                 break
-            entry.state = SENT
             batch.append(entry)
             if len(batch) == max_ops:
                 break
+        move(batch, SENT)
         self._entries -= passed
         self.ready -= len(batch)
         self.ready_bytes -= size

@@ -14,7 +14,7 @@ from ..ops.operations import Operation
 from ..ops.results import GetResult, Outcome
 from .checks import check_operation
 from .engine import Engine
-from .entry import ENDED, Entry, Sink
+from .entry import ENDED, QUEUED, Entry, Sink, ended_at_once, move
 from .execution import too_heavy
 
 __all__ = ["Bulk", "OutcomeStream", "lies_ready"]
@@ -130,11 +130,7 @@ class Bulk:
             if entry.weight > limits.request_bytes:
                 raise too_heavy(entry, limits.request_bytes)
         except MetadataStoreError as error:
-            entry = Entry.__new__(Entry)
-            entry.caller = op
-            entry.answer = error
-            entry.state = ENDED
-            entry.weight = 0
+            return ended_at_once(op, error)
         return entry
 
     def outcomes(self) -> list[Outcome]:
@@ -202,8 +198,9 @@ class Bulk:
         try:
             self._engine.submit(entry, "wait", block=self._block)
         except MetadataStoreError as error:
-            entry.answer = error
-            entry.state = ENDED
+            if entry.state == QUEUED:  # and not ended at its deadline, with this error
+                entry.answer = error
+                move((entry,), ENDED)
 
     def _renew_times(self, entries: list[Entry]) -> None:
         """Let the time of operations begin now if the ones before them had to wait for room."""

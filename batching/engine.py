@@ -37,7 +37,7 @@ from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend, ChangesBackend, ScanningBackend
 from . import lifetime
 from .accumulator import Accumulator, Cause
-from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry
+from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, move
 from .epochs import Epochs
 from .execution import execute, overdue, shut_out, too_heavy
 from .lane import Lane
@@ -221,8 +221,8 @@ class Engine:
 
         Nobody but this thread has seen the operations yet, for it still holds the lock.
         """
+        move(entries, CANCELLED)
         for entry in entries:
-            entry.state = CANCELLED
             entry.lane.waiting.pop(entry, None)
             self._lines.remove(entry)
         for lane in (self.reads, self.writes, self._singles):
@@ -325,7 +325,7 @@ class Engine:
 
     def _end_queued(self, entry: Entry, state: int) -> None:
         lane = entry.lane
-        entry.state = state
+        move((entry,), state)
         entry.value = None
         if entry.waits_for & ROOM:
             gate = lane.waiting.pop(entry)
@@ -445,11 +445,11 @@ class Engine:
             for entry, answer in zip(batch, answers, strict=True):
                 if entry.state == SENT:
                     entry.answer = answer
-                    entry.state = ENDED
                 else:
                     late.add(entry)
             if late:
                 ended = [entry for entry in batch if entry not in late]
+            move(ended, ENDED)
             self._record.ended(ended)
             for follower in self._lines.leave_all(batch):
                 self._leave_wait(follower, TURN)
@@ -522,7 +522,7 @@ class Engine:
                 self._end_queued(entry, ENDED)
             else:
                 # It stays in its path's line: what it may still do must not overtake what follows.
-                entry.state = ENDED
+                move((entry,), ENDED)
         self._record.ended(entries)
         self._admit()
 

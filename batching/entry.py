@@ -17,8 +17,10 @@ has ended, even if its deadline ended it before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from ..ops.errors import MetadataStoreError
 from ..ops.operations import Kind, Operation, OrderKey, PutOptions
 from ..stores.backend import Answer
 
@@ -35,6 +37,8 @@ __all__ = [
     "Entry",
     "Epoch",
     "Sink",
+    "ended_at_once",
+    "move",
 ]
 
 # In this order, so that ``state >= ENDED`` says that nothing will happen to it any more.
@@ -42,6 +46,13 @@ QUEUED: Final = 0
 SENT: Final = 1
 ENDED: Final = 2
 CANCELLED: Final = 3
+
+#: From which states an entry may come into one: what has ended or was cancelled stays so.
+MOVES: Final[Mapping[int, frozenset[int]]] = {
+    SENT: frozenset({QUEUED}),
+    ENDED: frozenset({QUEUED, SENT}),
+    CANCELLED: frozenset({QUEUED}),
+}
 
 #: What a QUEUED entry waits for, as bits of ``Entry.waits_for``.
 TURN: Final = 1
@@ -167,3 +178,28 @@ class Entry:
     def order_key(self) -> OrderKey:
         """What orders it (see Lines). Without options it is the path."""
         return self.path if self.options is None else self.options.order_key(self.path)
+
+
+_state = attrgetter("state")
+
+
+def move(entries: Sequence[Entry], state: int) -> None:
+    """Bring entries into a state; whoever ends them has put their answers there before.
+
+    This is the only place that does so. Called under the engine's lock, or by the one thread that
+    knows of the entries.
+    """
+    # Of all in one go: it runs twice for every operation.
+    assert MOVES[state].issuperset(map(_state, entries)), (state, [*map(_state, entries)])
+    for entry in entries:
+        entry.state = state
+
+
+def ended_at_once(caller: Any, error: MetadataStoreError) -> Entry:
+    """Return what stands for an operation that was refused before it became an entry."""
+    entry = Entry.__new__(Entry)
+    entry.caller = caller
+    entry.answer = error
+    entry.state = ENDED
+    entry.weight = 0
+    return entry
