@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from threading import Condition, Lock
 
 from .entry import Entry, Epoch
 
 __all__ = ["Epochs"]
+
+
+_epoch = attrgetter("epoch")
 
 
 class Epochs:
@@ -32,10 +36,16 @@ class Epochs:
     def settle(self, told: Sequence[Entry]) -> bool:
         """Count operations as ended; say whether by that no flush has to wait any more."""
         settled = False
-        # This loop runs once for every operation.
-        for entry in told:
-            epoch = entry.epoch
-            epoch.pending -= 1
+        # Nearly always of one epoch, so they are counted and not gone through.
+        epochs = [*map(_epoch, told)]
+        while epochs:
+            epoch = epochs[0]
+            count = epochs.count(epoch)
+            if count == len(epochs):
+                epochs = []
+            else:
+                epochs = [other for other in epochs if other is not epoch]
+            epoch.pending -= count
             if not epoch.pending and epoch in self.open:
                 self.open.remove(epoch)
                 settled = True

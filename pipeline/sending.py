@@ -17,7 +17,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from ..batching import MetadataStore
 from ..ops.errors import (
@@ -299,8 +299,13 @@ class Sender:
 
 def _effect_is_there(op: Put | Delete, found: GetResult | None) -> bool:
     """Say whether a path looks as a conditional operation would have left it."""
-    if isinstance(op, Delete):
-        return found is None
+    match op:
+        case Delete():
+            return found is None
+        case Put():
+            pass
+        case _:
+            assert_never(op)
     assert op.expected_version is not None
     # ABSENT is -1, and a path that was made is at version 0.
     return (

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from dataclasses import FrozenInstanceError
+from typing import Any, get_args
 
 import pytest
 
 import batchkeeper as bk
 from batchkeeper import ops
+from batchkeeper.ops.kinds import BRINGS_VALUES, KINDS
+from batchkeeper.ops.operations import PutOptions, WriteKind
 
 ERRORS = [getattr(ops, name) for name in ops.__all__ if name.endswith("Error")]
 
@@ -129,3 +133,59 @@ def test_what_comes_out_of_a_pickle_is_checked() -> None:
     pickled = pickle.dumps(bk.Get("/good"))
     with pytest.raises(bk.InvalidPathError):
         pickle.loads(pickled.replace(b"/good", b"//bad"))
+
+
+def test_flags_of_a_put_are_its_options() -> None:
+    """A put without any carries none; with either, both can be read from it and from them."""
+    assert bk.Put("/a", b"").options is None
+    put = bk.Put("/a", b"", ephemeral=True)
+    assert put.options == PutOptions(ephemeral=True)
+    assert (put.ephemeral, put.sequential) == (True, False)
+    assert dataclasses.replace(put, path="/b") == bk.Put("/b", b"", ephemeral=True)
+    assert bk.Put("/a", b"", options=PutOptions(sequential=True)).sequential
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"ephemeral": 1},
+        {"sequential": None},
+        {"options": True},
+        {"ephemeral": True, "options": PutOptions(ephemeral=True)},
+    ],
+)
+def test_wrong_flags_are_refused(flags: dict[str, Any]) -> None:
+    """What is no bool, no options, or said twice, is a mistake of the caller's."""
+    with pytest.raises(bk.InvalidSettingError):
+        bk.Put("/a", b"", **flags)
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        (PutOptions(), "/a"),
+        (PutOptions(ephemeral=True), "/a"),
+        (PutOptions(sequential=True), None),
+        (PutOptions(ephemeral=True, sequential=True), None),
+    ],
+)
+def test_a_sequential_put_needs_no_order(options: PutOptions, key: str | None) -> None:
+    """Those below one parent share a batch, since each makes a path of its own."""
+    assert options.order_key("/a") == key
+
+
+@pytest.mark.parametrize(
+    "op", [bk.Get("/a"), bk.Delete("/a"), bk.Exists("/a"), bk.GetChildren("/")]
+)
+def test_all_operations_are_read_alike(op: ops.Operation) -> None:
+    """What an operation lacks is None, so nobody has to ask first what it is."""
+    assert (op.value, op.expected_version, op.options) == (None, None, None)
+
+
+def test_the_table_of_kinds_says_what_the_operations_are() -> None:
+    """Each kind has a row, and only writes may leave an outcome unknown."""
+    operations = (bk.Get, bk.Put, bk.Delete, bk.Exists, bk.GetChildren)
+    assert {op.kind for op in operations} == set(KINDS)
+    assert {kind for kind, row in KINDS.items() if row.writes} == set(get_args(WriteKind))
+    assert {kind for kind, row in KINDS.items() if row.lane == "writes"} == {"put", "delete"}
+    assert {"get"} == BRINGS_VALUES
