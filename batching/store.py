@@ -206,7 +206,9 @@ class MetadataStore:
             timeout: seconds for each request; ``operation_timeout`` where it is not given.
 
         Raises:
-            InvalidSettingError: the revision is compacted, or does not exist yet.
+            RevisionCompactedError: the store does not keep the revision any more; with the oldest
+                one that it does.
+            InvalidSettingError: the revision does not exist yet.
             UnsupportedError: the store keeps no old revisions, or cannot be scanned.
         """
         asked = check_scan(prefix, start, end, revision)
@@ -320,8 +322,9 @@ class MetadataStore:
                 given.
 
         Raises:
-            InvalidSettingError: changes after ``after`` are compacted; or ``until`` does not exist
-                yet.
+            RevisionCompactedError: the store does not keep all changes after ``after`` any more;
+                with the oldest revision that they can follow.
+            InvalidSettingError: ``until`` does not exist yet.
             UnsupportedError: the store keeps no history: any but etcd.
         """
         asked = check_changes(prefix, after, until)
