@@ -40,8 +40,8 @@ class MetadataStore:
 
     Every operation takes ``timeout``: seconds from the call until the operation's deadline; the
     store's ``operation_timeout`` where it is not given. One that was not sent by then ends with
-    ``OperationTimeoutError`` and never will be; a write that was sent and not answered ends with
-    ``IndeterminateError``.
+    ``OperationTimeoutError``, or ``StoreUnavailableError`` where there is no server, and never will
+    be; a write that was sent and not answered ends with ``IndeterminateError``.
 
     Made by :func:`batchkeeper.open_store`; to be closed, or used in a ``with`` block.
     """
@@ -343,6 +343,7 @@ class MetadataStore:
         Raises:
             OperationTimeoutError: the server did not answer within ``timeout`` seconds
                 (``operation_timeout`` where it is not given).
+            StoreUnavailableError: there was no server to answer within that time.
         """
         self._engine.sync(self._seconds(timeout))
 

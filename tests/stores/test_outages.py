@@ -33,8 +33,9 @@ READS: Final[Mapping[str, Operation]] = {
 }
 WRITES: Final[Mapping[str, Operation]] = {
     "put": lambda store, timeout: store.put("/put", b"1", timeout=timeout).result(),
-    "put if at version 0": lambda store, timeout: store.put(
-        "/put-0", b"1", 0, timeout=timeout
+    # Not at version 0, for which ZooKeeper's client looks first: that put is never sent then.
+    "put if at version 1": lambda store, timeout: store.put(
+        "/put-if", b"1", 1, timeout=timeout
     ).result(),
     "put if absent": lambda store, timeout: store.put(
         "/absent", b"1", bk.ABSENT, timeout=timeout
@@ -42,7 +43,7 @@ WRITES: Final[Mapping[str, Operation]] = {
     "delete": lambda store, timeout: store.delete("/delete", timeout=timeout).result(),
 }
 ALL: Final = {**READS, **WRITES}
-THERE: Final = ("/get", "/exists", "/put", "/put-0", "/delete")
+THERE: Final = ("/get", "/exists", "/put", "/put-if", "/delete")
 
 # Class, outcome and retriable: what callers decide by.
 LATE: Final = (bk.OperationTimeoutError, "not_applied", True)
@@ -62,7 +63,7 @@ def server(request: pytest.FixtureRequest) -> LocalServer:
 def store(server: LocalServer) -> Any:
     """A store on it that has written before, so that it has what it needs for writes."""
     with bk.open_store(server.url) as opened:
-        for path in THERE:
+        for path in THERE * 2:
             opened.put(path, b"0").result(PATIENCE)
         yield opened
         server.kill()
@@ -143,7 +144,7 @@ def test_what_is_retriable_succeeds_when_the_server_is_back(
         name: getattr(operation(store, PATIENCE), "version", None)
         for name, operation in WRITES.items()
     }
-    assert versions == {"put": 1, "put if at version 0": 1, "put if absent": 0, "delete": None}
+    assert versions == {"put": 2, "put if at version 1": 2, "put if absent": 0, "delete": None}
 
 
 def test_a_silent_server_is_late(server: LocalServer, store: bk.MetadataStore) -> None:
@@ -155,6 +156,20 @@ def test_a_silent_server_is_late(server: LocalServer, store: bk.MetadataStore) -
     assert ending(WRITES["put"], store) == UNKNOWN
     # The next one of the path waits for its turn, and is never sent.
     assert ending(WRITES["put"], store) == LATE
+
+
+def test_a_write_to_a_silent_server_is_unknown_once_it_was_sent(
+    server: LocalServer, store: bk.MetadataStore
+) -> None:
+    """Each kind of write, sent alone, so that nothing has to be asked before it is sent."""
+    found = {}
+    for name, operation in WRITES.items():
+        server.pause()
+        found[name] = ending(operation, store)
+        server.resume()
+        store.put("/between", b"").result(PATIENCE)  # The one before is settled by now.
+        store.flush()
+    assert found == all_of(WRITES, UNKNOWN)
 
 
 def test_a_kill_under_a_read_and_a_write(server: LocalServer, store: bk.MetadataStore) -> None:
