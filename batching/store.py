@@ -47,8 +47,8 @@ class MetadataStore:
 
     Every operation takes ``timeout``: seconds from the call until the operation's deadline; the
     store's ``operation_timeout`` where it is not given. One that was not sent by then ends with
-    ``OperationTimeoutError`` and never will be; a write that was sent and not answered ends with
-    ``IndeterminateError``.
+    ``OperationTimeoutError``, or ``StoreUnavailableError`` where there is no server, and never will
+    be; a write that was sent and not answered ends with ``IndeterminateError``.
 
     Made by :func:`batchkeeper.open_store`; to be closed, or used in a ``with`` block.
     """
@@ -192,7 +192,9 @@ class MetadataStore:
             timeout: seconds for each request; ``operation_timeout`` where it is not given.
 
         Raises:
-            InvalidSettingError: the revision is compacted, or does not exist yet.
+            RevisionCompactedError: the store does not keep the revision any more; with the oldest
+                one that it does.
+            InvalidSettingError: the revision does not exist yet.
             UnsupportedError: the store keeps no old revisions, or cannot be scanned.
         """
         asked = check_scan(prefix, start, end, revision)
@@ -306,8 +308,9 @@ class MetadataStore:
                 given.
 
         Raises:
-            InvalidSettingError: changes after ``after`` are compacted; or ``until`` does not exist
-                yet.
+            RevisionCompactedError: the store does not keep all changes after ``after`` any more;
+                with the oldest revision that they can follow.
+            InvalidSettingError: ``until`` does not exist yet.
             UnsupportedError: the store keeps no history: any but etcd.
         """
         asked = check_changes(prefix, after, until)
@@ -326,6 +329,7 @@ class MetadataStore:
         Raises:
             OperationTimeoutError: the server did not answer within ``timeout`` seconds
                 (``operation_timeout`` where it is not given).
+            StoreUnavailableError: there was no server to answer within that time.
         """
         self._engine.sync(self._seconds(timeout))
 
