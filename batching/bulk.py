@@ -121,7 +121,7 @@ class Bulk:
         engine = self._engine
         limits = engine.limits
         try:
-            check_operation(op, limits.value_bytes, engine.name)
+            check_operation(op, limits.value_bytes, engine.capabilities, engine.name)
             kind, path, value, expected, lane = engine.fields(op)
             if kind == "get":
                 self._gets = True

@@ -26,6 +26,7 @@ from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread, current_thread
 from typing import Literal, TypeAlias
 
+from ..ops.capabilities import Capability
 from ..ops.errors import (
     MetadataStoreError,
     QueueFullError,
@@ -34,9 +35,10 @@ from ..ops.errors import (
 )
 from ..ops.log import get_logger
 from ..ops.operations import Delete, Kind, Operation, Put
-from ..stores.backend import Answer, Backend, ChangesBackend, ScanningBackend
+from ..stores.backend import Answer, Backend, History, Scans
 from . import lifetime
 from .accumulator import Accumulator, Cause
+from .checks import check_capability
 from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry
 from .epochs import Epochs
 from .execution import execute, overdue, shut_out, too_heavy
@@ -68,12 +70,20 @@ class Engine:
         backend: owned from now on, and closed with the engine.
         config: the settings, capped by the back end's limits.
         name: the store's URL, for messages.
+        capabilities: what the store's kind states.
     """
 
-    def __init__(self, backend: Backend, config: BatchingConfig, name: str) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        config: BatchingConfig,
+        name: str,
+        capabilities: frozenset[Capability] = frozenset(),
+    ) -> None:
         self.limits = limits = backend.limits
         self.max_queued_bytes = config.max_queued_bytes
         self.name = name
+        self.capabilities = capabilities
         self._config = config
         self._backend = backend
         self._lock = lock = Lock()
@@ -566,29 +576,37 @@ class Engine:
         self._check_open()
         self._backend.sync(time.monotonic() + timeout)
 
-    def scanner(self) -> ScanningBackend:
+    def scanner(self, revision: int | None = None) -> Scans:
         """Return what walks over the back end's paths, in the caller's thread.
+
+        Args:
+            revision: the one whose values are asked for, if it is not the newest.
 
         Raises:
             StoreClosedError: the store is closed.
-            UnsupportedError: the back end cannot be scanned.
+            UnsupportedError: the back end cannot be scanned, or keeps no old revisions.
         """
         self._check_open()
-        if not isinstance(self._backend, ScanningBackend):
+        if revision is not None:
+            check_capability("snapshots", "reading an old revision", self.capabilities, self.name)
+        scans = self._backend.scans
+        if scans is None:
             raise UnsupportedError(f"the store cannot be scanned: {self.name}")
-        return self._backend
+        return scans
 
-    def historian(self) -> ChangesBackend:
-        """Return what tells the back end's history, in the caller's thread.
+    def historian(self) -> History:
+        """Return what gives the back end's history, in the caller's thread.
 
         Raises:
             StoreClosedError: the store is closed.
             UnsupportedError: the back end keeps no history.
         """
         self._check_open()
-        if not isinstance(self._backend, ChangesBackend):
-            raise UnsupportedError(f"the store keeps no history of changes: {self.name}")
-        return self._backend
+        check_capability("history", "reading changes", self.capabilities, self.name)
+        history = self._backend.history
+        if history is None:
+            raise UnsupportedError(f"the back end hides its 'history': {self.name}")
+        return history
 
     def close(self, timeout: float | None = None) -> None:
         """Take nothing in any more, send what is queued, and close the back end.

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, overload
 
+from ..ops.capabilities import Capability
 from ..ops.operations import ABSENT, Operation, check_expected, check_value
 from ..ops.paths import check_parent, check_path
 from ..ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
@@ -47,13 +48,26 @@ class MetadataStore:
     """
 
     def __init__(
-        self, backend: Backend, batching: BatchingConfig, operation_timeout: float, name: str
+        self,
+        backend: Backend,
+        batching: BatchingConfig,
+        operation_timeout: float,
+        name: str,
+        capabilities: frozenset[Capability] = frozenset(),
     ) -> None:
-        self._engine = engine = Engine(backend, batching, name)
+        self._engine = engine = Engine(backend, batching, name, capabilities)
         self._sink = FutureSink(engine)
         self._reads = engine.reads
         self._writes = engine.writes
         self._timeout = operation_timeout
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the store can do beyond the operations that all have, as its kind states it.
+
+        What needs another capability is ``UnsupportedError``, from the call itself.
+        """
+        return self._engine.capabilities
 
     def get(self, path: str, *, timeout: float | None = None) -> Future[GetResult | None]:
         """Return a path's value with its stat; ``None`` if the path holds none."""
@@ -81,7 +95,7 @@ class MetadataStore:
         if expected_version is not None:
             check_expected(expected_version, ABSENT)
         if ephemeral or sequential:
-            check_supported(ephemeral, sequential, self._engine.name)
+            check_supported(ephemeral, sequential, self._engine.capabilities, self._engine.name)
         engine = self._engine
         if len(value) > engine.limits.value_bytes:
             check_size(path, value, engine.limits.value_bytes)
@@ -143,8 +157,8 @@ class MetadataStore:
 
     def submit(self, op: Operation, *, timeout: float | None = None) -> Future[Any]:
         """Execute an operation that was made before; its future holds what its method's would."""
-        check_operation(op, self._engine.limits.value_bytes, self._engine.name)
         engine = self._engine
+        check_operation(op, engine.limits.value_bytes, engine.capabilities, engine.name)
         now = time.monotonic()
         seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
         entry = Entry(*engine.fields(op), self._sink, now, now + seconds)
@@ -207,10 +221,10 @@ class MetadataStore:
 
         Raises:
             InvalidSettingError: the revision is compacted, or does not exist yet.
-            UnsupportedError: the store keeps no old revisions, or cannot be scanned.
+            UnsupportedError: ``revision`` is given, and the store lacks ``"snapshots"``.
         """
         asked = check_scan(prefix, start, end, revision)
-        return results_of(self._engine.scanner(), *asked, self._seconds(timeout))
+        return results_of(self._engine.scanner(revision), *asked, self._seconds(timeout))
 
     @overload
     def scan_pages(
@@ -269,7 +283,7 @@ class MetadataStore:
         :meth:`split` each such key comes once.
         """
         asked = check_scan(prefix, start, end, revision)
-        scanner, seconds = self._engine.scanner(), self._seconds(timeout)
+        scanner, seconds = self._engine.scanner(revision), self._seconds(timeout)
         return pages_of(scanner, *asked, seconds, values=values)
 
     def split(self, prefix: str, n: int, *, timeout: float | None = None) -> Sequence[Range]:
@@ -322,7 +336,7 @@ class MetadataStore:
         Raises:
             InvalidSettingError: changes after ``after`` are compacted; or ``until`` does not exist
                 yet.
-            UnsupportedError: the store keeps no history: any but etcd.
+            UnsupportedError: the store lacks ``"history"``.
         """
         asked = check_changes(prefix, after, until)
         return changes_of(self._engine.historian(), *asked, self._seconds(timeout))
