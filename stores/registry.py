@@ -107,7 +107,7 @@ def connect(text: str, options: ConnectOptions) -> Backend:
 def _provided(entry: EntryPoint) -> StoreKind:
     try:
         found = entry.load()
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         raise UnsupportedError(
             f"the {entry.name} store cannot be imported ({error}); it is provided by {entry.value}"
         ) from error

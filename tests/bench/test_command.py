@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from batchkeeper import Stat
+from batchkeeper.bench.target import BARE_TARGETS
 from batchkeeper.cli import main
 from batchkeeper.stores import memory
 from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
@@ -74,7 +75,7 @@ def test_the_environment_names_no_target(
     assert json.loads(capsys.readouterr().out)["target"] == "rocksdb"
 
 
-@pytest.mark.parametrize("target", ["memory", "rocksdb", "etcd", "zookeeper"])
+@pytest.mark.parametrize("target", BARE_TARGETS)
 def test_a_target_is_measured_from_end_to_end(
     target: str,
     bench: Callable[..., int],

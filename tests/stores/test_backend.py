@@ -100,7 +100,7 @@ def test_a_store_without_a_facet_says_so_at_once() -> None:
             lambda: store.scan_pages("/"),
             lambda: store.split("/", 2),
             lambda: store.delete_recursive("/"),
-            lambda: store.revision(),
+            store.revision,
         ):
             with pytest.raises(bk.UnsupportedError, match="cannot be scanned"):
                 call()
