@@ -81,7 +81,7 @@ def store_kind(url: StoreURL | str) -> StoreKind:
         UnsupportedError: the package that provides the kind cannot be imported, or what it
             provides is not the record of that scheme.
     """
-    scheme = (parse_url(url) if isinstance(url, str) else url).scheme
+    scheme = (url if isinstance(url, StoreURL) else parse_url(url)).scheme
     if built_in := _OURS.get(scheme):
         return built_in
     others = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
