@@ -158,7 +158,8 @@ class AsyncMetadataStore:
         check_path(path)
         value = check_value(value)
         check_expected(expected_version, ABSENT)
-        check_supported(ephemeral, sequential, self._engine.capabilities, self._engine.name)
+        if ephemeral or sequential:
+            check_supported(ephemeral, sequential, self._engine.capabilities, self._engine.name)
         check_size(path, value, self._engine.limits.value_bytes)
         stat: Stat = await self._run("put", path, value, expected_version, self._writes, timeout)
         return stat

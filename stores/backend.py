@@ -274,7 +274,8 @@ class History(Protocol):
 class PassingBackend:
     """Passes everything on to ``backend``: for what stands around one, to see or change a part.
 
-    Closing it closes ``backend``. The facets of ``backend`` are its own.
+    Closing it closes ``backend``. The facets of ``backend`` are its own: a wrapper that has to see
+    or change scans and changes gives facets that stand around those.
     """
 
     def __init__(self, backend: Backend) -> None:
