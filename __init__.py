@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock, Thread
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from .batching import (
     AsyncMetadataStore,
@@ -40,6 +40,7 @@ from .ops import (
     ABSENT,
     AuthenticationError,
     BadVersionError,
+    Capability,
     Change,
     Delete,
     Exists,
@@ -71,7 +72,7 @@ from .ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from .stores import Backend, ConnectOptions, StoreURL, connect, parse_url
+from .stores import Backend, ConnectOptions, StoreKind, StoreURL, connect, parse_url, store_kind
 
 __all__ = [
     "ABSENT",
@@ -80,6 +81,7 @@ __all__ = [
     "AuthenticationError",
     "BadVersionError",
     "BatchingConfig",
+    "Capability",
     "Counts",
     "Delete",
     "Exists",
@@ -114,14 +116,23 @@ __all__ = [
     "Stat",
     "StatPage",
     "StoreClosedError",
+    "StoreKind",
     "StoreURL",
     "StoreUnavailableError",
     "UnsupportedError",
     "ValueTooLargeError",
+    "Wrapper",
     "open_async_store",
     "open_store",
     "parse_url",
+    "store_kind",
 ]
+
+# What a back end has: see stores.backend.Backend.
+_BACKEND = ("limits", "tally", "scans", "history", "write", "read", "sync", "close")
+
+#: Takes a back end and gives one that stands around it, and closes it when it is closed itself.
+Wrapper: TypeAlias = Callable[[Backend], Backend]
 
 
 def open_store(
@@ -134,6 +145,7 @@ def open_store(
     username: str | None = None,
     password: str | None = None,
     create: bool = True,
+    wrap: Wrapper | Sequence[Wrapper] = (),
 ) -> MetadataStore:
     """Open a store for the threads of this process.
 
@@ -152,6 +164,11 @@ def open_store(
             of a ZooKeeper store. With ``False`` opening makes nothing. A directory without a store
             is then a ``StoreUnavailableError``, and a missing chroot reads as empty until the first
             write makes it. etcd and memory have nothing to make, and ignore it.
+        wrap: one wrapper, or several: functions that take a back end and return one that stands
+            around it, such as ``stores.faults.FaultyBackend``. They are applied in the order
+            given, each around the one before: the first stands next to the store, and the last is
+            what the engine calls. The store owns what they return. It closes the last, and each
+            closes the one that it stands around, as ``stores.PassingBackend`` does.
 
     Raises:
         InvalidSettingError: the URL or a setting is not one that can be used.
@@ -163,9 +180,10 @@ def open_store(
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
     options = _connect_options(connect_timeout, session_timeout, username, password, create)
-    backend = connect(url, options)
+    wrappers = _check_wrappers(wrap)
+    backend = _connect(url, options, wrappers)
     with _closing_on_failure(backend):
-        return MetadataStore(backend, config, timeout, url)
+        return MetadataStore(backend, config, timeout, url, store_kind(url).capabilities)
 
 
 def open_async_store(
@@ -178,6 +196,7 @@ def open_async_store(
     username: str | None = None,
     password: str | None = None,
     create: bool = True,
+    wrap: Wrapper | Sequence[Wrapper] = (),
 ) -> _Opening:
     """Open a store for the tasks of the running event loop.
 
@@ -187,19 +206,25 @@ def open_async_store(
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
     options = _connect_options(connect_timeout, session_timeout, username, password, create)
-    return _Opening(url, options, config, timeout)
+    return _Opening(url, options, config, timeout, _check_wrappers(wrap))
 
 
 class _Opening:
     """An asynchronous store that is yet to be opened: by ``await``, or by ``async with``."""
 
     def __init__(
-        self, url: str, options: ConnectOptions, config: BatchingConfig, timeout: float
+        self,
+        url: str,
+        options: ConnectOptions,
+        config: BatchingConfig,
+        timeout: float,
+        wrappers: Sequence[Wrapper],
     ) -> None:
         self._url = url
         self._options = options
         self._config = config
         self._timeout = timeout
+        self._wrappers = wrappers
         self._store: AsyncMetadataStore | None = None
         self._lock = Lock()  # guards _given_up and _backend
         self._given_up = False
@@ -217,10 +242,11 @@ class _Opening:
             raise
         loop = asyncio.get_running_loop()
         with _closing_on_failure(backend):
-            return AsyncMetadataStore(backend, self._config, self._timeout, self._url, loop)
+            stated = store_kind(self._url).capabilities
+            return AsyncMetadataStore(backend, self._config, self._timeout, self._url, loop, stated)
 
     def _connect(self) -> Backend:
-        backend = connect(self._url, self._options)
+        backend = _connect(self._url, self._options, self._wrappers)
         with self._lock:
             self._backend, given_up = backend, self._given_up
         if given_up:
@@ -244,6 +270,21 @@ class _Opening:
             await self._store.close()
 
 
+def _connect(url: str, options: ConnectOptions, wrappers: Sequence[Wrapper]) -> Backend:
+    """Open a back end and put the wrappers around it; if one fails, close what is there."""
+    backend = connect(url, options)
+    for wrap in wrappers:
+        with _closing_on_failure(backend):
+            wrapped = wrap(backend)
+            if lacking := [name for name in _BACKEND if not hasattr(wrapped, name)]:
+                raise InvalidSettingError(
+                    f"wrap takes functions that return a back end; {wrap!r:.80} has returned "
+                    f"{wrapped!r:.80}, which has no {lacking[0]!r}"
+                )
+        backend = wrapped
+    return backend
+
+
 @contextmanager
 def _closing_on_failure(backend: Backend) -> Iterator[None]:
     try:
@@ -259,6 +300,16 @@ def _check_batching(batching: BatchingConfig | None) -> BatchingConfig:
     if isinstance(batching, BatchingConfig):
         return batching
     raise InvalidSettingError(f"batching is a BatchingConfig, not {batching!r:.80}")
+
+
+def _check_wrappers(wrap: Wrapper | Sequence[Wrapper]) -> Sequence[Wrapper]:
+    if callable(wrap):
+        return (wrap,)
+    if isinstance(wrap, Sequence) and not isinstance(wrap, str) and all(map(callable, wrap)):
+        return tuple(wrap)
+    raise InvalidSettingError(
+        f"wrap is a function from back end to back end, or several of them, not {wrap!r:.80}"
+    )
 
 
 def _connect_options(

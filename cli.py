@@ -36,26 +36,20 @@ from . import (
     Outcome,
     Put,
     Stat,
+    StoreKind,
     open_store,
-    parse_url,
+    store_kind,
 )
 from .ops.errors import passes
 from .ops.exit_codes import BAD_INPUT, OK, REFUSED, exit_code
 from .ops.records import json_value, parse_record
+from .stores import BUILT_IN
 
 __all__ = ["main"]
 
 # What a shell reports of a process that was ended by the signal.
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
-
-_STORES: Final = """\
-stores:
-  etcd://HOST:PORT[,HOST:PORT...][/PREFIX]        etcds:// for TLS
-  zookeeper://HOST:PORT[,HOST:PORT...][/CHROOT]
-  rocksdb:///ABSOLUTE/DIRECTORY
-
-"""
 
 _EXIT_CODES: Final = """\
 exit codes:
@@ -74,6 +68,9 @@ FILE holds JSON lines, plain or compressed with gzip:
 Empty lines and other fields are passed over. A line that is not such a record ends the load, with
 its number; what came before it is written, and the summary says how much that is.
 """
+
+# The stores that a command can be given: what it does in its own memory is gone when it ends.
+_KINDS: Final = tuple(kind for kind in BUILT_IN.values() if not kind.in_process)
 
 # A line with the largest value that a store takes by default, 16 MiB, in JSON's longest spelling.
 _LONGEST_LINE: Final = 128 * 1024 * 1024
@@ -479,8 +476,8 @@ class _Version(argparse.Action):
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = _ArgumentParser(
         prog="batchkeeper",
-        description="Read and write metadata in etcd, ZooKeeper and RocksDB, in batches.",
-        epilog=_STORES + _EXIT_CODES,
+        description=f"Read and write metadata in {_in_words(_KINDS)}, in batches.",
+        epilog=_stores() + _EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
@@ -550,6 +547,16 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def _stores() -> str:
+    forms = (f"  {kind.url_form:<47} {kind.url_note}".rstrip() for kind in _KINDS)
+    return "\n".join(("stores:", *forms, "\n"))
+
+
+def _in_words(kinds: Sequence[StoreKind]) -> str:
+    *titles, last = [kind.title for kind in kinds]
+    return f"{', '.join(titles)} and {last}"
+
+
 def _add_common(parser: argparse.ArgumentParser) -> None:
     # May stand before the command or after it; a default here would overwrite what stood before.
     common = parser.add_argument_group("common options", argument_default=argparse.SUPPRESS)
@@ -584,6 +591,6 @@ def _store(
         operation_timeout=arguments.timeout,
         create=create,
     )
-    if parse_url(url).scheme == "memory":
+    if store_kind(url).in_process:
         _tell(f"{url} lives in this process only: nothing is kept when the command ends")
     return store

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, overload
 
+from ..ops.capabilities import Capability
 from ..ops.errors import MetadataStoreError
 from ..ops.operations import (
     ABSENT,
@@ -123,11 +124,20 @@ class AsyncMetadataStore:
         operation_timeout: float,
         name: str,
         loop: asyncio.AbstractEventLoop,
+        capabilities: frozenset[Capability] = frozenset(),
     ) -> None:
-        self._engine = Engine(backend, batching, name)
+        self._engine = Engine(backend, batching, name, capabilities)
         self._loop = loop
         self._sink = _LoopSink(loop)
         self._timeout = operation_timeout
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the store can do beyond the operations that all have, as its kind states it.
+
+        What needs another capability is ``UnsupportedError``, from the call itself.
+        """
+        return self._engine.capabilities
 
     async def get(self, path: str, *, timeout: float | None = None) -> GetResult | None:
         """Return a path's value with its stat; ``None`` if the path holds none."""
@@ -154,7 +164,8 @@ class AsyncMetadataStore:
         value = check_value(value)
         check_expected(expected_version, ABSENT)
         options = PutOptions.of(ephemeral, sequential)
-        check_supported(options, self._engine.name)
+        if options is not None:
+            check_supported(options, self._engine.capabilities, self._engine.name)
         check_size(path, value, self._engine.limits.value_bytes)
         stat: Stat = await self._run("put", path, value, expected_version, options, timeout)
         return stat
@@ -191,10 +202,11 @@ class AsyncMetadataStore:
         Raises:
             QueueFullError: there is no room; a future could not hold up its caller.
         """
-        check_operation(op, self._engine.limits.value_bytes, self._engine.name)
+        engine = self._engine
+        check_operation(op, engine.limits.value_bytes, engine.capabilities, engine.name)
         seconds = self._seconds(timeout)
         future: asyncio.Future[Any] = self._loop.create_future()
-        entry = Entry.of(op, self._engine.lanes, self._sink, time.monotonic(), seconds, future)
+        entry = Entry.of(op, engine.lanes, self._sink, time.monotonic(), seconds, future)
         self._engine.submit(entry, "raise", block=False)
 
         def ended(future: asyncio.Future[Any]) -> None:
@@ -278,7 +290,7 @@ class AsyncMetadataStore:
         ``aclose()``, or the end of the task, ends the scan.
         """
         asked = check_scan(prefix, start, end, revision)
-        return results_of_async(self._engine.scanner(), *asked, self._seconds(timeout))
+        return results_of_async(self._engine.scanner(revision), *asked, self._seconds(timeout))
 
     @overload
     def scan_pages(
@@ -328,7 +340,7 @@ class AsyncMetadataStore:
         See :meth:`MetadataStore.scan_pages`. They are read as those of :meth:`scan`.
         """
         asked = check_scan(prefix, start, end, revision)
-        scanner, seconds = self._engine.scanner(), self._seconds(timeout)
+        scanner, seconds = self._engine.scanner(revision), self._seconds(timeout)
         return pages_of_async(scanner, *asked, seconds, values=values)
 
     async def split(self, prefix: str, n: int, *, timeout: float | None = None) -> Sequence[Range]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..ops.errors import InvalidSettingError
 from ..ops.paths import check_parent
 from ..ops.results import Change
-from ..stores.backend import ChangesBackend
+from ..stores.backend import History
 from .scans import AsyncResultStream, ResultStream
 
 __all__ = ["changes_of", "changes_of_async", "check_changes"]
@@ -28,14 +28,14 @@ def check_changes(prefix: str, after: int, until: int) -> tuple[str, int, int]:
 
 
 def changes_of(
-    historian: ChangesBackend, prefix: str, after: int, until: int, timeout: float
+    historian: History, prefix: str, after: int, until: int, timeout: float
 ) -> ResultStream[Change]:
     """Give changes one by one. Closing the iterator ends what is under way for them."""
     return ResultStream(lambda: historian.changes(prefix, after, until, timeout))
 
 
 def changes_of_async(
-    historian: ChangesBackend, prefix: str, after: int, until: int, timeout: float
+    historian: History, prefix: str, after: int, until: int, timeout: float
 ) -> AsyncResultStream[Change]:
     """Give changes one by one, and read them on other threads."""
     return AsyncResultStream(lambda: historian.changes(prefix, after, until, timeout))

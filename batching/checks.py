@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+from ..ops.capabilities import Capability
 from ..ops.errors import InvalidSettingError, UnsupportedError, ValueTooLargeError
 from ..ops.operations import Delete, Exists, Get, GetChildren, Operation, Put, PutOptions
 
-__all__ = ["check_operation", "check_size", "check_supported"]
+__all__ = ["check_capability", "check_operation", "check_size", "check_supported"]
 
 _OTHERS = (Get, Delete, Exists, GetChildren)
 
 
-def check_supported(options: PutOptions | None, store: str) -> None:
-    """Refuse what no store can do yet.
+def check_capability(
+    needed: Capability, asked: str, stated: frozenset[Capability], store: str
+) -> None:
+    """Refuse what needs a capability that the store does not state.
+
+    Args:
+        needed: the capability.
+        asked: what needs it, for the message.
+        stated: the store's capabilities.
+        store: its URL, for the message.
 
     Raises:
-        UnsupportedError: with what was asked for.
+        UnsupportedError: with the capability.
     """
-    if options is not None:
-        asked = "ephemeral" if options.ephemeral else "sequential"
-        raise UnsupportedError(f"{asked} puts are not supported: {store}")
+    if needed not in stated:
+        raise UnsupportedError(
+            f"{asked} needs the capability {needed!r}, which {store} lacks "
+            f"(it has: {', '.join(sorted(stated)) or 'none'})"
+        )
+
+
+def check_supported(options: PutOptions, stated: frozenset[Capability], store: str) -> None:
+    """Refuse a put that the store cannot do.
+
+    Raises:
+        UnsupportedError: with the capability that the put needs.
+    """
+    if options.ephemeral:
+        check_capability("ephemerals", "an ephemeral put", stated, store)
+    if options.sequential:
+        check_capability("sequences", "a sequential put", stated, store)
 
 
 def check_size(path: str, value: bytes, value_bytes: int) -> None:
@@ -34,7 +57,9 @@ def check_size(path: str, value: bytes, value_bytes: int) -> None:
         )
 
 
-def check_operation(op: Operation, value_bytes: int, store: str) -> None:
+def check_operation(
+    op: Operation, value_bytes: int, stated: frozenset[Capability], store: str
+) -> None:
     """Refuse an operation that this store does not take.
 
     What every store refuses was refused when the operation was made.
@@ -42,11 +67,11 @@ def check_operation(op: Operation, value_bytes: int, store: str) -> None:
     Raises:
         InvalidSettingError: it is not an operation.
         ValueTooLargeError: with the size and the limit.
-        UnsupportedError: it asks for what no store can do yet.
+        UnsupportedError: it needs a capability that the store does not state.
     """
     if isinstance(op, Put):
         if op.options is not None:
-            check_supported(op.options, store)
+            check_supported(op.options, stated, store)
         if len(op.value) > value_bytes:
             check_size(op.path, op.value, value_bytes)
     elif not isinstance(op, _OTHERS):

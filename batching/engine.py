@@ -20,12 +20,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from logging import DEBUG
 from operator import attrgetter
 from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread, current_thread
 from typing import Literal, TypeAlias
 
+from ..ops.capabilities import Capability
 from ..ops.errors import (
     MetadataStoreError,
     QueueFullError,
@@ -34,9 +36,10 @@ from ..ops.errors import (
 )
 from ..ops.kinds import KINDS
 from ..ops.log import get_logger
-from ..stores.backend import Answer, Backend, ChangesBackend, ScanningBackend
+from ..stores.backend import Answer, Backend, History, Scans
 from . import lifetime
 from .accumulator import Accumulator, Cause
+from .checks import check_capability
 from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, move
 from .epochs import Epochs
 from .execution import execute, overdue, shut_out, too_heavy
@@ -68,12 +71,20 @@ class Engine:
         backend: owned from now on, and closed with the engine.
         config: the settings, capped by the back end's limits.
         name: the store's URL, for messages.
+        capabilities: what the store's kind states.
     """
 
-    def __init__(self, backend: Backend, config: BatchingConfig, name: str) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        config: BatchingConfig,
+        name: str,
+        capabilities: frozenset[Capability] = frozenset(),
+    ) -> None:
         self.limits = limits = backend.limits
         self.max_queued_bytes = config.max_queued_bytes
         self.name = name
+        self.capabilities = capabilities
         self._config = config
         self._backend = backend
         self._lock = lock = Lock()
@@ -494,12 +505,23 @@ class Engine:
                     self._deadline_moved.wait(None if wait == math.inf else wait)
                 if self._stopping:
                     return
-                expired = self._expire(time.monotonic())
+            # Asked without the lock, because it is code of the back end's.
+            connected = self._is_connected()
+            with self._lock:
+                expired = self._expire(time.monotonic(), connected)
             if self._unstarted:
                 self._start_senders()
             self._tell(expired)
 
-    def _expire(self, now: float) -> list[Entry]:
+    def _is_connected(self) -> bool:
+        try:
+            return self._backend.connected
+        except Exception:
+            # A fault in a back end must not stop the timekeeper.
+            log.exception("the back end failed", store=self.name)
+            return True
+
+    def _expire(self, now: float, connected: bool) -> list[Entry]:
         expired: list[Entry] = []
         earliest = math.inf
         for entry in self._lines.entries():
@@ -510,7 +532,7 @@ class Engine:
                 else:
                     earliest = min(earliest, end)
         self._next_deadline = max(earliest, now + _TICK)
-        self._end_all(expired, self._overdue)
+        self._end_all(expired, partial(self._overdue, connected=connected))
         return expired
 
     def _end_all(
@@ -555,29 +577,37 @@ class Engine:
         self._check_open()
         self._backend.sync(time.monotonic() + timeout)
 
-    def scanner(self) -> ScanningBackend:
+    def scanner(self, revision: int | None = None) -> Scans:
         """Return what walks over the back end's paths, in the caller's thread.
+
+        Args:
+            revision: the one whose values are asked for, if it is not the newest.
 
         Raises:
             StoreClosedError: the store is closed.
-            UnsupportedError: the back end cannot be scanned.
+            UnsupportedError: the back end cannot be scanned, or keeps no old revisions.
         """
         self._check_open()
-        if not isinstance(self._backend, ScanningBackend):
+        if revision is not None:
+            check_capability("snapshots", "reading an old revision", self.capabilities, self.name)
+        scans = self._backend.scans
+        if scans is None:
             raise UnsupportedError(f"the store cannot be scanned: {self.name}")
-        return self._backend
+        return scans
 
-    def historian(self) -> ChangesBackend:
-        """Return what tells the back end's history, in the caller's thread.
+    def historian(self) -> History:
+        """Return what gives the back end's history, in the caller's thread.
 
         Raises:
             StoreClosedError: the store is closed.
             UnsupportedError: the back end keeps no history.
         """
         self._check_open()
-        if not isinstance(self._backend, ChangesBackend):
-            raise UnsupportedError(f"the store keeps no history of changes: {self.name}")
-        return self._backend
+        check_capability("history", "reading changes", self.capabilities, self.name)
+        history = self._backend.history
+        if history is None:
+            raise UnsupportedError(f"the back end hides its 'history': {self.name}")
+        return history
 
     def close(self, timeout: float | None = None) -> None:
         """Take nothing in any more, send what is queued, and close the back end.
@@ -676,9 +706,9 @@ class Engine:
             path=entry.path,
         )
 
-    def _overdue(self, entry: Entry) -> MetadataStoreError:
+    def _overdue(self, entry: Entry, *, connected: bool) -> MetadataStoreError:
         if not entry.waits_for & ROOM:
-            return overdue(entry, connected=self._backend.connected)
+            return overdue(entry, connected=connected)
         lane = entry.lane
         return QueueFullError(
             f"no room in the queue of {lane.name} (of {lane.room} operations and "

@@ -13,7 +13,7 @@ from typing import TypeVar
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
 from ..ops.paths import check_parent, check_path
 from ..ops.results import ChangePage, ForeignKeys, Range, ScanPage, ScanResult, StatPage
-from ..stores.backend import ScanningBackend
+from ..stores.backend import Scans
 
 __all__ = [
     "AsyncResultStream",
@@ -140,14 +140,14 @@ def check_split(prefix: str, n: int) -> None:
 
 
 def results_of(
-    scanner: ScanningBackend, prefix: str, within: Range, revision: int | None, timeout: float
+    scanner: Scans, prefix: str, within: Range, revision: int | None, timeout: float
 ) -> ResultStream[ScanResult]:
     """Give what a scan finds, one by one. Closing the iterator ends the scan."""
     return ResultStream(lambda: scanner.scan(prefix, within, revision, timeout))
 
 
 def pages_of(
-    scanner: ScanningBackend,
+    scanner: Scans,
     prefix: str,
     within: Range,
     revision: int | None,
@@ -204,14 +204,14 @@ def _here(
 
 
 def results_of_async(
-    scanner: ScanningBackend, prefix: str, within: Range, revision: int | None, timeout: float
+    scanner: Scans, prefix: str, within: Range, revision: int | None, timeout: float
 ) -> AsyncResultStream[ScanResult]:
     """Give what a scan finds, one by one, and read its pages on other threads."""
     return AsyncResultStream(lambda: scanner.scan(prefix, within, revision, timeout))
 
 
 def pages_of_async(
-    scanner: ScanningBackend,
+    scanner: Scans,
     prefix: str,
     within: Range,
     revision: int | None,

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, overload
 
+from ..ops.capabilities import Capability
 from ..ops.operations import (
     ABSENT,
     Kind,
@@ -54,11 +55,24 @@ class MetadataStore:
     """
 
     def __init__(
-        self, backend: Backend, batching: BatchingConfig, operation_timeout: float, name: str
+        self,
+        backend: Backend,
+        batching: BatchingConfig,
+        operation_timeout: float,
+        name: str,
+        capabilities: frozenset[Capability] = frozenset(),
     ) -> None:
-        self._engine = engine = Engine(backend, batching, name)
+        self._engine = engine = Engine(backend, batching, name, capabilities)
         self._sink = FutureSink(engine)
         self._timeout = operation_timeout
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the store can do beyond the operations that all have, as its kind states it.
+
+        What needs another capability is ``UnsupportedError``, from the call itself.
+        """
+        return self._engine.capabilities
 
     def get(self, path: str, *, timeout: float | None = None) -> Future[GetResult | None]:
         """Return a path's value with its stat; ``None`` if the path holds none."""
@@ -89,7 +103,8 @@ class MetadataStore:
         options = None
         if ephemeral is not False or sequential is not False:
             options = PutOptions.of(ephemeral, sequential)
-            check_supported(options, engine.name)
+            if options is not None:
+                check_supported(options, engine.capabilities, engine.name)
         if len(value) > engine.limits.value_bytes:
             check_size(path, value, engine.limits.value_bytes)
         seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
@@ -130,8 +145,8 @@ class MetadataStore:
 
     def submit(self, op: Operation, *, timeout: float | None = None) -> Future[Any]:
         """Execute an operation that was made before; its future holds what its method's would."""
-        check_operation(op, self._engine.limits.value_bytes, self._engine.name)
         engine = self._engine
+        check_operation(op, engine.limits.value_bytes, engine.capabilities, engine.name)
         now, seconds = time.monotonic(), self._seconds(timeout)
         entry = Entry.of(op, engine.lanes, self._sink, now, seconds)
         engine.submit(entry)
@@ -195,10 +210,10 @@ class MetadataStore:
             RevisionCompactedError: the store does not keep the revision any more; with the oldest
                 one that it does.
             InvalidSettingError: the revision does not exist yet.
-            UnsupportedError: the store keeps no old revisions, or cannot be scanned.
+            UnsupportedError: ``revision`` is given, and the store lacks ``"snapshots"``.
         """
         asked = check_scan(prefix, start, end, revision)
-        return results_of(self._engine.scanner(), *asked, self._seconds(timeout))
+        return results_of(self._engine.scanner(revision), *asked, self._seconds(timeout))
 
     @overload
     def scan_pages(
@@ -257,7 +272,7 @@ class MetadataStore:
         :meth:`split` each such key comes once.
         """
         asked = check_scan(prefix, start, end, revision)
-        scanner, seconds = self._engine.scanner(), self._seconds(timeout)
+        scanner, seconds = self._engine.scanner(revision), self._seconds(timeout)
         return pages_of(scanner, *asked, seconds, values=values)
 
     def split(self, prefix: str, n: int, *, timeout: float | None = None) -> Sequence[Range]:
@@ -311,7 +326,7 @@ class MetadataStore:
             RevisionCompactedError: the store does not keep all changes after ``after`` any more;
                 with the oldest revision that they can follow.
             InvalidSettingError: ``until`` does not exist yet.
-            UnsupportedError: the store keeps no history: any but etcd.
+            UnsupportedError: the store lacks ``"history"``.
         """
         asked = check_changes(prefix, after, until)
         return changes_of(self._engine.historian(), *asked, self._seconds(timeout))

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Final, TypeAlias
 
 from ..ops.errors import StoreUnavailableError
-from ..stores.registry import StoreURL
+from ..stores.urls import StoreURL
 from .drive import Duration
 from .workload import put_path, put_value
 
@@ -137,10 +137,10 @@ def _rocksdict(url: StoreURL, _root: str) -> Iterator[Put]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-#: By the scheme of the store. The targets are those that the project has set itself.
+#: By the kind of store; one that is not named here is compared with nothing. The targets are those
+#: that the project has set itself.
 PLAIN_CLIENTS: Final = {
     "etcd": PlainClient("etcd3's put", 15, _etcd3),
     "zookeeper": PlainClient("kazoo's create", 15, _kazoo),
-    "zk": PlainClient("kazoo's create", 15, _kazoo),
     "rocksdb": PlainClient("rocksdict's put with sync", 8, _rocksdict),
 }

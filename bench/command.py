@@ -29,6 +29,8 @@ _FINE: Final = 0
 _CHECK_FAILED: Final = 1
 _NO_CONNECTION: Final = 2
 
+_DEFAULT_TARGET: Final = "rocksdb"
+
 # Wide enough for every table: what is piped is not folded to a screen that nobody looks at.
 _PIPE_WIDTH: Final = 500
 
@@ -48,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="URL",
         help="a store's URL, which --store before the command may give as well (the variable "
-        "BATCHKEEPER_STORE does not: a bench is never run on a store by accident); or rocksdb "
-        "(the default) and memory for a store in this process, etcd and zookeeper for a "
-        "throw-away server",
+        "BATCHKEEPER_STORE does not: a bench is never run on a store by accident); or one of "
+        f"{', '.join(BARE_TARGETS)}, for a store in this process or on a throw-away server "
+        f"(default: {_DEFAULT_TARGET})",
     )
     parser.add_argument(
         "--dir",
@@ -245,7 +247,7 @@ def _target_name(arguments: argparse.Namespace) -> str:
     if named is not None and store is not None and named != store:
         raise InvalidSettingError(f"two stores to measure: {named!r}, and --store {store!r}")
     given = store if named is None else named
-    return "rocksdb" if given is None else given
+    return _DEFAULT_TARGET if given is None else given
 
 
 def _json_file(arguments: argparse.Namespace, name: str) -> Path:

@@ -62,8 +62,7 @@ class LocalServer(ABC):
         log: the file with all that the server printed, over all its restarts.
     """
 
-    name: ClassVar[str]
-    scheme: ClassVar[str]
+    name: ClassVar[str]  # of the kind of store, which is also its URLs' scheme
 
     def __init__(self, directory: str | os.PathLike[str], *, start_timeout: float = 60.0) -> None:
         self.directory = Path(directory).absolute()
@@ -72,6 +71,11 @@ class LocalServer(ABC):
         self._ports: tuple[int, ...] = ()
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def for_bench(cls, directory: str | os.PathLike[str]) -> Self:
+        """Make a server for measurements, which put more into it than tests do."""
+        return cls(directory)
 
     @property
     def address(self) -> str:
@@ -83,7 +87,7 @@ class LocalServer(ABC):
     @property
     def url(self) -> str:
         """The URL of a store on this server, with no prefix or chroot."""
-        return f"{self.scheme}://{self.address}"
+        return f"{self.name}://{self.address}"
 
     @property
     def pid(self) -> int:
@@ -271,7 +275,6 @@ class EtcdServer(LocalServer):
     """
 
     name = "etcd"
-    scheme = "etcd"
 
     def __init__(
         self,
@@ -323,7 +326,6 @@ class ZooKeeperServer(LocalServer):
     """
 
     name = "zookeeper"
-    scheme = "zookeeper"
 
     def __init__(
         self,
@@ -338,6 +340,14 @@ class ZooKeeperServer(LocalServer):
         self._jvm_flags = tuple(jvm_flags)
         self._tick_time = tick_time
         self._heap_mib = heap_mib
+
+    @classmethod
+    def for_bench(cls, directory: str | os.PathLike[str]) -> Self:
+        """Make a server whose heap holds what all settings and rounds of a bench put there.
+
+        Each adds some ten thousand nodes, and one of 100 bytes takes half a KiB.
+        """
+        return cls(directory, heap_mib=2048)
 
     def _command(self, ports: tuple[int, ...]) -> list[str]:
         runtime, jars = find_java(), find_zookeeper_jars()

@@ -26,14 +26,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ..batching.settings import BatchingConfig
+from .. import open_store
 from ..batching.store import MetadataStore
 from ..ops.errors import BadVersionError, IndeterminateError, MetadataStoreError, QueueFullError
 from ..ops.operations import ABSENT
 from ..ops.results import Stat
 from ..stores.backend import Answer, Backend, PassingBackend, RequestRefusedError, WriteRequest
-from ..stores.registry import ConnectOptions, connect
-from .servers import EtcdServer, LocalServer, ZooKeeperServer
+from ..stores.kinds import BUILT_IN, load_name
+from .servers import LocalServer
 
 __all__ = ["Kill", "Report", "main", "measure"]
 
@@ -42,7 +42,9 @@ __all__ = ["Kill", "Report", "main", "measure"]
 WITHIN: Final = 5.0
 TARGET: Final = 0.999
 
-_SERVERS: Final[dict[str, type[LocalServer]]] = {"etcd": EtcdServer, "zookeeper": ZooKeeperServer}
+_SERVERS: Final[dict[str, type[LocalServer]]] = {
+    name: load_name(kind.server) for name, kind in BUILT_IN.items() if kind.server
+}
 # Operations that a thread has under way, in the queue or sent.
 _AHEAD: Final = 1000
 
@@ -173,14 +175,19 @@ class _Load:
 def measure(server: LocalServer, kills: int, threads: int, seed: int = 0) -> Report:
     """Kill a running server again and again under load, and say what became of the writes."""
     dice = random.Random(seed)
-    backend = _Watched(connect(server.url, ConnectOptions(connect_timeout=60.0)))
+    watched: list[_Watched] = []
+
+    def watch(backend: Backend) -> Backend:
+        watched.append(_Watched(backend))
+        return watched[-1]
+
     report = Report()
-    with MetadataStore(backend, BatchingConfig(), 30.0, server.url) as store:
+    with open_store(server.url, connect_timeout=60.0, wrap=watch) as store:
         load = _Load(store, threads)
         try:
             for _ in range(kills):
                 time.sleep(dice.uniform(0.3, 1.0))
-                report.kills.append(_kill(server, backend))
+                report.kills.append(_kill(server, watched[0]))
         finally:
             load.stop()
         report.writes, report.false_conflicts = len(load.acknowledged), load.conflicts

@@ -15,20 +15,22 @@ from urllib.parse import quote
 from .. import open_store
 from ..batching import BatchingConfig, MetadataStore
 from ..ops.errors import InvalidSettingError, MetadataStoreError
-from ..stores.registry import StoreURL, parse_url
+from ..stores.kinds import BUILT_IN, StoreKind, load_name
+from ..stores.registry import parse_url, store_kind
+from ..stores.urls import StoreURL
 from .baseline import PLAIN_CLIENTS, PlainClient
 from .disk import Disk, examine
 from .readback import remove_below
-from .servers import EtcdServer, LocalServer, ZooKeeperServer
+from .servers import LocalServer
 
 __all__ = ["BARE_TARGETS", "Target", "open_target"]
 
-#: What can be named instead of a URL.
-BARE_TARGETS: Final = ("rocksdb", "etcd", "zookeeper", "memory")
-
-# A node of 100 bytes takes half a KiB of Java's heap, and every setting and round adds some ten
-# thousand.
-_ZOOKEEPER_HEAP_MIB: Final = 2048
+#: What can be named instead of a URL: the kinds of stores that can be made here.
+BARE_TARGETS: Final = tuple(
+    name
+    for name, kind in BUILT_IN.items()
+    if kind.local_directory or kind.in_process or kind.server
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class Target:
     plain: PlainClient | None
     connect_timeout: float
 
+    @property
+    def kind(self) -> StoreKind:
+        """The record of the store's kind."""
+        return store_kind(self.url)
+
     def open(self, batching: BatchingConfig | None = None) -> MetadataStore:
         """Open the store once more.
 
@@ -67,8 +74,8 @@ def open_target(
     """Make what is needed to measure ``name``, and remove it afterwards, however that ends.
 
     Args:
-        name: one of :data:`BARE_TARGETS`, or a store's URL. A bare ``etcd`` or ``zookeeper`` is a
-            real server started here; ``rocksdb`` is a store of this process.
+        name: one of :data:`BARE_TARGETS`, or a store's URL. A bare name of a store with servers
+            is a real server started here; the others are stores of this process.
         directory: where the data of stores and servers made here lie; made if missing.
         connect_timeout: seconds in which the store must have been reached.
         warn: is told what makes the figures worth less, and what is left behind.
@@ -87,20 +94,18 @@ def open_target(
                     f"neither a store's URL nor one of {', '.join(BARE_TARGETS)}: {name!r}"
                 )
             url, disk = parse_url(name), None
-        elif name == "memory":
-            url, disk = parse_url(f"memory:/{root}"), None
+        elif BUILT_IN[name].in_process:
+            url, disk = parse_url(f"{name}:/{root}"), None
         else:
             scratch = stack.enter_context(_scratch(directory, root.lstrip("/")))
             disk = examine(scratch)
             if disk.in_memory:
                 warn(f"{directory} is memory ({disk.file_system}): nothing is ever synced there")
-            if name == "rocksdb":
-                url = parse_url(f"rocksdb://{quote(str(scratch / 'store'))}")
-            else:
-                url = parse_url(stack.enter_context(_server(name, scratch)).url)
-        plain = None if os.environ.get("BATCHKEEPER_USERNAME") else PLAIN_CLIENTS.get(url.scheme)
+            url = parse_url(_made(stack, BUILT_IN[name], scratch))
+        kind = store_kind(url)
+        plain = None if os.environ.get("BATCHKEEPER_USERNAME") else PLAIN_CLIENTS.get(kind.scheme)
         target = Target(name, url, root, disk, plain, connect_timeout)
-        if url.scheme == "memory":
+        if kind.in_process:
             # A memory store is dropped with its last opener; the harness opens one several times.
             stack.enter_context(target.open())
             if name not in BARE_TARGETS:
@@ -126,10 +131,13 @@ def _scratch(directory: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _server(name: str, scratch: Path) -> LocalServer:
-    if name == "etcd":
-        return EtcdServer(scratch)
-    return ZooKeeperServer(scratch, heap_mib=_ZOOKEEPER_HEAP_MIB)
+def _made(stack: ExitStack, kind: StoreKind, scratch: Path) -> str:
+    """Return the URL of a store made in a directory, with its server if it takes one."""
+    if kind.local_directory:
+        return f"{kind.scheme}://{quote(str(scratch / 'store'))}"
+    assert kind.server is not None
+    server: type[LocalServer] = load_name(kind.server)
+    return stack.enter_context(server.for_bench(scratch)).url
 
 
 def _clean(target: Target, warn: Callable[[str], None]) -> None:

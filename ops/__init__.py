@@ -1,5 +1,6 @@
 """The vocabulary of batchkeeper: operations, results, versions, paths and errors. No I/O."""
 
+from .capabilities import CAPABILITIES, Capability
 from .errors import (
     AuthenticationError,
     BadVersionError,
@@ -37,6 +38,8 @@ __all__ = [
     "ABSENT",
     "AuthenticationError",
     "BadVersionError",
+    "CAPABILITIES",
+    "Capability",
     "Change",
     "ChangePage",
     "Delete",

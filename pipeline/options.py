@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
-from .. import BatchingConfig, InvalidSettingError, UnsupportedError, parse_url
+from .. import BatchingConfig, InvalidSettingError, StoreKind, UnsupportedError, store_kind
 from ..ops.paths import check_parent
 
 __all__ = ["OnError", "SourceOptions", "parse_options"]
@@ -30,7 +30,7 @@ class SourceOptions:
     :class:`batchkeeper.BatchingConfig`, with ``batching=false`` for its ``enabled``.
 
     Attributes:
-        url: the store's; ``memory://`` is refused.
+        url: the store's; one that lives in one process (``memory://``) is refused.
         prefix: the path whose value, and those below it, are read or replaced.
         revision: on etcd, the revision that is read; the newest where it is not given.
         starting_revision: the revision that a new stream of changes takes for known: it begins with
@@ -74,19 +74,19 @@ class SourceOptions:
     password_file: str | None = None
 
     @property
-    def scheme(self) -> str:
-        """The URL's scheme, in lower case."""
-        return self.url.partition("://")[0].lower()
+    def kind(self) -> StoreKind:
+        """The record of the store's kind."""
+        return store_kind(self.url)
 
     @property
     def embedded(self) -> bool:
         """Whether the store is a directory, which one process has open for writing at a time."""
-        return self.scheme == "rocksdb"
+        return self.kind.local_directory
 
     @property
     def parents_count(self) -> bool:
         """Whether the first put of a path with others below it may make version 1, and not 0."""
-        return self.scheme in {"zookeeper", "zk"}
+        return self.kind.parents_count
 
 
 def parse_options(given: Mapping[str, object]) -> SourceOptions:
@@ -138,10 +138,11 @@ def _unknown(name: str) -> InvalidSettingError:
 
 def _url(_: str, value: object) -> str:
     text = cast("str", value)
-    if parse_url(text).scheme == "memory":
+    kind = store_kind(text)
+    if kind.in_process:
         raise UnsupportedError(
-            "a memory:// store lives in one process, and Spark's tasks run in many: each would "
-            "have an empty store of its own. Use etcd, ZooKeeper or RocksDB"
+            f"a {kind.scheme}:// store lives in one process, and Spark's tasks run in many: each "
+            "would have an empty store of its own. Use one that processes can share, as etcd"
         )
     return text
 

@@ -13,7 +13,7 @@ from pyspark.sql import types
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from .. import InvalidSettingError, MetadataStore, UnsupportedError
+from .. import InvalidSettingError, MetadataStore
 from ..ops.results import ForeignKeys, Range, ScanPage, StatPage
 from .bounds import Bounds
 from .clients import client, opened
@@ -184,28 +184,19 @@ def _field(field: types.StructField) -> pa.Field:
 
 
 def read_revision(store: MetadataStore, prefix: str, given: int | None) -> int | None:
-    """Return the revision that all tasks read: as given, or the newest; ``None`` if there is none.
+    """Return the revision that all tasks read: as given, or the newest.
 
-    Whether a store keeps old revisions is asked of it.
+    It is ``None`` where none is given and the store takes no snapshots.
 
     Raises:
         RevisionCompactedError: the revision that is given is not kept any more.
         InvalidSettingError: it does not exist yet.
-        UnsupportedError: a revision is given, and the store keeps no old ones.
+        UnsupportedError: a revision is given, and the store takes no snapshots.
     """
-    if given is not None:
-        _probe(store, prefix, given)
-        return given
-    newest = store.revision()
-    try:
-        _probe(store, prefix, newest)
-    except UnsupportedError:
-        return None
-    return newest
-
-
-def _probe(store: MetadataStore, prefix: str, revision: int) -> None:
-    """Read the value at the prefix itself, of a revision: for the error, if it cannot be read."""
-    scan = store.scan_pages(prefix, end=f"{prefix} ", revision=revision, values=False)
+    if given is None:
+        return store.revision() if "snapshots" in store.capabilities else None
+    # The value at the prefix itself, for the error if the revision cannot be read.
+    scan = store.scan_pages(prefix, end=f"{prefix} ", revision=given, values=False)
     with closing(scan) as found:
         next(found, None)
+    return given

@@ -185,12 +185,11 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self) -> int:
         """Return the store's newest revision, on the driver."""
         with plain_errors(), client(self._options, read_only=True) as store:
-            try:
-                store.changes(self._options.prefix, 0, 0).close()
-            except UnsupportedError as error:
+            if "history" not in store.capabilities:
                 raise UnsupportedError(
-                    f"a stream of changes can be read from etcd only; {error}"
-                ) from error
+                    "a stream of changes needs a store with the capability 'history', as etcd "
+                    f"has it: {self._options.url}"
+                )
             self._newest = store.revision()
         return self._newest
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Literal, Protocol, TypeAlias, assert_never, get_args, runtime_checkable
+from typing import Final, Literal, Protocol, TypeAlias, assert_never, get_args
 
 from ..ops.errors import (
     BadVersionError,
@@ -19,7 +19,6 @@ from ..ops.errors import (
     MetadataStoreError,
     NotEmptyError,
     NotFoundError,
-    UnsupportedError,
 )
 from ..ops.operations import ABSENT, Kind, PutOptions, ReadKind, WriteKind
 from ..ops.results import Change, Range, Result, ScanResult, StatPage
@@ -28,14 +27,14 @@ __all__ = [
     "EVENTS",
     "Answer",
     "Backend",
-    "ChangesBackend",
     "Event",
+    "History",
     "Limits",
     "PassingBackend",
     "ReadRequest",
     "Request",
     "RequestRefusedError",
-    "ScanningBackend",
+    "Scans",
     "Tally",
     "WriteRequest",
     "partly_removed",
@@ -168,12 +167,23 @@ class Backend(Protocol):
 
     ``close`` may be called at any time from any thread, and more than once. Calls under way end
     soon, with an error if need be; later ones raise ``StoreClosedError``.
+
+    ``scans`` and ``history`` are its facets: what it can do beside this, ``None`` for what it
+    cannot. They stay the same as long as it lives.
     """
 
     @property
     def limits(self) -> Limits: ...
     @property
     def tally(self) -> Tally: ...
+    @property
+    def scans(self) -> Scans | None:
+        """What walks over its paths in their order."""
+
+    @property
+    def history(self) -> History | None:
+        """What gives the changes of the past; its kind of store states ``"history"``."""
+
     @property
     def connected(self) -> bool:
         """Whether the client has a connection to a server now; always, if it needs none.
@@ -193,9 +203,8 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-@runtime_checkable
-class ScanningBackend(Protocol):
-    """What a back end has beside :class:`Backend` if its paths can be walked in their order.
+class Scans(Protocol):
+    """The facet of a back end whose paths can be walked in their order.
 
     Everything here blocks the calling thread, stands outside the engine's order, and may be called
     by several threads at a time. ``timeout`` is in seconds, for each request to the server: such a
@@ -219,8 +228,9 @@ class ScanningBackend(Protocol):
         Args:
             prefix: as above.
             within: the paths to be given.
-            revision: of which all pages are to be (etcd). Without it, all pages are of one
-                revision where the store can give that: as of the first page.
+            revision: of which all pages are to be; given only if the store's kind states
+                ``"snapshots"``. Without it, all pages are of one revision where the store can
+                give that: as of the first page.
             timeout: seconds for each request.
 
         Raises:
@@ -259,9 +269,8 @@ class ScanningBackend(Protocol):
         ...
 
 
-@runtime_checkable
-class ChangesBackend(Protocol):
-    """What a back end has beside :class:`Backend` if it keeps the history of its paths.
+class History(Protocol):
+    """The facet of a back end that keeps the history of its paths.
 
     It blocks the calling thread, stands outside the engine's order, and may be called by several
     threads at a time. Reads are retried within ``timeout``. Errors are raised as they are for
@@ -293,7 +302,11 @@ class ChangesBackend(Protocol):
 
 
 class PassingBackend:
-    """Passes everything on to ``backend``: for what stands around one, to see or change a part."""
+    """Passes everything on to ``backend``: for what stands around one, to see or change a part.
+
+    Closing it closes ``backend``. The facets of ``backend`` are its own: a wrapper that has to see
+    or change scans and changes gives facets that stand around those.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -305,6 +318,14 @@ class PassingBackend:
     @property
     def tally(self) -> Tally:
         return self._backend.tally
+
+    @property
+    def scans(self) -> Scans | None:
+        return self._backend.scans
+
+    @property
+    def history(self) -> History | None:
+        return self._backend.history
 
     @property
     def connected(self) -> bool:
@@ -321,37 +342,6 @@ class PassingBackend:
 
     def close(self) -> None:
         self._backend.close()
-
-    def scan(
-        self, prefix: str, within: Range, revision: int | None, timeout: float
-    ) -> Generator[Sequence[ScanResult], None, None]:
-        return self._scanning().scan(prefix, within, revision, timeout)
-
-    def scan_stats(
-        self, prefix: str, within: Range, revision: int | None, timeout: float
-    ) -> Generator[StatPage, None, None]:
-        return self._scanning().scan_stats(prefix, within, revision, timeout)
-
-    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
-        return self._scanning().split(prefix, n, timeout)
-
-    def delete_recursive(self, path: str, timeout: float) -> int:
-        return self._scanning().delete_recursive(path, timeout)
-
-    def revision(self, timeout: float) -> int:
-        return self._scanning().revision(timeout)
-
-    def changes(
-        self, prefix: str, after: int, until: int, timeout: float
-    ) -> Generator[Sequence[Change], None, None]:
-        if not isinstance(self._backend, ChangesBackend):
-            raise UnsupportedError("the store keeps no history of changes")
-        return self._backend.changes(prefix, after, until, timeout)
-
-    def _scanning(self) -> ScanningBackend:
-        if not isinstance(self._backend, ScanningBackend):
-            raise UnsupportedError("the store cannot be scanned")
-        return self._backend
 
 
 def partly_removed(

@@ -1,5 +1,7 @@
 """Faults on purpose: takes a back end and gives a back end whose calls can be held or fail.
 
+It serves as ``open_store(url, wrap=FaultyBackend)``.
+
 For tests of what stands above it. A plan looks at each call as it arrives and says what is to
 happen to it; a held call waits until the test releases it, so tests wait for events and never
 sleep, and answers come in any order that a test wants.
@@ -16,10 +18,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from ..ops.errors import (
     IndeterminateError,
@@ -27,9 +29,28 @@ from ..ops.errors import (
     OperationTimeoutError,
     StoreClosedError,
 )
-from .backend import Answer, Backend, PassingBackend, ReadRequest, Request, WriteRequest
+from ..ops.results import Change, Range, ScanResult, StatPage
+from .backend import (
+    Answer,
+    Backend,
+    History,
+    PassingBackend,
+    ReadRequest,
+    Request,
+    Scans,
+    WriteRequest,
+)
 
-__all__ = ["Call", "Fault", "FaultyBackend", "Plan"]
+__all__ = ["Call", "Fault", "FaultyBackend", "Method", "Plan"]
+
+_T = TypeVar("_T")
+_R = TypeVar("_R", bound=Request)
+
+#: What is called. A page of ``scan``, ``scan_stats`` or ``changes`` is a call of its own.
+Method: TypeAlias = Literal[
+    "write", "read", "scan", "scan_stats", "split", "delete_recursive", "revision", "changes"
+]
+_CHANGING: Final = frozenset({"write", "delete_recursive"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +70,22 @@ class Fault:
 
 
 class Call:
-    """One call that reached the back end: what it asked for, and the handle that lets it go."""
+    """One call that reached the back end: what it asked for, and the handle that lets it go.
+
+    Attributes:
+        number: counts the calls of the back end, of all methods together, from 0.
+        method: which one is called.
+        kinds: of the operations of a read or a write; empty for the others.
+        paths: of those operations; for the others, the prefix that they are about, if any.
+    """
 
     def __init__(
-        self, number: int, method: Literal["write", "read"], requests: Sequence[Request]
+        self, number: int, method: Method, kinds: Sequence[str], paths: Sequence[str]
     ) -> None:
-        #: Counts the calls of the back end, reads and writes together, from 0.
         self.number = number
         self.method = method
-        self.kinds = [request.kind for request in requests]
-        self.paths = [request.path for request in requests]
+        self.kinds = list(kinds)
+        self.paths = list(paths)
         self._released = threading.Event()
         self._closed = False
 
@@ -70,7 +97,7 @@ class Call:
         released = self._released.wait(max(0.0, deadline - time.monotonic()))
         if released and not self._closed:
             return
-        if applied and self.method == "write":
+        if applied and self.method in _CHANGING:
             raise IndeterminateError("held by a fault until the deadline, or until the close")
         if self._closed:
             raise StoreClosedError("closed while held by a fault")
@@ -89,7 +116,7 @@ class FaultyBackend(PassingBackend):
     """A back end that passes its calls on to ``backend``, as far as ``plan`` lets it.
 
     ``calls`` are all the calls so far, in the order of their arrival. Tests may replace ``plan``
-    between calls.
+    between calls. Its facets are those of ``backend``, whose calls go the same way.
     """
 
     def __init__(self, backend: Backend, plan: Plan | None = None) -> None:
@@ -100,10 +127,20 @@ class FaultyBackend(PassingBackend):
         self._arrived = threading.Condition()  # guards calls and _closed
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
-        return self._run("write", requests, deadline, partial(super().write, requests, deadline))
+        return self._execute("write", self._backend.write, requests, deadline)
 
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
-        return self._run("read", requests, deadline, partial(super().read, requests, deadline))
+        return self._execute("read", self._backend.read, requests, deadline)
+
+    @property
+    def scans(self) -> Scans | None:
+        scans = self._backend.scans
+        return None if scans is None else _FaultyScans(self, scans)
+
+    @property
+    def history(self) -> History | None:
+        history = self._backend.history
+        return None if history is None else _FaultyHistory(self, history)
 
     def close(self) -> None:
         with self._arrived:
@@ -124,17 +161,28 @@ class FaultyBackend(PassingBackend):
                 raise TimeoutError(f"{len(self.calls)} calls instead of {count} in {timeout} s")
             return list(self.calls)
 
-    def _run(
+    def _execute(
         self,
         method: Literal["write", "read"],
-        requests: Sequence[Request],
+        forward: Callable[[Sequence[_R], float], Sequence[Answer]],
+        requests: Sequence[_R],
         deadline: float,
-        forward: Callable[[], Sequence[Answer]],
     ) -> Sequence[Answer]:
+        kinds, paths = [r.kind for r in requests], [r.path for r in requests]
+        return self._run(method, kinds, paths, lambda: forward(requests, deadline), deadline)
+
+    def _run(
+        self,
+        method: Method,
+        kinds: Sequence[str],
+        paths: Sequence[str],
+        forward: Callable[[], _T],
+        deadline: float,
+    ) -> _T:
         with self._arrived:
             if self._closed:
                 raise StoreClosedError("closed")
-            call = Call(len(self.calls), method, requests)
+            call = Call(len(self.calls), method, kinds, paths)
             self.calls.append(call)
             self._arrived.notify_all()
         fault = (self.plan(call) if self.plan else None) or Fault()
@@ -144,9 +192,75 @@ class FaultyBackend(PassingBackend):
             if fault.hold == "after":
                 call._wait(applied=False, deadline=deadline)
             raise fault.error
-        answers = forward()
+        result = forward()
         if fault.hold == "after":
             call._wait(applied=True, deadline=deadline)
         if fault.error is not None:
             raise fault.error
-        return answers
+        return result
+
+    def _of_facet(
+        self, method: Method, path: str | None, forward: Callable[[], _T], timeout: float
+    ) -> _T:
+        paths = [] if path is None else [path]
+        return self._run(method, [], paths, forward, time.monotonic() + timeout)
+
+    def _pages(
+        self,
+        method: Method,
+        path: str,
+        pages: Generator[_T, None, None],
+        timeout: float,
+    ) -> Generator[_T, None, None]:
+        """Give pages; each that is asked for is a call, also the one that finds no more."""
+        with closing(pages):
+            while True:
+                page = self._of_facet(method, path, lambda: next(pages, None), timeout)
+                if page is None:
+                    return
+                yield page
+
+
+class _FaultyScans:
+    def __init__(self, backend: FaultyBackend, scans: Scans) -> None:
+        self._backend = backend
+        self._scans = scans
+
+    def scan(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        pages = self._scans.scan(prefix, within, revision, timeout)
+        return self._backend._pages("scan", prefix, pages, timeout)
+
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        pages = self._scans.scan_stats(prefix, within, revision, timeout)
+        return self._backend._pages("scan_stats", prefix, pages, timeout)
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        return self._backend._of_facet(
+            "split", prefix, lambda: self._scans.split(prefix, n, timeout), timeout
+        )
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        return self._backend._of_facet(
+            "delete_recursive", path, lambda: self._scans.delete_recursive(path, timeout), timeout
+        )
+
+    def revision(self, timeout: float) -> int:
+        return self._backend._of_facet(
+            "revision", None, lambda: self._scans.revision(timeout), timeout
+        )
+
+
+class _FaultyHistory:
+    def __init__(self, backend: FaultyBackend, history: History) -> None:
+        self._backend = backend
+        self._history = history
+
+    def changes(
+        self, prefix: str, after: int, until: int, timeout: float
+    ) -> Generator[Sequence[Change], None, None]:
+        pages = self._history.changes(prefix, after, until, timeout)
+        return self._backend._pages("changes", prefix, pages, timeout)

@@ -16,7 +16,6 @@ from ..ops.errors import (
     MetadataStoreError,
     OperationTimeoutError,
     StoreClosedError,
-    UnsupportedError,
 )
 from ..ops.operations import ABSENT
 from ..ops.paths import parent
@@ -26,13 +25,14 @@ from .backend import (
     Backend,
     Limits,
     ReadRequest,
+    Scans,
     Tally,
     WriteRequest,
     partly_removed,
     refusal,
 )
-from .registry import ConnectOptions, StoreURL
 from .spans import EVERYTHING, evenly, spans
+from .urls import ConnectOptions, StoreURL
 
 __all__ = ["connect"]
 
@@ -114,6 +114,8 @@ _spaces: dict[str, tuple[_Space, int]] = {}
 
 
 class _MemoryBackend:
+    history = None
+
     def __init__(self, name: str, max_value_bytes: int) -> None:
         self._name = name
         self._closed = False  # guarded by the space's lock
@@ -132,6 +134,10 @@ class _MemoryBackend:
             in_flight=1,
             singles=1,
         )
+
+    @property
+    def scans(self) -> Scans:
+        return self
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         space = self._enter(deadline)
@@ -167,21 +173,19 @@ class _MemoryBackend:
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
         """Give what lay under ``prefix`` when the first page was asked for, in pages."""
-        for page in self._pages(prefix, within, revision, timeout):
+        for page in self._pages(prefix, within, timeout):
             yield [ScanResult(path, *found) for path, found in page]
 
     def scan_stats(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
         """Give the stats of what lay under ``prefix`` when the first page was asked for."""
-        for page in self._pages(prefix, within, revision, timeout):
+        for page in self._pages(prefix, within, timeout):
             yield StatPage.of([found.stat for _, found in page])
 
     def _pages(
-        self, prefix: str, within: Range, revision: int | None, timeout: float
+        self, prefix: str, within: Range, timeout: float
     ) -> Generator[list[tuple[str, GetResult]], None, None]:
-        if revision is not None:
-            raise UnsupportedError(f"memory://{self._name} keeps no old revisions")
         space = self._enter(time.monotonic() + timeout)
         try:
             # Values are never changed, so what is found now stays as it is.
@@ -195,12 +199,12 @@ class _MemoryBackend:
             yield [(path, values[path]) for path in paths[start : start + _PAGE]]
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
-        """Return ranges with equally many values, but for one. See :class:`ScanningBackend`."""
+        """Return ranges with equally many values, but for one. See :class:`Scans`."""
         paths = self._paths_under(prefix, timeout)
         return evenly(paths, n)
 
     def delete_recursive(self, path: str, timeout: float) -> int:
-        """Remove what lies under ``path`` now. See :class:`ScanningBackend`."""
+        """Remove what lies under ``path`` now. See :class:`Scans`."""
         paths = self._paths_under(path, timeout)
         removed = 0
         for start in range(0, len(paths), _PAGE):

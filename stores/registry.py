@@ -1,156 +1,27 @@
-"""From a URL to an open back end.
+"""From a URL to the kind of its store, and to an open back end.
 
-The back ends of this package are named in a table and imported when a URL of theirs is opened, so
-that nobody needs the packages of a store that he does not use. Others come through the
-entry-point group ``batchkeeper.stores``, whose entries are called like :data:`Connect`.
+The kinds of this package are in a table (see ``kinds.py``), and their back ends are imported when a
+URL of theirs is opened. Other packages add kinds through the entry-point group
+``batchkeeper.stores``: an entry has the scheme for its name and gives a :class:`StoreKind`, or a
+bare function to connect with (:data:`Connect`).
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Final, TypeAlias
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..ops.errors import InvalidSettingError, UnsupportedError
-from ..ops.paths import check_path
 from .backend import Backend
+from .kinds import BUILT_IN, Connect, StoreKind
+from .urls import ConnectOptions, StoreURL
 
-__all__ = ["Connect", "ConnectOptions", "StoreURL", "connect", "parse_url"]
+__all__ = ["Connect", "ConnectOptions", "StoreURL", "connect", "parse_url", "store_kind"]
 
 ENTRY_POINTS: Final = "batchkeeper.stores"
 
-
-@dataclass(frozen=True, slots=True)
-class StoreURL:
-    """A store's address in its parts.
-
-    Attributes:
-        scheme: in lower case.
-        hosts: ``host:port`` or ``host``, as given.
-        path: what follows the hosts, decoded: a directory, a chroot, a prefix, or ``""``.
-        options: the query, decoded.
-        text: the URL as given; it holds no password.
-    """
-
-    scheme: str
-    hosts: tuple[str, ...]
-    path: str
-    options: Mapping[str, str]
-    text: str
-
-    def check_options(self, allowed: tuple[str, ...]) -> None:
-        """Refuse an option that the store does not know.
-
-        Raises:
-            InvalidSettingError: with the option and those that are known.
-        """
-        for name in self.options:
-            if name not in allowed:
-                known = ", ".join(sorted(allowed)) or "none"
-                raise InvalidSettingError(
-                    f"{self.scheme} URLs have no option {name!r} (known: {known}): {self.text}"
-                )
-
-    def flag(self, name: str, default: bool) -> bool:
-        """Return the option ``name`` as a bool: true or false, 1 or 0, yes or no, on or off.
-
-        Raises:
-            InvalidSettingError: with the value and the rule.
-        """
-        text = self.options.get(name)
-        if text is None:
-            return default
-        if text.lower() in {"1", "true", "yes", "on"}:
-            return True
-        if text.lower() in {"0", "false", "no", "off"}:
-            return False
-        raise InvalidSettingError(f"option {name!r} is true or false, not {text!r}: {self.text}")
-
-    def number(self, name: str, default: int, lowest: int = 1) -> int:
-        """Return the option ``name`` as an int of at least ``lowest``.
-
-        Raises:
-            InvalidSettingError: with the value and the rule.
-        """
-        text = self.options.get(name)
-        if text is None:
-            return default
-        if text.isascii() and text.isdigit() and int(text) >= lowest:
-            return int(text)
-        raise InvalidSettingError(
-            f"option {name!r} is an int of at least {lowest}, not {text!r}: {self.text}"
-        )
-
-    def prefix(self) -> str:
-        """Return the path as a chroot or key prefix: ``""`` or a valid path without a final ``/``.
-
-        Raises:
-            InvalidPathError: if it is not a valid path.
-        """
-        trimmed = self.path.rstrip("/")
-        return check_path(trimmed) if trimmed else ""
-
-    def addresses(self, default_port: int) -> tuple[str, ...]:
-        """Return the hosts as ``host:port``.
-
-        Raises:
-            InvalidSettingError: if there is none, or a port is not one.
-        """
-        if not self.hosts:
-            raise InvalidSettingError(f"{self.scheme} URLs name at least one host: {self.text}")
-        addresses = []
-        for host in self.hosts:
-            name, colon, port = host.rpartition(":")
-            # The last colon of a bare IPv6 address in brackets is not a port's.
-            if not colon or "]" in port:
-                name, port = host, str(default_port)
-            if not name or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-                # A login with a '/' in it looks like this, too, and must not reach a log.
-                if "@" in self.text:
-                    raise InvalidSettingError("not a host and port; is there a login in the URL?")
-                raise InvalidSettingError(f"not a host and port: {host!r} in {self.text}")
-            addresses.append(f"{name}:{port}")
-        return tuple(addresses)
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectOptions:
-    """What a back end is opened with, beside its URL. Durations are in seconds.
-
-    With ``create`` opening makes what the store needs: RocksDB's directory, ZooKeeper's chroot.
-    Without it opening leaves nothing behind that was not there.
-
-    ``password`` is kept out of the representation, so that it reaches no log.
-    """
-
-    connect_timeout: float = 10.0
-    session_timeout: float = 30.0
-    create: bool = True
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-
-#: Opens a store; raises ``StoreUnavailableError`` with the address when it cannot be reached.
-Connect: TypeAlias = Callable[[StoreURL, ConnectOptions], Backend]
-
-
-@dataclass(frozen=True, slots=True)
-class _BuiltIn:
-    module: str
-    needs: str | None = None
-
-
-_BUILT_IN: Final = {
-    "memory": _BuiltIn("memory"),
-    "rocksdb": _BuiltIn("rocksdb", needs="rocksdict"),
-    "etcd": _BuiltIn("etcd", needs="etcd3"),
-    "etcds": _BuiltIn("etcd", needs="etcd3"),
-    "zookeeper": _BuiltIn("zookeeper", needs="kazoo"),
-    "zk": _BuiltIn("zookeeper", needs="kazoo"),
-}
+_OURS: Final = {scheme: kind for kind in BUILT_IN.values() for scheme in kind.schemes}
 
 
 def parse_url(text: str) -> StoreURL:
@@ -165,8 +36,7 @@ def parse_url(text: str) -> StoreURL:
     scheme, separator, rest = text.partition("://")
     if not separator or not scheme:
         raise InvalidSettingError(
-            f"not a store's URL (memory://NAME, rocksdb:///path, etcd://host:port, "
-            f"zookeeper://host:port): {_without_userinfo(text)!r}"
+            f"not a store's URL ({_known_forms()}): {_without_userinfo(text)!r}"
         )
     try:
         # The bytes of a command line that are not UTF-8 are lone surrogates here.
@@ -201,6 +71,26 @@ def parse_url(text: str) -> StoreURL:
     return StoreURL(scheme.lower(), hosts, path, options, text)
 
 
+def store_kind(url: StoreURL | str) -> StoreKind:
+    """Return the record of a URL's kind of store: what it can do, and what it takes to open it.
+
+    Nothing is opened, and no back end is imported.
+
+    Raises:
+        InvalidSettingError: it is not a store's URL, or nobody knows its scheme.
+        UnsupportedError: the package that provides the kind cannot be imported, or what it
+            provides is not the record of that scheme.
+    """
+    scheme = (url if isinstance(url, StoreURL) else parse_url(url)).scheme
+    if built_in := _OURS.get(scheme):
+        return built_in
+    others = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    if scheme not in others:
+        known = ", ".join(sorted({*_OURS, *others}))
+        raise InvalidSettingError(f"unknown store scheme {scheme!r} (known: {known})")
+    return _provided(others[scheme])
+
+
 def connect(text: str, options: ConnectOptions) -> Backend:
     """Open the store at a URL.
 
@@ -211,32 +101,38 @@ def connect(text: str, options: ConnectOptions) -> Backend:
         AuthenticationError: the store refuses the credentials.
     """
     url = parse_url(text)
-    return _find(url)(url, options)
+    return store_kind(url).load()(url, options)
 
 
-def _find(url: StoreURL) -> Connect:
-    if built_in := _BUILT_IN.get(url.scheme):
-        try:
-            module = importlib.import_module(f".{built_in.module}", __package__)
-        except ImportError as error:
-            raise UnsupportedError(
-                f"the {url.scheme} store needs the package {built_in.needs}, which cannot be "
-                f"imported ({error}); mend it with: pip install --upgrade {built_in.needs}"
-            ) from error
-        found: Connect = module.connect
-        return found
-    others = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
-    if url.scheme not in others:
-        known = ", ".join(sorted({*_BUILT_IN, *others}))
-        raise InvalidSettingError(f"unknown store scheme {url.scheme!r} (known: {known})")
+def _provided(entry: EntryPoint) -> StoreKind:
     try:
-        loaded: Connect = others[url.scheme].load()
-    except ImportError as error:
+        found = entry.load()
+    except (ImportError, AttributeError) as error:
         raise UnsupportedError(
-            f"the {url.scheme} store cannot be imported ({error}); it is provided by "
-            f"{others[url.scheme].value}"
+            f"the {entry.name} store cannot be imported ({error}); it is provided by {entry.value}"
         ) from error
-    return loaded
+    if isinstance(found, StoreKind):
+        if entry.name not in found.schemes:
+            raise UnsupportedError(
+                f"{entry.value} is the record of {', '.join(found.schemes)}, not of {entry.name}"
+            )
+        return found
+    if callable(found):
+        return StoreKind(
+            scheme=entry.name,
+            title=entry.name,
+            url_form=f"{entry.name}://...",
+            connect=found,
+            capabilities=frozenset(),
+        )
+    raise UnsupportedError(
+        f"the {entry.name} store's entry point, {entry.value}, is neither a StoreKind nor a "
+        f"function to connect with: {found!r:.80}"
+    )
+
+
+def _known_forms() -> str:
+    return ", ".join(kind.url_form for kind in BUILT_IN.values())
 
 
 def _without_userinfo(text: str) -> str:

@@ -55,13 +55,13 @@ from .backend import (
     ReadRequest,
     Request,
     RequestRefusedError,
+    Scans,
     Tally,
     WriteRequest,
     partly_removed,
     refusal,
 )
 from .keys import Sorted, sort_keys
-from .registry import ConnectOptions, StoreURL
 from .rocksdb_files import (
     FORMAT,
     META,
@@ -74,6 +74,7 @@ from .rocksdb_files import (
 from .rocksdb_records import HEADER, found_at, is_ours, not_ours, scan_page, stat_page
 from .rocksdb_walks import Walk
 from .spans import EVERYTHING, evenly, with_outside
+from .urls import ConnectOptions, StoreURL
 
 __all__ = ["connect"]
 
@@ -99,6 +100,8 @@ _new = tuple.__new__  # what Stat(...) does, in half the time
 
 
 class _RocksBackend:
+    history = None
+
     def __init__(
         self, directory: str, db: Rdict, meta: tuple[int, int], sync: bool, max_value_bytes: int
     ) -> None:
@@ -444,28 +447,29 @@ class _RocksBackend:
                 self._ended.set()
         self._ended.wait()
 
+    @property
+    def scans(self) -> Scans:
+        return self
+
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
-        """Give what lies under ``prefix``, as of the first page. See :class:`ScanningBackend`."""
-        return self._pages(prefix, within, revision, None, scan_page)
+        """Give what lies under ``prefix``, as of the first page. See :class:`Scans`."""
+        return self._pages(prefix, within, None, scan_page)
 
     def scan_stats(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
-        """Give the stats of what lies under ``prefix``. See :class:`ScanningBackend`."""
-        return self._pages(prefix, within, revision, HEADER.size, stat_page)
+        """Give the stats of what lies under ``prefix``. See :class:`Scans`."""
+        return self._pages(prefix, within, HEADER.size, stat_page)
 
     def _pages(
         self,
         prefix: str,
         within: Range,
-        revision: int | None,
         first: int | None,
         made_of: Callable[[Sorted, Sequence[bytes]], _Made],
     ) -> Generator[_Made, None, None]:
-        if revision is not None:
-            raise UnsupportedError(f"the RocksDB store in {self._directory} keeps no old revisions")
         with self._walk(prefix, within) as walk:
             while not walk.done:
                 page = made_of(*self._page(walk, first))
@@ -510,7 +514,7 @@ class _RocksBackend:
             walk.close()
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
-        """Return ranges with about equally many values. See :class:`ScanningBackend`."""
+        """Return ranges with about equally many values. See :class:`Scans`."""
         # Every so many keys one is kept, and half of these whenever they are too many.
         kept: list[str] = []
         stride, place = 1, 0
@@ -524,7 +528,7 @@ class _RocksBackend:
         return evenly(kept, n)
 
     def delete_recursive(self, path: str, timeout: float) -> int:
-        """Remove what lies under ``path`` now. See :class:`ScanningBackend`."""
+        """Remove what lies under ``path`` now. See :class:`Scans`."""
         removed = 0
         try:
             with self._walk(path) as walk:

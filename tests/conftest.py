@@ -6,6 +6,7 @@ it. Nothing is skipped: at the end a run with a skipped test counts as failed.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shutil
 import signal
@@ -18,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from batchkeeper.bench import releases
-from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
+from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
+from batchkeeper.stores.kinds import BUILT_IN, load_name
 
 from .proxy import Proxy
 
@@ -52,17 +54,39 @@ def pytest_report_header() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    """The etcd that tests share; they neither stop nor limit it (``own_etcd`` is for that)."""
-    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
-        yield server
+def shared_server(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], LocalServer]]:
+    """Give the server of a kind of store that tests share; the first that asks starts it.
+
+    They neither stop nor limit it (``own_etcd`` is for that).
+    """
+    with ExitStack() as stack:
+
+        @functools.cache
+        def started(name: str) -> LocalServer:
+            kind = BUILT_IN[name]
+            assert kind.server is not None
+            server: type[LocalServer] = load_name(kind.server)
+            return stack.enter_context(server(tmp_path_factory.mktemp(name)))
+
+        yield started
 
 
 @pytest.fixture(scope="session")
-def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    """The ZooKeeper that tests share; they neither stop nor limit it."""
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
+def etcd_server(shared_server: Callable[[str], LocalServer]) -> EtcdServer:
+    """The etcd that tests share."""
+    server = shared_server("etcd")
+    assert isinstance(server, EtcdServer)
+    return server
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(shared_server: Callable[[str], LocalServer]) -> ZooKeeperServer:
+    """The ZooKeeper that tests share."""
+    server = shared_server("zookeeper")
+    assert isinstance(server, ZooKeeperServer)
+    return server
 
 
 @pytest.fixture
@@ -122,26 +146,24 @@ def proxy() -> Iterator[Callable[[str], Proxy]]:
 
 @pytest.fixture
 def fresh_url(
-    request: pytest.FixtureRequest, own_directory: Callable[[str], Path]
+    own_directory: Callable[[str], Path], shared_server: Callable[[str], LocalServer]
 ) -> Callable[[str], str]:
-    """Give the URL of an empty store that nobody else has, for one of the four schemes."""
+    """Give the URL of an empty store that nobody else has, for the name of one of our kinds."""
 
-    def make(scheme: str) -> str:
-        unique = f"test-{uuid.uuid4().hex}"
-        if scheme == "memory":
-            return f"memory://{unique}"
-        if scheme == "rocksdb":
-            return f"rocksdb://{own_directory('rocksdb') / unique}"
-        # Looked up by name, so that only a test that needs a server starts it.
-        server = request.getfixturevalue(f"{scheme}_server")
-        return f"{server.url}/{unique}"
+    def make(name: str) -> str:
+        kind, unique = BUILT_IN[name], f"test-{uuid.uuid4().hex}"
+        if kind.in_process:
+            return f"{name}://{unique}"
+        if kind.local_directory:
+            return f"{name}://{own_directory(name) / unique}"
+        return f"{shared_server(name).url}/{unique}"
 
     return make
 
 
-@pytest.fixture(params=["memory", "rocksdb", "etcd", "zookeeper"])
+@pytest.fixture(params=sorted(BUILT_IN, key=lambda name: BUILT_IN[name].server is not None))
 def store_url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
-    """The URL of an empty store of each of the four kinds, one after the other."""
+    """The URL of an empty store of each of our kinds, one after the other."""
     return fresh_url(request.param)
 
 

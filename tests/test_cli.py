@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -19,7 +20,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper import cli
-from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores import BUILT_IN
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend
 
 COMMAND = (sys.executable, "-c", "import sys; from batchkeeper.cli import main; sys.exit(main())")
@@ -213,7 +214,7 @@ def test_what_the_store_refuses_ends_with_1(
     assert errors[0].startswith(f"batchkeeper: {message}")
 
 
-@pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
+@pytest.mark.parametrize("scheme", [name for name, kind in BUILT_IN.items() if kind.server])
 def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
     """A server that is not there: exit code 2, and one line with the address."""
     store = f"{scheme}://127.0.0.1:1"
@@ -409,9 +410,9 @@ def test_load_writes_every_record(
     file = tmp_path / "records"
     file.write_bytes(gzip.compress(lines(rows)) if compressed else lines(rows))
     # Values in memory go with their last opener, so one stays.
-    with bk.open_store(store_url) if store_url.startswith("memory:") else nullcontext():
+    with bk.open_store(store_url) if bk.store_kind(store_url).in_process else nullcontext():
         code, output, errors = run("load", str(file), "--store", store_url, "-o", "json")
-        assert (code, len(errors)) == (0, store_url.startswith("memory:"))
+        assert (code, len(errors)) == (0, bk.store_kind(store_url).in_process)
         found = summary(output)
         assert found.pop("seconds") > 0
         assert found.pop("operations_per_second") > 0
@@ -547,11 +548,8 @@ def test_a_store_that_goes_away_ends_the_load(
             return None
         return Fault(error=bk.StoreUnavailableError("the store is gone"))
 
-    def open_faulty(url: str, *, batching: bk.BatchingConfig, **_: Any) -> bk.MetadataStore:
-        backend = FaultyBackend(connect(url, ConnectOptions()), lost)
-        return bk.MetadataStore(backend, batching, 30.0, url)
-
-    monkeypatch.setattr(cli, "open_store", open_faulty)
+    faulty = partial(bk.open_store, wrap=lambda backend: FaultyBackend(backend, lost))
+    monkeypatch.setattr(cli, "open_store", faulty)
     file = tmp_path / "records"
     file.write_bytes(lines(records(50_000)))
     code, output, errors = run("load", str(file), "--max-ops", "100", "-o", "json")

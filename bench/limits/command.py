@@ -21,7 +21,7 @@ from ..workload import WrongAnswerError
 from .grid import grid_extent, measure_grid, quick_grid
 from .report import as_json, grid_as_json, print_grid, print_report
 from .rounds import Extent, measure, needed, quick, rows_of
-from .rows import ROWS
+from .rows import ROWS, STORES
 
 __all__ = ["main"]
 
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         "python -m batchkeeper.bench.limits",
         description="Measure how near the client comes to what its server can do.",
     )
-    parser.add_argument("store", choices=("etcd", "zookeeper", "rocksdb"))
+    parser.add_argument("store", choices=STORES)
     parser.add_argument(
         "--only",
         action="append",

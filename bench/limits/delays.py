@@ -41,6 +41,9 @@ class Timed(PassingBackend):
 class Delayed:
     """Lets ``delay`` seconds pass for each call, and takes every put for a first one."""
 
+    scans = None
+    history = None
+
     def __init__(self, delay: float, limits: Limits) -> None:
         self._delay = delay
         self.limits = limits

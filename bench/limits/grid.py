@@ -16,6 +16,7 @@ from itertools import product
 from typing import Final, Literal, TypeAlias
 
 from ...batching import BatchingConfig
+from ...stores.kinds import BUILT_IN
 from ..drive import Duration, drive
 from ..figures import Figure, Ratio, ratio
 from ..readback import remove_below
@@ -114,8 +115,7 @@ class GridExtent:
 
 def grid_extent(store: str, rounds: int) -> GridExtent:
     """Return the extent that counts, for a kind of store."""
-    # ZooKeeper keeps all nodes in Java's heap.
-    most = 40_000 if store == "zookeeper" else None
+    most = 40_000 if BUILT_IN[store].keeps_in_heap else None
     return GridExtent(rounds, Duration(0.4, 0.1, most), Duration(1.0, 0.2, most))
 
 
@@ -232,7 +232,7 @@ def _measure(
                 samples = drive(store, put_slots(work, f"{root}/{load}"), duration)
                 latency = statistics.median(samples.writes) / 1e9
                 points[name, load] = Point(samples.rate, latency)
-                if target.url.scheme == "zookeeper":
-                    # It keeps all nodes in Java's heap, and sixty settings put a few million there.
+                if target.kind.keeps_in_heap:
+                    # Sixty settings put a few million nodes there.
                     remove_below(store, f"{root}/{load}")
     return points

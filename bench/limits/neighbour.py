@@ -20,7 +20,7 @@ from threading import Event
 from typing import IO, Final
 
 from ...ops.errors import StoreUnavailableError
-from ...stores.registry import parse_url
+from ...stores.registry import parse_url, store_kind
 from ..baseline import PLAIN_CLIENTS
 from ..figures import histogram, percentiles
 from ..target import Target
@@ -75,7 +75,7 @@ def _beside(stdin: IO[str], stdout: IO[str], ended: Event) -> str:
 
 def _main(argv: Sequence[str]) -> int:
     url, root, count = parse_url(argv[0]), argv[1], int(argv[2])
-    with PLAIN_CLIENTS[url.scheme].connect(url, root) as put:
+    with PLAIN_CLIENTS[store_kind(url).scheme].connect(url, root) as put:
         numbers = itertools.count()
 
         def put_some(count: int) -> list[int]:

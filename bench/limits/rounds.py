@@ -19,7 +19,7 @@ from .ceilings import ceilings
 from .neighbour import neighbours_puts
 from .places import fresh_place
 from .plain import plain_puts, plain_puts_of_threads
-from .rows import ROWS, Row, Verdict, verdict
+from .rows import ROWS, STORES, Row, Verdict, verdict
 from .work import Figures
 
 __all__ = ["Extent", "Results", "Variant", "measure", "needed", "quick", "rows_of", "variants"]
@@ -74,7 +74,7 @@ class Extent:
 def quick(rounds: int) -> Extent:
     """Return an extent that shows that everything works, and measures nothing."""
     few = 600
-    return Extent(rounds, 0.02, few, dict.fromkeys(("etcd", "zookeeper", "rocksdb"), few))
+    return Extent(rounds, 0.02, few, dict.fromkeys(STORES, few))
 
 
 def variants(store: str) -> list[Variant]:

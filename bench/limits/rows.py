@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["ROWS", "Goal", "Row", "Verdict", "verdict"]
+__all__ = ["ROWS", "STORES", "Goal", "Row", "Verdict", "verdict"]
 
 #: ``goal``: as good as it is meant to become. ``target``: good enough. ``missed``: neither.
 Verdict: TypeAlias = Literal["goal", "target", "missed"]
@@ -124,6 +124,9 @@ ROWS: Final[Sequence[Row]] = (
         beside={"the same before, with the server idle": ("neighbour's puts", "alone")},
     ),
 )
+
+#: The kinds of stores that are measured: those with a goal.
+STORES: Final = tuple(dict.fromkeys(store for row in ROWS for store in row.goals))
 
 
 def verdict(value: float, goal: Goal, *, less: bool) -> Verdict:

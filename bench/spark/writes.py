@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from ...ops.operations import Put
-from ...stores.registry import parse_url
+from ...stores.registry import parse_url, store_kind
 from ..baseline import PLAIN_CLIENTS
 from ..limits.ours import check_outcomes, seed
 from ..limits.work import Figures, Stopwatch
@@ -64,7 +64,7 @@ class _PlainWriter:
 
     def __call__(self, found: Iterable[Any]) -> None:
         url = parse_url(self._url)
-        with PLAIN_CLIENTS[url.scheme].connect(url, self._root) as put:
+        with PLAIN_CLIENTS[store_kind(url).scheme].connect(url, self._root) as put:
             for path, value in found:
                 # Spark gives binary as a bytearray; what a client wants is bytes.
                 put(path, bytes(value))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -18,11 +18,10 @@ from ...ops.errors import (
 )
 from ...ops.kinds import BRINGS_VALUES
 from ...ops.paths import children_of
-from ...ops.results import Change, Range, ScanResult, StatPage
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
-from ..registry import ConnectOptions, StoreURL
+from ..urls import ConnectOptions, StoreURL
 from .capacity import Capacity
-from .changes import changes
+from .changes import History
 from .codecs import FIRST_PAGE, WRITES, below_of
 from .connection import Connection, FlatOnlyError
 from .errors import EtcdRefusedError, Reason
@@ -83,7 +82,8 @@ class EtcdBackend:
         self._pace = Pace(self.limits.write_ops)
         self._read_values = AnswerBytes()
         self._overwritten = AnswerBytes()
-        self._scans = Scans(connection, prefix)
+        self.scans = Scans(connection, prefix)
+        self.history = History(connection, prefix)
 
     @property
     def limits(self) -> Limits:
@@ -114,39 +114,6 @@ class EtcdBackend:
 
     def sync(self, deadline: float) -> None:
         """Do nothing: reads are linearizable."""
-
-    def scan(
-        self, prefix: str, within: Range, revision: int | None, timeout: float
-    ) -> Generator[Sequence[ScanResult], None, None]:
-        """Give what lies under ``prefix``, all of one revision. See :class:`ScanningBackend`."""
-        return self._scans.pages(prefix, within, revision, timeout)
-
-    def scan_stats(
-        self, prefix: str, within: Range, revision: int | None, timeout: float
-    ) -> Generator[StatPage, None, None]:
-        """Give the stats of what lies under ``prefix``. See :class:`ScanningBackend`."""
-        return self._scans.stat_pages(prefix, within, revision, timeout)
-
-    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
-        """Return ranges with about equally many values. See :class:`ScanningBackend`."""
-        return self._scans.split(prefix, n, timeout)
-
-    def delete_recursive(self, path: str, timeout: float) -> int:
-        """Remove what lies under ``path``. See :class:`ScanningBackend`.
-
-        The count is too low if an answer of the server was lost.
-        """
-        return self._scans.delete(path, timeout)
-
-    def revision(self, timeout: float) -> int:
-        """Return the cluster's newest revision."""
-        return self._scans.revision(timeout)
-
-    def changes(
-        self, prefix: str, after: int, until: int, timeout: float
-    ) -> Generator[Sequence[Change], None, None]:
-        """Give each change between two revisions, in pages. See :class:`ChangesBackend`."""
-        return changes(self._connection, self._prefix, prefix, after, until, timeout)
 
     def close(self) -> None:
         """Close the connections. See :class:`Backend`."""

@@ -44,7 +44,7 @@ from .members import Link, tells_progress
 from .protos import messages
 from .wire import field
 
-__all__ = ["changes"]
+__all__ = ["History"]
 
 _log = get_logger(__name__)
 
@@ -82,10 +82,28 @@ class _Span(NamedTuple):
         return isinstance(key, bytes) and self.below <= key < self.stop
 
 
-def changes(
+class History:
+    """Gives changes of the past, for any number of threads. See ``stores.backend.History``.
+
+    Args:
+        connection: the calls to the cluster.
+        prefix: stands before every path in the keys.
+    """
+
+    def __init__(self, connection: Connection, prefix: str) -> None:
+        self._connection = connection
+        self._prefix = prefix
+
+    def changes(
+        self, prefix: str, after: int, until: int, timeout: float
+    ) -> Generator[Sequence[Change], None, None]:
+        """Give each change under ``prefix`` between two revisions once, in pages."""
+        return _changes(self._connection, self._prefix, prefix, after, until, timeout)
+
+
+def _changes(
     connection: Connection, prefix: str, path: str, after: int, until: int, timeout: float
 ) -> Generator[Sequence[Change], None, None]:
-    """Give each change under a path once, in pages. See :class:`ChangesBackend`."""
     below, stop = below_of(path, prefix)
     own = below if path == "/" else below[:-1]
     span = _Span(len(prefix.encode()), own, below, stop, everything=False)

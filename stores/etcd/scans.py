@@ -81,16 +81,16 @@ class Scans:
         request = messages.RangeRequest(key=key, count_only=True)
         return int(self._call(request, timeout).header.revision)
 
-    def pages(
+    def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[ScanPage, None, None]:
-        """Give what lies under ``prefix``, in pages. See :class:`ScanningBackend`."""
+        """Give what lies under ``prefix``, in pages. See ``stores.backend.Scans``."""
         return self._pages(prefix, within, revision, timeout, self._results, without_values=False)
 
-    def stat_pages(
+    def scan_stats(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
-        """Give the stats of what lies under ``prefix``. See :class:`ScanningBackend`."""
+        """Give the stats of what lies under ``prefix``. See ``stores.backend.Scans``."""
         return self._pages(prefix, within, revision, timeout, self._stats, without_values=True)
 
     def _pages(
@@ -150,7 +150,7 @@ class Scans:
         ]
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
-        """Return ranges with about equally many values. See :class:`ScanningBackend`."""
+        """Return ranges with about equally many values. See ``stores.backend.Scans``."""
         start, end = spans(prefix)[-1]
         stretch = (self._prefix + start).encode(), (self._prefix + end).encode()
 
@@ -172,7 +172,7 @@ class Scans:
                 starts.append(path)
         return ranges(starts)
 
-    def delete(self, path: str, timeout: float) -> int:
+    def delete_recursive(self, path: str, timeout: float) -> int:
         """Remove what lies under ``path``, and return how many values that were.
 
         Only what a page of keys has shown is removed, so nothing that is hidden goes, not even if

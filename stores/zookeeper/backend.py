@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,9 +17,8 @@ from ...ops.errors import (
     UnsupportedError,
 )
 from ...ops.operations import ABSENT
-from ...ops.results import Range, ScanResult, StatPage
 from ..backend import Answer, Backend, Limits, ReadRequest, Tally, WriteRequest, refusal
-from ..registry import ConnectOptions, StoreURL
+from ..urls import ConnectOptions, StoreURL
 from .answers import Reply, understand
 from .codecs import WRITES
 from .connection import Connection
@@ -68,6 +67,8 @@ _ACLS: Final = {"open": ANYONE, "creator": CREATOR}
 class ZooKeeperBackend:
     """Executes whole calls of reads or writes on ZooKeeper; see ``stores.backend.Backend``."""
 
+    history = None
+
     def __init__(
         self,
         connection: Connection,
@@ -86,7 +87,7 @@ class ZooKeeperBackend:
         self._writer = Writer(
             connection, self._reader, nodes, self._sizes, slots, chroot, acl, tally
         )
-        self._scanner = Scanner(connection, self._reader, self._writer, self._sizes, chroot)
+        self.scans = Scanner(connection, self._reader, self._writer, self._sizes, chroot)
         self._op_bytes = OP_OVERHEAD + len(chroot.encode())
         self._request_overhead = REQUEST_OVERHEAD + slots.room
         self._limits = self._limits_for(packet)
@@ -134,30 +135,6 @@ class ZooKeeperBackend:
     def sync(self, deadline: float) -> None:
         self._connection.check_process()
         self._reader.sync(deadline)
-
-    def scan(
-        self, prefix: str, within: Range, revision: int | None, timeout: float
-    ) -> Generator[Sequence[ScanResult], None, None]:
-        self._connection.check_process()
-        return self._scanner.scan(prefix, within, revision, timeout)
-
-    def scan_stats(
-        self, prefix: str, within: Range, revision: int | None, timeout: float
-    ) -> Generator[StatPage, None, None]:
-        self._connection.check_process()
-        return self._scanner.scan_stats(prefix, within, revision, timeout)
-
-    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
-        self._connection.check_process()
-        return self._scanner.split(prefix, n, timeout)
-
-    def delete_recursive(self, path: str, timeout: float) -> int:
-        self._connection.check_process()
-        return self._scanner.delete_recursive(path, timeout)
-
-    def revision(self, timeout: float) -> int:
-        self._connection.check_process()
-        return self._scanner.revision(timeout)
 
     def close(self) -> None:
         self._connection.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 
-from ...ops.errors import UnsupportedError
 from ...ops.paths import all_reachable, hidden, own, reachable
 from ...ops.results import Range, ScanPage, ScanResult, Stat, StatPage
 from .connection import Connection
@@ -44,14 +43,11 @@ class Scanner:
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
-        """Give the values of the tree in pages; see ``stores.backend.ScanningBackend``.
+        """Give the values of the tree in pages; see ``stores.backend.Scans``.
 
         Each node is given as it was at some time after the first page was asked for.
-
-        Raises:
-            UnsupportedError: a revision is given.
         """
-        _check_revision(revision)
+        self._connection.check_process()
         return self._scan(prefix, within, timeout)
 
     def scan_stats(
@@ -62,7 +58,7 @@ class Scanner:
         Values are read along where they are small, because that costs the server less than to be
         asked for each stat by itself; and empty ones, to tell them from none.
         """
-        _check_revision(revision)
+        self._connection.check_process()
         return self._scan_stats(prefix, within, timeout)
 
     def _scan(
@@ -101,6 +97,7 @@ class Scanner:
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return ranges of about equally many values, from a sample of the tree."""
+        self._connection.check_process()
         return split(self._reads(timeout), prefix, n)
 
     def delete_recursive(self, path: str, timeout: float) -> int:
@@ -108,6 +105,7 @@ class Scanner:
 
         What is hidden from callers stays, and so do the parents that it needs.
         """
+        self._connection.check_process()
         return Removal(
             self._writer,
             lambda: Walk(self._reads(timeout), path, Range(), values=False),
@@ -117,6 +115,7 @@ class Scanner:
 
     def revision(self, timeout: float) -> int:
         """Return the zxid of the newest change that the leader knew of when it was asked."""
+        self._connection.check_process()
         deadline = time.monotonic() + timeout
         while True:
             session = self._connection.sessions
@@ -139,10 +138,3 @@ class Scanner:
         _, _, _, revision, created, modified, version, owner, _ = node
         owned = self._reader.owned_here(owner)
         return Stat(path, version, revision, created, modified, owner != 0, owned)
-
-
-def _check_revision(revision: int | None) -> None:
-    if revision is not None:
-        raise UnsupportedError(
-            f"ZooKeeper keeps no old revisions, and cannot be scanned as of {revision}"
-        )

@@ -93,6 +93,7 @@ class ModelStore:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.tally = Tally()
+        self.connected = True
         self.values: dict[str, tuple[bytes, int]] = {}
         self.revision = 0
         self.expected: dict[int, Asked] = {}

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from batchkeeper import Stat
+from batchkeeper.bench.baseline import PLAIN_CLIENTS
+from batchkeeper.bench.target import BARE_TARGETS
 from batchkeeper.cli import main
-from batchkeeper.stores import memory
+from batchkeeper.stores import BUILT_IN, memory
 from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
 from batchkeeper.stores.registry import ConnectOptions, StoreURL
 
@@ -74,7 +76,7 @@ def test_the_environment_names_no_target(
     assert json.loads(capsys.readouterr().out)["target"] == "rocksdb"
 
 
-@pytest.mark.parametrize("target", ["memory", "rocksdb", "etcd", "zookeeper"])
+@pytest.mark.parametrize("target", BARE_TARGETS)
 def test_a_target_is_measured_from_end_to_end(
     target: str,
     bench: Callable[..., int],
@@ -94,10 +96,9 @@ def test_a_target_is_measured_from_end_to_end(
     assert [setting["name"] for setting in report["settings"]] == SETTINGS
     assert report["paths_read_back"] > 2 * len(SETTINGS) * 32
     assert [path for path in tmp_path.iterdir() if path != file] == []
-    if target == "memory":
-        assert report["plain_client"] is None
-        assert report["disk"] is None
-    else:
+    assert (report["plain_client"] is None) is (target not in PLAIN_CLIENTS)
+    assert (report["disk"] is None) is BUILT_IN[target].in_process
+    if target in PLAIN_CLIENTS:
         plain = report["plain_client"]
         assert f"puts against {plain['call']} in a loop" in out
         assert plain["target"] == {"rocksdb": 8, "etcd": 15, "zookeeper": 15}[target]

@@ -15,17 +15,15 @@ from batchkeeper.bench.limits.ceilings import ceilings
 from batchkeeper.bench.limits.command import main
 from batchkeeper.bench.limits.grid import LOADS, GridResults, Point, pick, settings
 from batchkeeper.bench.limits.rounds import Results, needed, rows_of, variants
-from batchkeeper.bench.limits.rows import ROWS, Goal, Row, verdict
+from batchkeeper.bench.limits.rows import ROWS, STORES, Goal, Row, verdict
 from batchkeeper.bench.limits.work import items, steps
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.ops.errors import BadVersionError, MetadataStoreError
 from batchkeeper.ops.operations import ABSENT
 from batchkeeper.stores import rocksdb
-from batchkeeper.stores.backend import Answer, Backend, Request
+from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
 from batchkeeper.stores.registry import ConnectOptions, StoreURL, parse_url
-
-STORES = ("etcd", "zookeeper", "rocksdb")
 
 
 @pytest.fixture
@@ -75,18 +73,12 @@ def test_the_table_has_a_line_for_each_row(
     assert "2 interleaved rounds" in out
 
 
-class Tampering:
+class Tampering(PassingBackend):
     """A back end that answers wrongly: ``tamper`` may exchange what a write ends with."""
 
     def __init__(self, backend: Backend, tamper: Callable[[Request, Answer], Answer]) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._tamper = tamper
-        self.limits = backend.limits
-        self.tally = backend.tally
-        self.connected = backend.connected
-        self.read = backend.read
-        self.sync = backend.sync
-        self.close = backend.close
 
     def write(self, requests: Sequence[Request], deadline: float) -> list[Answer]:
         answers = self._backend.write(requests, deadline)

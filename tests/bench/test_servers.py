@@ -24,6 +24,7 @@ from batchkeeper.bench.servers import (
     ServerStartError,
     ZooKeeperServer,
 )
+from batchkeeper.stores.kinds import BUILT_IN, load_name
 
 
 class Etcdctl:
@@ -68,10 +69,13 @@ class Zkcli:
         self._client.close()
 
 
+SERVERS: list[type[LocalServer]] = [
+    load_name(kind.server) for kind in BUILT_IN.values() if kind.server
+]
 CLIENTS: dict[str, Callable[[LocalServer], Any]] = {"etcd": Etcdctl, "zookeeper": Zkcli}
 
 
-@pytest.fixture(params=[EtcdServer, ZooKeeperServer], ids=["etcd", "zookeeper"])
+@pytest.fixture(params=SERVERS, ids=[server.name for server in SERVERS])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalServer]:
     """One server of each kind, not started yet."""
     made: LocalServer = request.param(tmp_path / "server")

@@ -16,7 +16,7 @@ from batchkeeper.bench.baseline import PLAIN_CLIENTS, measure_plain
 from batchkeeper.bench.disk import Disk, examine
 from batchkeeper.bench.drive import Duration
 from batchkeeper.bench.target import open_target
-from batchkeeper.stores.registry import parse_url
+from batchkeeper.stores import BUILT_IN, parse_url
 
 
 def listening(url: str) -> bool:
@@ -26,7 +26,7 @@ def listening(url: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-@pytest.mark.parametrize("name", ["rocksdb", "etcd", "zookeeper"])
+@pytest.mark.parametrize("name", [n for n, k in BUILT_IN.items() if not k.in_process])
 def test_what_was_made_is_gone_even_after_a_failure(name: str, tmp_path: Path) -> None:
     """A failure, or Ctrl-C, stops the server and removes its data."""
     with ExitStack() as stack:
@@ -40,7 +40,7 @@ def test_what_was_made_is_gone_even_after_a_failure(name: str, tmp_path: Path) -
     with pytest.raises(KeyboardInterrupt), held:
         raise KeyboardInterrupt
     assert not any(tmp_path.iterdir())
-    if name != "rocksdb":
+    if BUILT_IN[name].server:
         assert not listening(target.url.text)
 
 
@@ -59,19 +59,19 @@ def test_of_a_given_store_only_the_bench_s_own_is_removed(store_url: str, tmp_pa
     """A store that was there before is as it was afterwards."""
     with bk.open_store(store_url) as keeper:
         keeper.put("/kept", b"1").result()
-        if store_url.startswith("rocksdb"):
+        if bk.store_kind(store_url).local_directory:
             keeper.close()  # One opener at a time.
         told: list[str] = []
         with open_target(store_url, tmp_path, told.append) as target, target.open() as store:
             store.put(f"{target.root}/a/b", b"1").result()
         assert ["nothing is kept" in line for line in told] == (
-            [True] if store_url.startswith("memory") else []
+            [True] if bk.store_kind(store_url).in_process else []
         )
         with bk.open_store(store_url) as store:
             left = store.get_children("/").result()
     assert "kept" in left
     # A store in memory goes with its last opener, so nothing is removed from it.
-    assert left == ["kept"] or store_url.startswith("memory")
+    assert left == ["kept"] or bk.store_kind(store_url).in_process
 
 
 def test_what_cannot_be_removed_is_said(fresh_url: Callable[[str], str], tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_disk_is_examined_and_left_as_it_was(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("scheme", ["rocksdb", "etcd", "zookeeper"])
+@pytest.mark.parametrize("scheme", PLAIN_CLIENTS)
 def test_the_plain_client_puts(scheme: str, fresh_url: Callable[[str], str]) -> None:
     """Each store's own client is measured with puts that really reach the store."""
     url = fresh_url(scheme)

@@ -25,4 +25,4 @@ def store(store_url: str, batching: bk.BatchingConfig) -> Iterator[bk.MetadataSt
 @pytest.fixture
 def on_zookeeper(store_url: str) -> bool:
     """Whether the store is the one with the two exceptions."""
-    return store_url.startswith("zookeeper:")
+    return bk.store_kind(store_url).parents_count

@@ -87,7 +87,6 @@ def test_bad_input_is_refused(run: Callable[[Test], None]) -> None:
         assert isinstance(await error(store.delete("/a", bk.ABSENT)), bk.InvalidSettingError)
         large = bytes(17 * 1024 * 1024)
         assert isinstance(await error(store.put("/a", large)), bk.ValueTooLargeError)
-        assert isinstance(await error(store.put("/a", b"", ephemeral=True)), bk.UnsupportedError)
         assert isinstance(await error(store.get("/a", timeout=0)), bk.InvalidSettingError)
         assert await store.get_children("/") == []
 

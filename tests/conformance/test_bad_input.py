@@ -99,14 +99,3 @@ def test_a_value_too_large_is_refused_by_the_call(store: bk.MetadataStore) -> No
     (outcome,) = store.apply([bk.Put("/a", large)])
     assert isinstance(outcome.error, bk.ValueTooLargeError)
     assert result(store.put("/a", b"small")).version == 0
-
-
-def test_what_no_store_can_do_yet_is_refused(store: bk.MetadataStore) -> None:
-    """Ephemeral and sequential puts are UnsupportedError, never quietly something else."""
-    with pytest.raises(bk.UnsupportedError, match="ephemeral"):
-        store.put("/a", b"", ephemeral=True)
-    with pytest.raises(bk.UnsupportedError, match="sequential"):
-        store.put("/a", b"", sequential=True)
-    with pytest.raises(bk.UnsupportedError, match="ephemeral"):
-        store.submit(bk.Put("/a", b"", ephemeral=True))
-    assert result(store.exists("/a")) is False

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.stores import BUILT_IN
 
 T = TypeVar("T")
 
@@ -138,12 +139,12 @@ def test_a_counter_loses_no_increment(store: bk.MetadataStore) -> None:
     assert (found.value, found.stat.version) == (b"80", 80)
 
 
-@pytest.mark.parametrize("scheme", ["memory", "etcd", "zookeeper"])
+@pytest.mark.parametrize("name", [n for n, k in BUILT_IN.items() if not k.local_directory])
 def test_of_two_clients_one_creates(
-    scheme: str, fresh_url: Callable[[str], str], batching: bk.BatchingConfig
+    name: str, fresh_url: Callable[[str], str], batching: bk.BatchingConfig
 ) -> None:
     """When two clients create the same paths at once, each path has exactly one creator."""
-    url = fresh_url(scheme)
+    url = fresh_url(name)
     with (
         bk.open_store(url, batching=batching) as one,
         bk.open_store(url, batching=batching) as two,
@@ -219,7 +220,7 @@ def test_close_finishes_what_was_submitted(
 ) -> None:
     """At the end of a with-block everything has ended and is in the store for the next opener."""
     # Values in memory go with their last opener, so one stays.
-    keeper = bk.open_store(store_url) if store_url.startswith("memory:") else None
+    keeper = bk.open_store(store_url) if bk.store_kind(store_url).in_process else None
     with bk.open_store(store_url, batching=batching) as store:
         futures = [store.put(f"/{number}", b"%d" % number) for number in range(500)]
     assert all(future.done() for future in futures)
@@ -287,7 +288,7 @@ def test_after_a_sync_reads_see_what_others_wrote_before(
     store: bk.MetadataStore, store_url: str, batching: bk.BatchingConfig
 ) -> None:
     """A second session that catches up sees the first one's writes, at once and every time."""
-    if store_url.startswith("rocksdb:"):
+    if bk.store_kind(store_url).local_directory:
         other = store  # One opener at a time: it has to see its own writes.
     else:
         other = bk.open_store(store_url, batching=batching)

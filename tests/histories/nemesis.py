@@ -49,7 +49,7 @@ class Nemesis:
     @property
     def url(self) -> str:
         """Of the server, through the line."""
-        return f"{self.server.scheme}://{self.line.address}"
+        return f"{self.server.name}://{self.line.address}"
 
     def kill(self) -> None:
         """End the server as ``kill -9`` does, with operations under way."""

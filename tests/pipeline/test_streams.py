@@ -201,7 +201,9 @@ def test_other_stores_have_no_stream_of_changes(
     """The query fails at once, with the reason."""
     stream = spark.readStream.format("batchkeeper").options(url=fresh_url("zookeeper")).load()
     writer = stream.writeStream.foreachBatch(lambda df, _: None)
-    with pytest.raises(PySparkException, match="stream of changes can be read from etcd only"):
+    with pytest.raises(
+        PySparkException, match="stream of changes needs a store with the capability 'history'"
+    ):
         finish(writer, tmp_path / "checkpoint")
 
 

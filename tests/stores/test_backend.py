@@ -10,7 +10,7 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.ops import Range
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.backend import PassingBackend, ScanningBackend, refusal
+from batchkeeper.stores.backend import PassingBackend, refusal
 
 ABSENT = bk.ABSENT
 
@@ -61,31 +61,48 @@ def test_a_delete_says_the_version_first_then_values_below_then_absence(
     assert (None if found is None else type(found)) is error
 
 
-class Unscanned:
-    """A back end that cannot be scanned."""
+class Bare:
+    """A back end without facets."""
+
+    scans = None
+    history = None
+
+    def __init__(self) -> None:
+        inner = connect("memory://bare", ConnectOptions())
+        self.limits, self.tally, self.close = inner.limits, inner.tally, inner.close
 
 
-def test_a_wrapped_back_end_is_scanned_as_such() -> None:
-    """Who stands around a back end passes scans on, and says so where there are none."""
+def test_a_wrapper_has_the_facets_of_what_it_stands_around() -> None:
+    """Scans go to the inner back end, and what that one lacks the wrapper lacks."""
     inner = connect("memory://wrapped", ConnectOptions())
     outer = PassingBackend(inner)
-    assert isinstance(outer, ScanningBackend)
     inner.write([bk.Put("/a", b"1"), bk.Put("/b", b"2")], time.monotonic() + 60)
-    pages = list(outer.scan("/", Range(), None, 60))
+    assert outer.scans is not None
+    pages = list(outer.scans.scan("/", Range(), None, 60))
     assert [found.path for page in pages for found in page] == ["/a", "/b"]
-    stats = outer.scan_stats("/", Range(), None, 60)
-    assert [page.paths for page in stats] == [("/a", "/b")]
-    assert outer.revision(60) == 1
-    assert [part.start for part in outer.split("/", 2, 60)] == [None, "/b"]
-    assert outer.delete_recursive("/a", 60) == 1
-    inner.close()
-    blind: Any = PassingBackend(cast("Any", Unscanned()))
-    for call in (
-        lambda: blind.scan("/", Range(), None, 60),
-        lambda: blind.scan_stats("/", Range(), None, 60),
-        lambda: blind.split("/", 2, 60),
-        lambda: blind.delete_recursive("/", 60),
-        lambda: blind.revision(60),
-    ):
-        with pytest.raises(bk.UnsupportedError, match="cannot be scanned"):
-            call()
+    assert outer.history is None
+    outer.close()
+    with pytest.raises(bk.StoreClosedError):
+        outer.scans.revision(60)
+    bare = PassingBackend(cast("Any", Bare()))
+    assert (bare.scans, bare.history) == (None, None)
+    bare.close()
+
+
+def test_a_store_without_a_facet_says_so_at_once() -> None:
+    """A missing facet is UnsupportedError from the call itself, whatever the kind states."""
+    everything = bk.BatchingConfig()
+    with bk.MetadataStore(
+        cast("Any", Bare()), everything, 60.0, "bare://", frozenset({"history"})
+    ) as store:
+        for call in (
+            lambda: store.scan("/"),
+            lambda: store.scan_pages("/"),
+            lambda: store.split("/", 2),
+            lambda: store.delete_recursive("/"),
+            store.revision,
+        ):
+            with pytest.raises(bk.UnsupportedError, match="cannot be scanned"):
+                call()
+        with pytest.raises(bk.UnsupportedError, match="'history'"):
+            store.changes("/", 0, 1)

@@ -20,7 +20,6 @@ from batchkeeper.ops import (
     OperationTimeoutError,
     Put,
     RevisionCompactedError,
-    UnsupportedError,
 )
 from batchkeeper.stores.etcd import changes as module
 from batchkeeper.stores.etcd.members import tells_progress
@@ -236,16 +235,6 @@ def test_changes_with_asyncio(fresh_url: Callable[[str], str]) -> None:
         expected = list(store.changes("/a", before, last))
     assert asyncio.run(main(before, last)) == (expected, expected[0])
     assert len(expected) == 10
-
-
-@pytest.mark.parametrize("scheme", ["memory", "rocksdb", "zookeeper"])
-def test_other_stores_keep_no_history(scheme: str, fresh_url: Callable[[str], str]) -> None:
-    """They say so instead of giving nothing."""
-    with (
-        open_store(fresh_url(scheme)) as store,
-        pytest.raises(UnsupportedError, match="no history"),
-    ):
-        store.changes("/", 0, 1)
 
 
 @pytest.mark.parametrize(

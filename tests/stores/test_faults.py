@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+import batchkeeper as bk
 from batchkeeper.ops import (
     Exists,
     Get,
@@ -19,8 +21,8 @@ from batchkeeper.ops import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend
+from batchkeeper.stores import Backend, ConnectOptions, connect
+from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
 
 
 def far() -> float:
@@ -125,3 +127,93 @@ def test_waiting_for_calls_that_do_not_come_ends(faulty: FaultyBackend) -> None:
     """Waiting for more calls than arrive raises TimeoutError with the numbers."""
     with pytest.raises(TimeoutError, match="0 calls instead of 1"):
         faulty.wait_for_calls(1, timeout=0.0)
+
+
+# Scans and history
+
+
+def results(scan: Iterable[Any]) -> list[str]:
+    return [found.path for found in scan]
+
+
+def opened(url: str, plan: Plan | None = None) -> tuple[bk.MetadataStore, FaultyBackend]:
+    """Open a store with faults; return it with the wrapper."""
+    made: list[FaultyBackend] = []
+
+    def wrap(backend: Backend) -> Backend:
+        made.append(FaultyBackend(backend, plan))
+        return made[-1]
+
+    return bk.open_store(url, wrap=wrap), made[0]
+
+
+def test_calls_of_the_facets_pass_and_are_recorded(store_url: str) -> None:
+    """Without a fault they give what the store gives; each page is a call, also the last one."""
+    store, faulty = opened(store_url)
+    with store:
+        store.put("/a/b", b"1").result()
+        before = len(faulty.calls)
+        assert store.revision() > 0
+        assert results(store.scan("/a")) == ["/a/b"]
+        assert [[*page.paths] for page in store.scan_pages("/a", values=False)] == [["/a/b"]]
+        assert len(store.split("/a", 2)) in {1, 2}
+        assert store.delete_recursive("/a").result() == 1
+        calls = [(call.method, call.paths) for call in faulty.calls[before:]]
+    assert calls == [
+        ("revision", []),
+        ("scan", ["/a"]),
+        ("scan", ["/a"]),
+        ("scan_stats", ["/a"]),
+        ("scan_stats", ["/a"]),
+        ("split", ["/a"]),
+        ("delete_recursive", ["/a"]),
+    ]
+
+
+def test_a_scan_fails_at_the_page_that_the_plan_picks(store_url: str) -> None:
+    """The pages before it have been given, and the error ends the scan."""
+    gone = StoreUnavailableError("gone in the middle")
+
+    def plan(call: Call) -> Fault | None:
+        scans = [other for other in faulty.calls if other.method == "scan"]
+        return Fault(error=gone) if call.method == "scan" and len(scans) == 2 else None
+
+    store, faulty = opened(store_url)
+    with store:
+        store.put("/a", b"1").result()
+        faulty.plan = plan
+        scan = store.scan("/")
+        assert next(scan).path == "/a"
+        with pytest.raises(StoreUnavailableError, match="gone in the middle"):
+            next(scan)
+        assert results(scan) == []
+
+
+def test_changes_can_be_held_and_fail(fresh_url: Callable[[str], str]) -> None:
+    """History goes the same way: a held page comes when it is released, a failed one never."""
+    store, faulty = opened(fresh_url("etcd"))
+    with store, ThreadPoolExecutor(1) as pool:
+        before = store.revision()
+        store.put("/a", b"1").result()
+        after = store.revision()
+        faulty.plan = lambda call: Fault(hold="before") if call.method == "changes" else None
+        found = pool.submit(lambda: results(store.changes("/", before, after)))
+        (call,) = faulty.wait_for_calls(4)[3:]
+        assert not found.done()
+        faulty.plan = None
+        call.release()
+        assert found.result(60) == ["/a"]
+        faulty.plan = lambda call: Fault(error=StoreUnavailableError("no history now"))
+        with pytest.raises(StoreUnavailableError, match="no history now"):
+            next(store.changes("/", before, after))
+
+
+def test_a_removal_whose_answer_is_held_back_is_unknown(faulty: FaultyBackend) -> None:
+    """It was applied, and what is held until the deadline cannot say so."""
+    faulty.write([Put("/a", b"")], far())
+    faulty.plan = lambda call: Fault(hold="after")
+    assert faulty.scans is not None
+    with pytest.raises(IndeterminateError):
+        faulty.scans.delete_recursive("/a", 0.01)
+    faulty.plan = None
+    assert faulty.read([Exists("/a")], far()) == [False]

@@ -98,32 +98,6 @@ def test_a_missing_package_is_named_with_the_way_to_mend_it(
         bk.open_store("rocksdb:///never/opened")
 
 
-def test_others_add_schemes_through_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheme that is not ours is looked up in the entry-point group and called like ours."""
-    opened = []
-
-    class _Entry:
-        name = "other"
-        value = "other_package:connect"
-
-        @staticmethod
-        def load() -> object:
-            def connect(url: registry.StoreURL, options: registry.ConnectOptions) -> object:
-                opened.append((url.hosts, options.username))
-                return registry.connect("memory://behind-other", options)
-
-            return connect
-
-    def entry_points(*, group: str) -> list[_Entry]:
-        assert group == "batchkeeper.stores"
-        return [_Entry()]
-
-    monkeypatch.setattr(registry, "entry_points", entry_points)
-    with bk.open_store("other://there", username="u", password="p") as store:
-        assert store.put("/a", b"1").result().version == 0
-    assert opened == [(("there",), "u")]
-
-
 def test_a_password_comes_from_the_environment_or_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -201,7 +175,7 @@ def test_both_faces_can_be_told_not_to_make_a_store(tmp_path: Path) -> None:
 
 def test_without_create_what_is_missing_reads_as_empty(store_url: str) -> None:
     """Where opening needs no files, nothing is there, and the first write makes what it needs."""
-    if store_url.startswith("rocksdb:"):
+    if bk.store_kind(store_url).local_directory:
         bk.open_store(store_url).close()
     with bk.open_store(store_url, create=False) as store:
         assert store.get("/a").result() is None

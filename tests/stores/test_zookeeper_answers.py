@@ -249,7 +249,7 @@ def test_an_older_server_that_takes_over_is_named(
 
     answers = backend.read([Get(f"/{i}") for i in range(20)], soon())
     with pytest.raises(UnsupportedError, match=r"ZooKeeper 3\.6 or newer is needed"):
-        list(backend.scan("/", Range(), None, PATIENCE))
+        list(backend.scans.scan("/", Range(), None, PATIENCE))
     (stat,) = backend.write([Put("/0", b"w")], soon())
 
     assert stat.version == 1
@@ -514,10 +514,10 @@ def work(backend: ZooKeeperBackend, within: float = PATIENCE) -> list[Any]:
         lambda: backend.read(
             [Get("/a1"), Get("/n"), Exists("/n"), GetChildren("/"), GetChildren("/b")], soon(within)
         ),
-        lambda: list(backend.scan("/", Range(), None, within)),
-        lambda: list(backend.scan_stats("/", Range(), None, within)),
-        lambda: backend.split("/", 3, within),
-        lambda: backend.delete_recursive("/", within),
+        lambda: list(backend.scans.scan("/", Range(), None, within)),
+        lambda: list(backend.scans.scan_stats("/", Range(), None, within)),
+        lambda: backend.scans.split("/", 3, within),
+        lambda: backend.scans.delete_recursive("/", within),
     ]
     for call in calls:
         try:
@@ -573,10 +573,10 @@ def test_whatever_is_altered_the_store_goes_on(
         patch.setattr(_Call, "deserialize", deserialize)
         work(backend, within=5)
 
-    backend.delete_recursive("/", PATIENCE)
+    backend.scans.delete_recursive("/", PATIENCE)
     (stat,) = backend.write([Put("/after", b"v", ABSENT)], soon())
     assert backend.read([Get("/after")], soon()) == [GetResult(b"v", stat)]
-    backend.delete_recursive("/", PATIENCE)
+    backend.scans.delete_recursive("/", PATIENCE)
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,9 @@ from batchkeeper.ops import (
     Put,
     StoreClosedError,
     StoreUnavailableError,
-    UnsupportedError,
 )
 from batchkeeper.ops.results import Range, ScanResult
 from batchkeeper.stores import ConnectOptions, parse_url
-from batchkeeper.stores.backend import ScanningBackend
 from batchkeeper.stores.zookeeper import connect, splitting
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
@@ -102,14 +100,14 @@ def _fill(backend: ZooKeeperBackend, values: dict[str, bytes]) -> None:
 
 
 def _scanned(
-    backend: ScanningBackend, prefix: str = "/", within: Range | None = None
+    backend: ZooKeeperBackend, prefix: str = "/", within: Range | None = None
 ) -> list[ScanResult]:
-    pages = backend.scan(prefix, within or Range(), None, _TIMEOUT)
+    pages = backend.scans.scan(prefix, within or Range(), None, _TIMEOUT)
     return [result for page in pages for result in page]
 
 
 def _found(
-    backend: ScanningBackend, prefix: str = "/", within: Range | None = None
+    backend: ZooKeeperBackend, prefix: str = "/", within: Range | None = None
 ) -> dict[str, bytes]:
     return {result.path: result.value for result in _scanned(backend, prefix, within)}
 
@@ -164,21 +162,23 @@ def test_a_scan_gives_what_a_sorted_dict_would(
     n: int,
 ) -> None:
     """Any part of any tree comes in the byte order of paths, whole or in the parts of a split."""
-    backend.delete_recursive("/", _TIMEOUT)
+    backend.scans.delete_recursive("/", _TIMEOUT)
     _fill(backend, values)
     within = Range(start, end)
 
     results = _scanned(backend, prefix, within)
     found = [(path, value) for path, value, _ in results]
-    stats = [stat for page in backend.scan_stats(prefix, within, None, _TIMEOUT) for stat in page]
-    ranges = backend.split(prefix, n, _TIMEOUT)
+    stats = [
+        stat for page in backend.scans.scan_stats(prefix, within, None, _TIMEOUT) for stat in page
+    ]
+    ranges = backend.scans.split(prefix, n, _TIMEOUT)
     parts = [(path, value) for each in ranges for path, value, _ in _scanned(backend, prefix, each)]
 
     assert found == _model(values, prefix, within)
     assert stats == [result.stat for result in results]
     assert len(ranges) <= n
     assert parts == _model(values, prefix, Range())
-    assert backend.delete_recursive(prefix, _TIMEOUT) == len(parts)
+    assert backend.scans.delete_recursive(prefix, _TIMEOUT) == len(parts)
     rest = {path: value for path, value in values.items() if not _under(path, prefix)}
     assert _found(backend) == rest
 
@@ -188,7 +188,7 @@ def test_a_scan_of_a_flat_directory(backend: ZooKeeperBackend) -> None:
     values = {f"/flat/{i * 7919 % 20_000:05}": b"%d" % i for i in range(20_000)}
     _fill(backend, values)
 
-    pages = list(backend.scan("/flat", Range(), None, _TIMEOUT))
+    pages = list(backend.scans.scan("/flat", Range(), None, _TIMEOUT))
 
     found = [(path, value) for page in pages for path, value, _ in page]
     assert found == sorted(values.items())
@@ -269,7 +269,7 @@ def test_a_scan_gives_stats(backend: ZooKeeperBackend, other: KazooClient) -> No
     assert lasting.stat == ("/a", 1, stat.mzxid, stat.ctime, stat.mtime, False, False)
     assert passing.stat.ephemeral
     assert not passing.stat.owned
-    (page,) = backend.scan_stats("/", Range(), None, _TIMEOUT)
+    (page,) = backend.scans.scan_stats("/", Range(), None, _TIMEOUT)
     assert [*page] == [lasting.stat, passing.stat]
 
 
@@ -361,23 +361,17 @@ def test_a_scan_syncs_before_it_reads(backend: ZooKeeperBackend) -> None:
     opcodes: list[int] = []
     _before_requests(backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
 
-    pages = backend.scan("/", Range(), None, _TIMEOUT)
+    pages = backend.scans.scan("/", Range(), None, _TIMEOUT)
     assert opcodes == []
     list(pages)
 
     assert opcodes[:2] == [SYNC, GET_DATA]
 
 
-def test_an_old_revision_is_refused(backend: ZooKeeperBackend) -> None:
-    """ZooKeeper keeps none, and does not pretend."""
-    with pytest.raises(UnsupportedError, match="revision"):
-        backend.scan("/", Range(), 1, _TIMEOUT)
-
-
 def test_a_scan_that_is_closed_early_ends(backend: ZooKeeperBackend) -> None:
     """What a scan has asked for ahead does not stand in the way of what comes after."""
     _fill(backend, {f"/{i:04}": b"v" for i in range(3000)})
-    pages = backend.scan("/", Range(), None, _TIMEOUT)
+    pages = backend.scans.scan("/", Range(), None, _TIMEOUT)
     assert next(pages)[0].path == "/0000"
     pages.close()
 
@@ -470,7 +464,7 @@ def test_what_may_not_be_read_is_an_error(backend: ZooKeeperBackend, other: Kazo
     with pytest.raises(AuthenticationError):
         _scanned(backend)
     with pytest.raises(AuthenticationError):
-        backend.split("/", 2, _TIMEOUT)
+        backend.scans.split("/", 2, _TIMEOUT)
     assert _found(backend, "/a") == {"/a/b": b"1"}
 
 
@@ -482,7 +476,7 @@ def test_a_server_that_restarts_under_a_scan(
     _fill(own_backend, values)
     found: list[tuple[str, bytes]] = []
 
-    for number, page in enumerate(own_backend.scan("/", Range(), None, _TIMEOUT)):
+    for number, page in enumerate(own_backend.scans.scan("/", Range(), None, _TIMEOUT)):
         found += [(path, value) for path, value, _ in page]
         if number == 5:
             own_server.kill()
@@ -499,7 +493,7 @@ def test_a_session_that_ends_under_a_scan(
     _fill(backend, values)
     opcodes: list[int] = []
     _before_requests(backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
-    pages = backend.scan("/", Range(), None, _TIMEOUT)
+    pages = backend.scans.scan("/", Range(), None, _TIMEOUT)
     found = list(next(pages))
     client = backend._connection._client
     lost = threading.Event()
@@ -521,8 +515,8 @@ def test_a_server_that_stays_away_ends_a_scan(
 ) -> None:
     """After the timeout the walk ends with an error; after a close at once."""
     _fill(own_backend, {f"/{i:05}": b"v" for i in range(3000)})
-    pages = own_backend.scan("/", Range(), None, 1.0)
-    others = own_backend.scan("/", Range(), None, _TIMEOUT)
+    pages = own_backend.scans.scan("/", Range(), None, 1.0)
+    others = own_backend.scans.scan("/", Range(), None, _TIMEOUT)
     next(pages)
     next(others)
     own_server.kill()
@@ -554,7 +548,7 @@ def test_a_split_is_balanced(backend: ZooKeeperBackend, n: int) -> None:
     _fill(backend, values)
 
     for prefix, tree in [*trees.items(), ("/", values)]:
-        ranges = backend.split(prefix, n, _TIMEOUT)
+        ranges = backend.scans.split(prefix, n, _TIMEOUT)
         counts = _counts(tree, prefix, ranges)
         assert len(ranges) == n
         assert sum(counts) == len(tree)
@@ -585,7 +579,7 @@ def test_a_split_looks_at_a_sample_of_a_large_tree(
 
     for prefix, tree in {"/": values, "/bushy": bushy}.items():
         asked.clear()
-        ranges = backend.split(prefix, n, _TIMEOUT)
+        ranges = backend.scans.split(prefix, n, _TIMEOUT)
         counts = _counts(tree, prefix, ranges)
         assert len(ranges) == n
         assert max(counts) <= 1.4 * len(tree) / n
@@ -597,28 +591,28 @@ def test_a_split_looks_at_a_sample_of_a_large_tree(
 
 def test_a_split_of_little(backend: ZooKeeperBackend) -> None:
     """There are no more parts than values, and at least one; the bounds join."""
-    assert backend.split("/", 4, _TIMEOUT) == [Range()]
-    assert backend.split("/none", 4, _TIMEOUT) == [Range()]
+    assert backend.scans.split("/", 4, _TIMEOUT) == [Range()]
+    assert backend.scans.split("/none", 4, _TIMEOUT) == [Range()]
     _fill(backend, {"/a": b"1", "/b/c": b"2", "/d": b"3"})
 
-    ranges = backend.split("/", 9, _TIMEOUT)
+    ranges = backend.scans.split("/", 9, _TIMEOUT)
 
     assert _counts({"/a": b"", "/b/c": b"", "/d": b""}, "/", ranges) == [1, 1, 1]
     assert ranges[0].start is None
     assert ranges[-1].end is None
     assert all(one.end == next_one.start for one, next_one in pairwise(ranges))
-    assert backend.split("/", 1, _TIMEOUT) == [Range()]
+    assert backend.scans.split("/", 1, _TIMEOUT) == [Range()]
 
 
 def test_a_recursive_delete(backend: ZooKeeperBackend, other: KazooClient) -> None:
     """Values and the parents without one go, and only values are counted."""
     _fill(backend, {"/a": b"1", "/a/b/c": b"2", "/a/b/d": b"", "/a-b": b"3", "/z/y": b"4"})
 
-    assert backend.delete_recursive("/a", _TIMEOUT) == 3
+    assert backend.scans.delete_recursive("/a", _TIMEOUT) == 3
     assert other.exists("/a") is None
     assert _found(backend) == {"/a-b": b"3", "/z/y": b"4"}
-    assert backend.delete_recursive("/a", _TIMEOUT) == 0
-    assert backend.delete_recursive("/", _TIMEOUT) == 2
+    assert backend.scans.delete_recursive("/a", _TIMEOUT) == 0
+    assert backend.scans.delete_recursive("/", _TIMEOUT) == 2
     assert _found(backend) == {}
     assert [name for name in other.get_children("/") if name != ".batchkeeper"] == []
     _fill(backend, {"/a": b"again"})
@@ -645,7 +639,7 @@ def test_a_recursive_delete_of_many(backend: ZooKeeperBackend, other: KazooClien
     backend._writer.write = note_and_write  # type: ignore[method-assign]
     backend._connection.begin = note_and_begin  # type: ignore[method-assign]
 
-    assert backend.delete_recursive("/t", _TIMEOUT) == 9000
+    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 9000
     assert max(multis) == 1000
     # Parents go as soon as nothing is left below them.
     assert "/t/0" in first
@@ -662,7 +656,7 @@ def test_a_recursive_delete_of_large_and_empty_values(backend: ZooKeeperBackend)
         backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests)
     )
 
-    removed = backend.delete_recursive("/", _TIMEOUT)
+    removed = backend.scans.delete_recursive("/", _TIMEOUT)
     end()
 
     assert removed == 300
@@ -685,7 +679,7 @@ def test_what_is_hidden_survives_a_recursive_delete(
 
     backend._writer.write = note_and_write  # type: ignore[method-assign]
 
-    assert backend.delete_recursive("/", _TIMEOUT) == 3
+    assert backend.scans.delete_recursive("/", _TIMEOUT) == 3
     assert other.get_children("/a") == ["c"]
     assert other.get_children("/a/c/.batchkeeper") == ["slots"]
     assert sorted(asked) == ["/a/b", "/a/c/d", "/e"]
@@ -708,7 +702,7 @@ def test_a_recursive_delete_meets_other_clients(
 
     backend._writer.write = interfere  # type: ignore[method-assign]
 
-    assert backend.delete_recursive("/t", _TIMEOUT) == 20
+    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 20
     assert other.exists("/t") is None
     assert len(calls) == 2
 
@@ -728,7 +722,7 @@ def test_a_recursive_delete_ends_among_restless_clients(
 
     backend._writer.write = add_and_write  # type: ignore[method-assign]
 
-    assert backend.delete_recursive("/t", _TIMEOUT) == 5
+    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 5
     assert len(calls) == 5
     assert other.get_children("/t") == ["new-5"]
 
@@ -753,7 +747,7 @@ def test_deletes_without_an_answer_are_found_out_about(
 
     backend._writer.write = lose_answers  # type: ignore[method-assign]
 
-    assert backend.delete_recursive("/t", _TIMEOUT) == 10
+    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 10
     assert calls == [11, 7, 7]
     assert other.exists("/t") is None
 
@@ -768,7 +762,7 @@ def test_deletes_that_stay_unknown_are_said_to_be(
     )
 
     with pytest.raises(IndeterminateError):
-        backend.delete_recursive("/t", _TIMEOUT)
+        backend.scans.delete_recursive("/t", _TIMEOUT)
 
 
 @pytest.mark.parametrize("applied", [0, 4])
@@ -783,7 +777,7 @@ def test_a_delete_that_fails_half_way_says_so(backend: ZooKeeperBackend, applied
 
     backend._writer.write = fail_after  # type: ignore[method-assign]
     with pytest.raises(IndeterminateError if applied else StoreUnavailableError) as caught:
-        backend.delete_recursive("/t", _TIMEOUT)
+        backend.scans.delete_recursive("/t", _TIMEOUT)
     assert caught.value.path == "/t"
     assert len(_found(backend, "/t")) == 10 - applied
 
@@ -798,7 +792,7 @@ def test_a_walk_that_fails_behind_deletes_without_an_answer(backend: ZooKeeperBa
 
     backend._writer.write = lose  # type: ignore[method-assign]
     with pytest.raises(IndeterminateError, match="the store is closed"):
-        backend.delete_recursive("/t", _TIMEOUT)
+        backend.scans.delete_recursive("/t", _TIMEOUT)
 
 
 def test_a_server_that_restarts_under_a_recursive_delete(
@@ -823,7 +817,7 @@ def test_a_server_that_restarts_under_a_recursive_delete(
 
     own_backend._writer.write = kill_and_write  # type: ignore[method-assign]
 
-    assert own_backend.delete_recursive("/", _TIMEOUT) == 20_000
+    assert own_backend.scans.delete_recursive("/", _TIMEOUT) == 20_000
     assert _found(own_backend) == {}
 
 
@@ -833,6 +827,6 @@ def test_the_revision_lies_between_earlier_and_later_changes(
     """Every later change has a greater one, and no earlier one."""
     for i in range(5):
         before = other.create(f"/{i}-before", b"", include_data=True)[1].mzxid
-        revision = backend.revision(_TIMEOUT)
+        revision = backend.scans.revision(_TIMEOUT)
         after = other.create(f"/{i}-after", b"", include_data=True)[1].mzxid
         assert before <= revision < after

@@ -11,6 +11,8 @@ from concurrent.futures import Future
 from typing import Any, Literal, assert_type
 
 import batchkeeper as bk
+from batchkeeper.stores import PassingBackend
+from batchkeeper.stores.faults import FaultyBackend
 
 
 def threads() -> None:
@@ -21,7 +23,9 @@ def threads() -> None:
         session_timeout=10.0,
         operation_timeout=5.0,
         create=False,
+        wrap=[FaultyBackend, PassingBackend],
     ) as store:
+        assert_type(store.capabilities, frozenset[bk.Capability])
         assert_type(store, bk.MetadataStore)
         assert_type(store.get("/a"), Future[bk.GetResult | None])
         assert_type(store.put("/a", b"", expected_version=bk.ABSENT), Future[bk.Stat])
@@ -58,7 +62,8 @@ def threads() -> None:
 
 
 async def tasks() -> None:
-    async with bk.open_async_store("memory://api") as store:
+    async with bk.open_async_store("memory://api", wrap=FaultyBackend) as store:
+        assert_type(store.capabilities, frozenset[bk.Capability])
         assert_type(store, bk.AsyncMetadataStore)
         assert_type(await store.get("/a"), bk.GetResult | None)
         assert_type(await store.put("/a", b""), bk.Stat)
@@ -82,6 +87,14 @@ async def tasks() -> None:
     opened = await bk.open_async_store("memory://api")
     assert_type(opened, bk.AsyncMetadataStore)
     await opened.close()
+
+
+def kinds(kind: bk.StoreKind) -> None:
+    assert_type(bk.store_kind("memory://api"), bk.StoreKind)
+    assert_type(kind.capabilities, frozenset[bk.Capability])
+    assert_type(kind.in_process, bool)
+    known: bk.Capability = "snapshots"
+    assert known not in kind.capabilities
 
 
 def values(stat: bk.Stat, found: bk.GetResult, outcome: bk.Outcome) -> None:

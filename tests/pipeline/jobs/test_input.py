@@ -305,7 +305,7 @@ def test_an_old_revision_of_a_store_that_keeps_none_is_refused(
     ):
         code, summary, errors = job(*arguments, "--option", "revision=1")
         assert (code, summary, len(errors)) == (3, None, 1)
-        assert "keeps no old revisions" in errors[0]
+        assert "needs the capability 'snapshots'" in errors[0]
         assert not out.exists()
 
 

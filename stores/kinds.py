@@ -1,0 +1,167 @@
+"""The kinds of stores: one record for each, which everything else reads.
+
+Code that depends on the kind of a store asks its record, which ``registry.store_kind(url)`` finds:
+the command for its help, the pipeline for whether tasks can share a store, the bench and the tests
+for how to make one. Nothing else looks at the scheme of a URL.
+
+To add a store, write its back end and add its record to :data:`BUILT_IN`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+from ..ops.capabilities import CAPABILITIES, Capability
+from ..ops.errors import InvalidSettingError, UnsupportedError
+from .backend import Backend
+from .urls import ConnectOptions, StoreURL
+
+__all__ = ["BUILT_IN", "Connect", "StoreKind", "load_name"]
+
+#: Opens a store; raises ``StoreUnavailableError`` with the address when it cannot be reached.
+Connect: TypeAlias = Callable[[StoreURL, ConnectOptions], Backend]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreKind:
+    """All that is known of a kind of store before one is opened.
+
+    A name to import, here, is ``"package.module:attribute"``; it is imported when it is needed.
+
+    Attributes:
+        scheme: of its URLs, in lower case; also the kind's name.
+        title: its name for people.
+        url_form: its URLs, for messages and help.
+        connect: opens a store: a name to import, or the function itself.
+        capabilities: what its stores can do beyond the operations that all have. ``store.
+            capabilities`` is this set.
+        aliases: further schemes.
+        url_note: a word on the URL for help, about aliases for example.
+        package: the package to install where ``connect`` cannot be imported.
+        extra: the extra of batchkeeper that installs it; ``None`` if it comes with every install.
+        in_process: its stores live in one process and go with it, so processes cannot share one.
+        local_directory: its stores are directories of this machine, each open for writing in one
+            process at a time. Then ``url?read_only=true`` opens one beside its writer.
+        server: the class of a throw-away server for the bench and the tests, as a name to import
+            (a ``bench.servers.LocalServer``); ``None`` if there is none.
+        keeps_in_heap: its servers hold all data in their heap, so that a bench has to tidy up.
+        parents_count: the first put of a path with values below it may make version 1, and not 0.
+
+    Raises:
+        InvalidSettingError: a scheme is not one, or a capability is not known.
+    """
+
+    scheme: str
+    title: str
+    url_form: str
+    connect: str | Connect
+    capabilities: frozenset[Capability]
+    aliases: tuple[str, ...] = ()
+    url_note: str = ""
+    package: str | None = None
+    extra: str | None = None
+    in_process: bool = False
+    local_directory: bool = False
+    server: str | None = None
+    keeps_in_heap: bool = False
+    parents_count: bool = False
+
+    def __post_init__(self) -> None:
+        for scheme in self.schemes:
+            if not re.fullmatch("[a-z][a-z0-9+.-]*", scheme):
+                raise InvalidSettingError(f"not the scheme of a URL in lower case: {scheme!r}")
+        object.__setattr__(self, "capabilities", frozenset(self.capabilities))
+        if unknown := self.capabilities - CAPABILITIES:
+            raise InvalidSettingError(
+                f"{self.scheme} states what is no capability: {', '.join(sorted(unknown))} "
+                f"(known: {', '.join(sorted(CAPABILITIES))})"
+            )
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """The schemes of its URLs, its own first."""
+        return (self.scheme, *self.aliases)
+
+    def load(self) -> Connect:
+        """Import what opens its stores.
+
+        Raises:
+            UnsupportedError: it cannot be imported; with how to mend it.
+        """
+        if not isinstance(self.connect, str):
+            return self.connect
+        try:
+            found: Connect = load_name(self.connect)
+        except ImportError as error:
+            wanted = f"'batchkeeper[{self.extra}]'" if self.extra else self.package
+            mend = f"; mend it with: pip install --upgrade {wanted}" if wanted else ""
+            raise UnsupportedError(
+                f"the {self.scheme} store needs the package {self.package or self.connect}, which "
+                f"cannot be imported ({error}){mend}"
+            ) from error
+        return found
+
+
+def load_name(name: str) -> Any:
+    """Import what ``"package.module:attribute"`` names.
+
+    Raises:
+        ImportError: it cannot be imported, or is not there.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except AttributeError as error:
+        raise ImportError(f"there is no {attribute!r} in {module}") from error
+
+
+_RECORDS: Final = (
+    StoreKind(
+        scheme="rocksdb",
+        title="RocksDB",
+        url_form="rocksdb:///ABSOLUTE/DIRECTORY",
+        connect="batchkeeper.stores.rocksdb:connect",
+        capabilities=frozenset({"linearizable_reads", "times"}),
+        package="rocksdict",
+        local_directory=True,
+    ),
+    StoreKind(
+        scheme="etcd",
+        title="etcd",
+        url_form="etcd://HOST:PORT[,HOST:PORT...][/PREFIX]",
+        connect="batchkeeper.stores.etcd:connect",
+        capabilities=frozenset({"snapshots", "history", "linearizable_reads"}),
+        aliases=("etcds",),
+        url_note="etcds:// for TLS",
+        package="etcd3",
+        server="batchkeeper.bench.servers:EtcdServer",
+    ),
+    StoreKind(
+        scheme="zookeeper",
+        title="ZooKeeper",
+        url_form="zookeeper://HOST:PORT[,HOST:PORT...][/CHROOT]",
+        connect="batchkeeper.stores.zookeeper:connect",
+        capabilities=frozenset({"times"}),
+        aliases=("zk",),
+        url_note="or zk://",
+        package="kazoo",
+        server="batchkeeper.bench.servers:ZooKeeperServer",
+        keeps_in_heap=True,
+        parents_count=True,
+    ),
+    StoreKind(
+        scheme="memory",
+        title="memory",
+        url_form="memory://NAME",
+        connect="batchkeeper.stores.memory:connect",
+        capabilities=frozenset({"linearizable_reads", "times"}),
+        in_process=True,
+    ),
+)
+
+#: The kinds of this package, by scheme (not by alias).
+BUILT_IN: Final[Mapping[str, StoreKind]] = {kind.scheme: kind for kind in _RECORDS}

@@ -1,0 +1,157 @@
+"""Every store does what it states, and refuses the rest from the call itself, by its name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+
+# Stated by no store yet; what is built has a test below.
+UNBUILT = {"watches", "transactions", "expected_revisions"}
+
+
+def changed_once(store: bk.MetadataStore) -> tuple[int, int]:
+    """Put ``/a`` twice; return the store's revision after each."""
+    revisions = []
+    for value in (b"old", b"new"):
+        store.put("/a", value).result()
+        revisions.append(store.revision())
+    return revisions[0], revisions[1]
+
+
+def refuses(capability: bk.Capability, *calls: Callable[[], object]) -> None:
+    """Check that each call is refused when it is made, with the capability's name."""
+    for call in calls:
+        with pytest.raises(bk.UnsupportedError, match=f"'{capability}'"):
+            call()
+
+
+def test_snapshots(store: bk.MetadataStore) -> None:
+    """A scan of an old revision gives what was there then, or is refused."""
+    old, _ = changed_once(store)
+
+    def scan() -> bk.ResultStream[bk.ScanResult]:
+        return store.scan("/", revision=old)
+
+    def pages() -> object:
+        return store.scan_pages("/", revision=old)
+
+    if "snapshots" in store.capabilities:
+        assert [(found.path, found.value) for found in scan()] == [("/a", b"old")]
+        assert [found.value for found in store.scan("/")] == [b"new"]
+    else:
+        refuses("snapshots", scan, pages)
+
+
+def test_history(store: bk.MetadataStore) -> None:
+    """The changes between two revisions are given, or refused."""
+    first, last = changed_once(store)
+
+    def changes() -> bk.ResultStream[bk.Change]:
+        return store.changes("/", first, last)
+
+    if "history" in store.capabilities:
+        assert [(found.path, found.value) for found in changes()] == [("/a", b"new")]
+    else:
+        refuses("history", changes)
+
+
+def test_ephemerals(store: bk.MetadataStore) -> None:
+    """An ephemeral put is refused, and quietly nothing else, where there are none."""
+    assert "ephemerals" not in store.capabilities
+    refuses(
+        "ephemerals",
+        lambda: store.put("/a", b"", ephemeral=True),
+        lambda: store.submit(bk.Put("/a", b"", ephemeral=True)),
+    )
+    assert store.exists("/a").result() is False
+
+
+def test_sequences(store: bk.MetadataStore) -> None:
+    """A sequential put is refused, and quietly nothing else, where there are none."""
+    assert "sequences" not in store.capabilities
+    refuses(
+        "sequences",
+        lambda: store.put("/a", b"", sequential=True),
+        lambda: store.submit(bk.Put("/a", b"", sequential=True)),
+    )
+    assert store.get_children("/").result() == []
+
+
+def test_an_unsupported_put_of_a_bulk_is_that_outcome(store: bk.MetadataStore) -> None:
+    """A bulk call goes on beside it, and its error names the capability."""
+    refused, done = store.apply([bk.Put("/a", b"", ephemeral=True), bk.Put("/b", b"")])
+    assert isinstance(refused.error, bk.UnsupportedError)
+    assert "'ephemerals'" in str(refused.error)
+    assert done.ok
+
+
+def test_times(store: bk.MetadataStore) -> None:
+    """Every stat has both times, of a put as of a scan; or it has neither."""
+    put = store.put("/a", b"1").result()
+    (scanned,) = store.scan("/")
+    (page,) = store.scan_pages("/", values=False)
+    for stat in (put, scanned.stat, page[0]):
+        times = (stat.created is not None, stat.modified is not None)
+        assert times == (("times" in store.capabilities,) * 2)
+
+
+def test_linearizable_reads(store: bk.MetadataStore, store_url: str) -> None:
+    """Another client's read sees a write that has ended: at once, or else after its sync."""
+    one_opener = bk.store_kind(store_url).local_directory
+    with nullcontext(store) if one_opener else bk.open_store(store_url) as other:
+        for number in range(50):
+            value = str(number).encode()
+            store.put("/a", value).result()
+            if "linearizable_reads" not in store.capabilities:
+                other.sync()
+            found = other.get("/a").result()
+            assert found is not None
+            assert found.value == value
+
+
+def test_what_is_not_built_is_not_stated(store: bk.MetadataStore) -> None:
+    """No store states what there is no call for."""
+    assert not UNBUILT & store.capabilities
+    assert not [name for name in ("watch", "transaction") if hasattr(store, name)]
+
+
+def test_the_capabilities_are_those_of_the_kind(store: bk.MetadataStore, store_url: str) -> None:
+    """They are known before a store is opened, and cannot be changed."""
+    assert store.capabilities == bk.store_kind(store_url).capabilities
+    assert isinstance(store.capabilities, frozenset)
+    with pytest.raises(AttributeError):
+        store.capabilities = frozenset()  # type: ignore[misc]
+
+
+def test_tasks_see_the_same(store_url: str, batching: bk.BatchingConfig) -> None:
+    """The asynchronous face states the same, and refuses from the call itself as well."""
+
+    async def main() -> None:
+        async with bk.open_async_store(store_url, batching=batching) as store:
+            assert store.capabilities == bk.store_kind(store_url).capabilities
+            await store.put("/a", b"1")
+            revision = await store.revision()
+            if "snapshots" in store.capabilities:
+                assert [found.path async for found in store.scan("/", revision=revision)] == ["/a"]
+            else:
+                refuses(
+                    "snapshots",
+                    lambda: store.scan("/", revision=revision),
+                    lambda: store.scan_pages("/", revision=revision),
+                )
+            if "history" in store.capabilities:
+                changes: Any = store.changes("/", revision - 1, revision)
+                assert [found.path async for found in changes] == ["/a"]
+            else:
+                refuses("history", lambda: store.changes("/", 0, revision))
+            refuses("ephemerals", lambda: store.submit(bk.Put("/b", b"", ephemeral=True)))
+            with pytest.raises(bk.UnsupportedError, match="'sequences'"):
+                await store.put("/b", b"", sequential=True)
+
+    asyncio.run(main())

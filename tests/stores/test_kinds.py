@@ -1,0 +1,240 @@
+"""The records of the kinds of stores: ours, those of other packages, and what reads them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper import cli
+from batchkeeper.bench.servers import LocalServer
+from batchkeeper.bench.target import BARE_TARGETS
+from batchkeeper.stores.kinds import BUILT_IN, load_name
+
+
+def test_our_stores_state_what_they_can_do() -> None:
+    """The capabilities of each kind are a promise; ``tests/conformance`` tries each of them."""
+    promised = {
+        "etcd": {"snapshots", "history", "linearizable_reads"},
+        "memory": {"linearizable_reads", "times"},
+        "rocksdb": {"linearizable_reads", "times"},
+        "zookeeper": {"times"},
+    }
+    assert {name: set(BUILT_IN[name].capabilities) for name in promised} == promised
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme"),
+    [
+        ("etcds://h", "etcd"),
+        ("zk://h", "zookeeper"),
+        ("ZooKeeper://h", "zookeeper"),
+        ("memory://n", "memory"),
+        ("rocksdb:///d", "rocksdb"),
+    ],
+)
+def test_an_alias_has_the_record_of_its_kind(url: str, scheme: str) -> None:
+    """Whatever spelling of a scheme a URL has, its kind is the same."""
+    assert bk.store_kind(url) is BUILT_IN[scheme]
+
+
+def test_every_record_names_what_is_there() -> None:
+    """What opens a store and its throw-away server can be imported, and are what they should be."""
+    for name, kind in BUILT_IN.items():
+        assert callable(kind.load())
+        assert kind.url_form.startswith(f"{name}://")
+        if kind.server is not None:
+            server = load_name(kind.server)
+            assert issubclass(server, LocalServer)
+            assert server.name == name
+        # The bench and the tests have one way to make a store of each kind.
+        assert [kind.in_process, kind.local_directory, kind.server is not None].count(True) == 1
+
+
+def test_what_reads_the_records_knows_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command's help, the message for a bad URL and the bench name all kinds that fit."""
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    help_text = capsys.readouterr().out
+    for kind in BUILT_IN.values():
+        assert (kind.url_form in help_text) is not kind.in_process
+    with pytest.raises(bk.InvalidSettingError) as caught:
+        bk.open_store("nonsense")
+    assert all(kind.url_form in str(caught.value) for kind in BUILT_IN.values())
+    assert set(BARE_TARGETS) == set(BUILT_IN)
+
+
+def test_the_records_are_read_without_the_back_ends() -> None:
+    """What a store can do is known without importing any store's package, or the bench."""
+    program = (
+        "import sys, batchkeeper as bk\n"
+        "kind = bk.store_kind('etcd://h')\n"
+        "assert 'history' in kind.capabilities\n"
+        "print(*sorted(sys.modules))"
+    )
+    modules = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    for unwanted in ("etcd3", "grpc", "kazoo", "rocksdict", "batchkeeper.bench"):
+        assert unwanted not in modules
+    assert not [name for name in modules if name.startswith("batchkeeper.stores.etcd")]
+
+
+FIELDS: dict[str, Any] = {
+    "scheme": "x",
+    "title": "X",
+    "url_form": "x://HOST",
+    "connect": "x:connect",
+    "capabilities": frozenset({"times"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"capabilities": {"times", "telepathy"}}, "no capability: telepathy"),
+        ({"scheme": "X"}, "not the scheme of a URL in lower case: 'X'"),
+        ({"aliases": ("ok", "n t")}, "not the scheme of a URL in lower case: 'n t'"),
+    ],
+)
+def test_a_record_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
+    """A misspelt capability would never be found, nor a URL with such a scheme."""
+    with pytest.raises(bk.InvalidSettingError, match=said):
+        bk.StoreKind(**{**FIELDS, **change})
+
+
+def test_a_record_holds_a_frozen_set() -> None:
+    """Any set of capabilities will do, and what is kept cannot be changed."""
+    assert bk.StoreKind(**{**FIELDS, "capabilities": {"times"}}) == bk.StoreKind(**FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"package": "xdb"}, r"needs the package xdb, .*; mend it with: pip install --upgrade xdb"),
+        ({"package": "xdb", "extra": "x"}, r"pip install --upgrade 'batchkeeper\[x\]'"),
+        ({}, r"the x store needs the package batchkeeper_missing:connect, which"),
+    ],
+)
+def test_a_missing_package_is_named_with_what_installs_it(
+    fields: dict[str, Any], said: str
+) -> None:
+    """The record says what to install: a package of its own, or an extra of this one."""
+    kind = bk.StoreKind(**{**FIELDS, "connect": "batchkeeper_missing:connect", **fields})
+    with pytest.raises(bk.UnsupportedError, match=said):
+        kind.load()
+
+
+# Stores of other packages. The package is installed for real: its metadata lie on the path.
+
+OTHER = '''
+from batchkeeper.stores import ConnectOptions, PassingBackend, StoreKind, StoreURL, connect
+
+opened = []
+
+class Other(PassingBackend):
+    """Memory under another name."""
+
+def open_other(url, options):
+    opened.append((url.text, options.username))
+    return Other(connect("memory://behind-" + url.hosts[0], options))
+
+KIND = StoreKind(
+    scheme="other",
+    aliases=("oth",),
+    title="Other",
+    url_form="other://NAME",
+    connect="other_store:open_other",
+    capabilities={"linearizable_reads", "times"},
+    in_process=True,
+)
+NOT_A_STORE = 7
+'''
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Install a package with a store, with these entry points; returns its module."""
+
+    def install(*entries: str) -> Any:
+        (tmp_path / "other_store.py").write_text(textwrap.dedent(OTHER))
+        info = tmp_path / "other_store-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-store\nVersion: 1.0\n")
+        lines = ("[batchkeeper.stores]", *entries)
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "other_store", raising=False)
+
+    return install
+
+
+@pytest.mark.parametrize("scheme", ["other", "oth"])
+def test_another_package_adds_a_store_by_its_record(
+    scheme: str, install: Callable[..., Any]
+) -> None:
+    """Its stores open like ours, by each scheme that it declares, and state what it says."""
+    install("other = other_store:KIND", "oth = other_store:KIND")
+    url = f"{scheme}://there"
+    with bk.open_store(url, username="u", password="p") as store:
+        assert store.put("/a", b"1").result().version == 0
+        assert [found.path for found in store.scan("/")] == ["/a"]
+        assert store.capabilities == {"linearizable_reads", "times"}
+        with pytest.raises(bk.UnsupportedError, match="'snapshots'"):
+            store.scan("/", revision=1)
+    kind = bk.store_kind(url)
+    assert (kind.title, kind.in_process) == ("Other", True)
+    assert sys.modules["other_store"].opened == [(url, "u")]
+
+
+def test_another_package_may_give_a_bare_function(install: Callable[..., Any]) -> None:
+    """Then the kind states no capability, and is taken for a server that processes can share."""
+    install("bare = other_store:open_other")
+    with bk.open_store("bare://there") as store:
+        assert store.put("/a", b"1").result().version == 0
+        assert [found.path for found in store.scan("/")] == ["/a"]
+        assert store.capabilities == frozenset()
+    kind = bk.store_kind("bare://there")
+    assert (kind.scheme, kind.title) == ("bare", "bare")
+    assert not any((kind.in_process, kind.local_directory, kind.parents_count, kind.server))
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("mine = other_store:KIND", "is the record of other, oth, not of mine"),
+        ("mine = other_store:NOT_A_STORE", "neither a StoreKind nor a function"),
+        ("mine = other_store_missing:KIND", "cannot be imported .*other_store_missing:KIND"),
+        ("mine = other_store:MISSING", "cannot be imported .*other_store:MISSING"),
+    ],
+)
+def test_an_entry_point_that_is_none_is_refused(
+    entry: str, said: str, install: Callable[..., Any]
+) -> None:
+    """The message names the entry and what is wrong with it."""
+    install(entry)
+    with pytest.raises(bk.UnsupportedError, match=said):
+        bk.open_store("mine://there")
+
+
+def test_nobody_takes_a_scheme_of_ours_over(install: Callable[..., Any]) -> None:
+    """A scheme of this package stays what it is, whatever is installed beside it."""
+    install("memory = other_store:KIND")
+    assert bk.store_kind("memory://x") is BUILT_IN["memory"]
+
+
+def test_an_unknown_scheme_is_answered_with_those_that_are_known(
+    install: Callable[..., Any],
+) -> None:
+    """Ours, their aliases, and those of other packages."""
+    install("other = other_store:KIND")
+    known = sorted(["other", *(scheme for kind in BUILT_IN.values() for scheme in kind.schemes)])
+    assert {"etcds", "zk"} < set(known)
+    with pytest.raises(bk.InvalidSettingError, match=rf"\(known: {', '.join(known)}\)"):
+        bk.store_kind("nope://x")

@@ -1,0 +1,141 @@
+"""Wrappers around a back end: their order, who closes them, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.stores import Answer, Backend, Limits, PassingBackend, Request
+from batchkeeper.stores.faults import FaultyBackend
+
+
+class Noting(PassingBackend):
+    """Notes when it is called and closed."""
+
+    def __init__(self, backend: Backend, name: str, notes: list[str]) -> None:
+        super().__init__(backend)
+        self._name = name
+        self._notes = notes
+
+    def write(self, requests: Sequence[Request], deadline: float) -> Sequence[Answer]:
+        self._notes.append(f"{self._name} writes")
+        return super().write(requests, deadline)
+
+    def close(self) -> None:
+        self._notes.append(f"{self._name} closes")
+        super().close()
+
+
+def noting(name: str, notes: list[str]) -> bk.Wrapper:
+    return lambda backend: Noting(backend, name, notes)
+
+
+# Both faces, as a function that opens a store, puts once, closes it, and returns the limits.
+
+
+def put_with_threads(url: str, wrap: Any) -> int:
+    with bk.open_store(url, wrap=wrap) as store:
+        store.put("/a", b"1").result()
+        return store._engine.limits.value_bytes
+
+
+def put_with_tasks(url: str, wrap: Any) -> int:
+    async def main() -> int:
+        async with bk.open_async_store(url, wrap=wrap) as store:
+            await store.put("/a", b"1")
+            return store._engine.limits.value_bytes
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(params=[put_with_threads, put_with_tasks])
+def put(request: pytest.FixtureRequest) -> Callable[[str, Any], int]:
+    """Open a store with wrappers, put once, and close it: on both faces."""
+    found: Callable[[str, Any], int] = request.param
+    return found
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A store in memory, and a check that nobody has it open in the end."""
+    name = f"memory://{uuid.uuid4().hex}"
+    yield name
+    with bk.open_store(name) as store:
+        assert store.exists("/a").result() is False, "the back end was not closed"
+
+
+def test_the_first_wrapper_is_next_to_the_store(put: Callable[[str, Any], int], url: str) -> None:
+    """They are applied in order, so calls meet the last one first; all are closed, once each."""
+    notes: list[str] = []
+    put(url, [noting("inner", notes), noting("outer", notes)])
+    assert notes == ["outer writes", "inner writes", "outer closes", "inner closes"]
+
+
+def test_one_wrapper_needs_no_list(put: Callable[[str, Any], int], url: str) -> None:
+    """A single one is taken as it is; none, and an empty list, change nothing."""
+    notes: list[str] = []
+    put(url, noting("only", notes))
+    put(url, ())
+    assert notes == ["only writes", "only closes"]
+
+
+def test_a_wrapper_s_limits_hold(put: Callable[[str, Any], int], url: str) -> None:
+    """What a wrapper says in the back end's place is what the engine goes by."""
+
+    class Small(PassingBackend):
+        @property
+        def limits(self) -> Limits:
+            return replace(super().limits, value_bytes=7)
+
+    assert put(url, [Small, PassingBackend]) == 7
+
+
+@pytest.mark.parametrize("bad", [None, 7, "wrap", [None], [FaultyBackend, 7], {FaultyBackend}])
+def test_what_is_no_wrapper_is_refused_by_the_call(bad: Any) -> None:
+    """Before anything is opened, on both faces, with what was given."""
+    for open_one in (bk.open_store, bk.open_async_store):
+        with pytest.raises(bk.InvalidSettingError, match="wrap is a function from back end to"):
+            open_one("memory://never", wrap=bad)
+
+
+@pytest.mark.parametrize("made", [None, object()])
+def test_a_wrapper_that_gives_no_back_end_is_refused(
+    put: Callable[[str, Any], int], url: str, made: Any
+) -> None:
+    """As where its function forgets to return one; what was open is closed."""
+    notes: list[str] = []
+    with pytest.raises(bk.InvalidSettingError, match="which has no 'limits'"):
+        put(url, [noting("inner", notes), lambda _: made])
+    assert notes == ["inner closes"]
+
+
+def test_a_wrapper_that_fails_closes_what_is_open(put: Callable[[str, Any], int], url: str) -> None:
+    """Its error reaches the caller as it is, and neither back end nor wrappers stay open."""
+    notes: list[str] = []
+
+    def fail(backend: Backend) -> Backend:
+        backend.write([bk.Put("/a", b"")], time.monotonic() + 60)
+        raise RuntimeError("not today")
+
+    with pytest.raises(RuntimeError, match="not today"):
+        put(url, [noting("inner", notes), fail, noting("outer", notes)])
+    assert notes == ["inner writes", "inner closes"]
+
+
+def test_a_wrapped_store_can_do_what_its_kind_can(store_url: str) -> None:
+    """Wrappers pass scans and history on by themselves, and change nothing that is stated."""
+    with bk.open_store(store_url, wrap=[PassingBackend, FaultyBackend]) as store:
+        assert store.capabilities == bk.store_kind(store_url).capabilities
+        before = store.revision()
+        store.put("/a", b"1").result()
+        assert [found.path for found in store.scan("/")] == ["/a"]
+        if "history" in store.capabilities:
+            changes = store.changes("/", before, store.revision())
+            assert [found.path for found in changes] == ["/a"]
