@@ -92,6 +92,7 @@ class ModelStore:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.connected = True
         self.tally = Tally()
         self.connected = True
         self.values: dict[str, tuple[bytes, int]] = {}

@@ -192,6 +192,25 @@ def test_what_is_asked_of_a_server_that_is_gone(
     assert read(backend, Exists("/never")) == [False]
 
 
+def test_a_write_is_settled_however_long_the_server_was_away(
+    server: ZooKeeperServer, backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That no server answers an attempt to settle it says nothing of the write: it goes on."""
+    monkeypatch.setattr("batchkeeper.stores.zookeeper.settling._ATTEMPT", 0.1)
+    write(backend, Put("/before", b"1"))
+    server.pause()
+    with ThreadPoolExecutor(1) as threads:
+        sent = threads.submit(write, backend, Put("/a", b"1"))
+        while not any(call.sent for call in list(backend._connection._open)):
+            time.sleep(0.001)
+        server.kill()
+        while not sent.done() and backend.tally.counts()["retry"] < 4:
+            time.sleep(0.01)
+        server.start()
+        (stat,) = sent.result()
+    assert (type(stat), stat.version) == (Stat, 0)
+
+
 def test_a_server_that_is_gone_is_reported_once(
     server: ZooKeeperServer, backend: ZooKeeperBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
