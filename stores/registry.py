@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Final, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -225,6 +224,9 @@ def _find(url: StoreURL) -> Connect:
             ) from error
         found: Connect = module.connect
         return found
+    # It takes a third as long to import as all of `import batchkeeper`, and few need it.
+    from importlib.metadata import entry_points
+
     others = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
     if url.scheme not in others:
         known = ", ".join(sorted({*_BUILT_IN, *others}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import sys
 from pathlib import Path
 
@@ -118,7 +119,7 @@ def test_others_add_schemes_through_an_entry_point(monkeypatch: pytest.MonkeyPat
         assert group == "batchkeeper.stores"
         return [_Entry()]
 
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     with bk.open_store("other://there", username="u", password="p") as store:
         assert store.put("/a", b"1").result().version == 0
     assert opened == [(("there",), "u")]
