@@ -147,6 +147,7 @@ def test_a_wheel_is_one_package_for_whoever_imports_it(clone: Path, unpacked: Pa
     assert Path(found.stdout.strip()) == unpacked / "batchkeeper" / "__init__.py"
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("clone", ["bk-clone"], indirect=True)
 def test_spark_finds_the_data_source_by_itself(unpacked: Path, tmp_path: Path) -> None:
     """Where the wheel is installed, a session knows the format without a line of ours."""

@@ -23,6 +23,9 @@ TINY = [
 ]
 SETTINGS = ["single", "default", "5 ops, 5 ms, 1 in flight", "50 ops, 5 ms, 1 in flight"]
 
+# The throw-away servers, which these tests start by their names.
+SERVED = [pytest.param(name, marks=pytest.mark.server) for name in ("etcd", "zookeeper")]
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Callable[..., int]:
@@ -74,7 +77,7 @@ def test_the_environment_names_no_target(
     assert json.loads(capsys.readouterr().out)["target"] == "rocksdb"
 
 
-@pytest.mark.parametrize("target", ["memory", "rocksdb", "etcd", "zookeeper"])
+@pytest.mark.parametrize("target", ["memory", "rocksdb", *SERVED])
 def test_a_target_is_measured_from_end_to_end(
     target: str,
     bench: Callable[..., int],

@@ -26,7 +26,10 @@ def listening(url: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-@pytest.mark.parametrize("name", ["rocksdb", "etcd", "zookeeper"])
+@pytest.mark.parametrize(
+    "name",
+    ["rocksdb", *(pytest.param(name, marks=pytest.mark.server) for name in ("etcd", "zookeeper"))],
+)
 def test_what_was_made_is_gone_even_after_a_failure(name: str, tmp_path: Path) -> None:
     """A failure, or Ctrl-C, stops the server and removes its data."""
     with ExitStack() as stack:

@@ -247,6 +247,7 @@ def test_many_children_are_listed(store: bk.MetadataStore) -> None:
     assert result(store.get_children("/many")) == names
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
 def test_what_is_reserved_is_hidden_at_the_root(
     scheme: str, request: pytest.FixtureRequest, batching: bk.BatchingConfig
@@ -261,6 +262,7 @@ def test_what_is_reserved_is_hidden_at_the_root(
     assert not {"zookeeper", ".batchkeeper"} & set(names)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
 def test_what_another_store_keeps_below_is_hidden(
     scheme: str, request: pytest.FixtureRequest, batching: bk.BatchingConfig
