@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ..ops.errors import InvalidSettingError
 from .drive import Duration
+from .figures import check_extra
 from .progress import show_progress
 from .releases import ServerMissingError
 from .report import as_json, print_report
@@ -182,8 +183,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, print the report, and return the exit code.
 
     Raises:
-        MetadataStoreError: a setting or the URL is bad, or the store failed. Each kind has the
-            exit code that it has with the other commands.
+        MetadataStoreError: a setting or the URL is bad, the extra ``bench`` is not installed, or
+            the store failed. Each kind has the exit code that it has with the other commands.
     """
     try:
         _run(arguments)
@@ -204,6 +205,7 @@ def _tell(message: str) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    check_extra()
     plan = Plan(
         workload=Workload(
             hubs=arguments.hubs,

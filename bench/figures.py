@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hdrh.histogram import HdrHistogram
-
 from ..batching import LaneMetrics, Metrics
+from ..ops.errors import UnsupportedError
 
 __all__ = [
     "PERCENTILES",
@@ -20,6 +19,7 @@ __all__ = [
     "Figure",
     "Ratio",
     "batches_between",
+    "check_extra",
     "histogram",
     "percentiles",
     "ratio",
@@ -74,9 +74,29 @@ def _divide(a: float, b: float) -> float:
     return a / b if b else math.inf
 
 
+def check_extra() -> None:
+    """See that the extra ``bench`` is installed: a benchmark calls it before it measures.
+
+    Raises:
+        UnsupportedError: the package for histograms is missing; the message says how to get it.
+    """
+    _histogram_class()
+
+
+def _histogram_class() -> Any:
+    try:
+        from hdrh.histogram import HdrHistogram
+    except ImportError as error:
+        raise UnsupportedError(
+            f"the package 'hdrhistogram' cannot be imported ({error}): "
+            f"pip install 'batchkeeper[bench]'"
+        ) from error
+    return HdrHistogram
+
+
 def histogram(*times: array[int]) -> Any:
     """Return an ``HdrHistogram`` in microseconds of latencies in nanoseconds."""
-    found = HdrHistogram(1, _HIGHEST, _DIGITS)
+    found = _histogram_class()(1, _HIGHEST, _DIGITS)
     # Recording is slow in pure Python, so equal values are recorded at once. 0 is not recordable.
     counts: Counter[int] = Counter()
     for nanoseconds in times:

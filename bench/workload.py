@@ -22,6 +22,7 @@ import random
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from ..batching import MetadataStore
@@ -161,8 +162,13 @@ class Slot(Protocol):
 
 def make_script(workload: Workload) -> bytes:
     """Draw the steps that slots take after a claim, as indexes of :data:`STEPS`."""
-    dice = random.Random(workload.seed)
-    weights = [workload.mix.get(step, 0.0) for step in STEPS]
+    return _draw(workload.seed, tuple(workload.mix.get(step, 0.0) for step in STEPS))
+
+
+# Drawing takes as long as a short measurement, and all measurements of a run draw the same.
+@lru_cache(maxsize=1)
+def _draw(seed: int, weights: tuple[float, ...]) -> bytes:
+    dice = random.Random(seed)
     return bytes(dice.choices(range(len(STEPS)), weights, k=_SCRIPT_STEPS))
 
 

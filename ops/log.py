@@ -4,27 +4,84 @@ structlog without configuration prints every event, debug ones too, to standard 
 must not do that, and must not configure logging for its application either; so the events are
 made with structlog and handed to the standard library's logging, where the application's own
 configuration, or the lack of one, decides.
+
+structlog takes half as long to import as all the rest of the package, so it is imported at the
+first event that somebody wants to see. An event of a level that is off costs one look at the
+standard logger, which remembers its answer.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING, Any
 
-import structlog
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
 
-__all__ = ["get_logger"]
+__all__ = ["Logger", "get_logger"]
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """Return a logger whose events reach ``logging.getLogger(name)`` as ``event key=value ...``."""
-    # Bound at once: the lazy proxy would make a new logger for every event.
-    logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
-        logging.getLogger(name),
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["event"]),
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    ).bind()
-    return logger
+class Logger:
+    """Hands events with their fields to a standard logger, as ``event='...' key=value ...``."""
+
+    __slots__ = ("_bound", "_standard", "isEnabledFor")
+
+    def __init__(self, name: str) -> None:
+        self._standard = logging.getLogger(name)
+        self._bound: BoundLogger | None = None
+        # logging's name, and its own method: it is asked for every batch.
+        self.isEnabledFor = self._standard.isEnabledFor
+
+    def debug(self, event: str, **fields: Any) -> None:
+        if self.isEnabledFor(logging.DEBUG):
+            self._log("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        if self.isEnabledFor(logging.INFO):
+            self._log("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        if self.isEnabledFor(logging.WARNING):
+            self._log("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        if self.isEnabledFor(logging.ERROR):
+            self._log("error", event, fields)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """Log an error, with the exception that is being handled."""
+        if self.isEnabledFor(logging.ERROR):
+            self._log("exception", event, fields)
+
+    def _log(self, method: str, event: str, fields: dict[str, Any]) -> None:
+        try:
+            bound = self._bound or self._bind()
+        except Exception:
+            # Whoever logs an event must not fail for it. An import fails without file descriptors
+            # or memory, which the event may be about, and at the end of the interpreter.
+            rendered = " ".join(f"{key}={value!r}" for key, value in fields.items())
+            getattr(self._standard, method)("event=%r %s", event, rendered)
+        else:
+            getattr(bound, method)(event, **fields)
+
+    def _bind(self) -> BoundLogger:
+        import structlog
+
+        # Bound at once: the lazy proxy would make a new logger for every event. With a context of
+        # its own: what an application configures is for its own loggers.
+        self._bound = structlog.wrap_logger(
+            self._standard,
+            processors=[
+                structlog.stdlib.filter_by_level,
+                structlog.processors.format_exc_info,
+                structlog.processors.KeyValueRenderer(key_order=["event"]),
+            ],
+            wrapper_class=structlog.stdlib.BoundLogger,
+            context_class=dict,
+        ).bind()
+        return self._bound
+
+
+def get_logger(name: str) -> Logger:
+    """Return a logger whose events reach ``logging.getLogger(name)``."""
+    return Logger(name)

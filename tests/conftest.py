@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
+import re
 import shutil
 import signal
 import tempfile
@@ -15,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -27,12 +30,59 @@ from .proxy import Proxy
 # Bytes that a whole run has on the disk at a time, and some to spare.
 _DISK = 2 * 2**30
 
+# A test needs a server if it has a fixture that starts one, which its name says; if it makes stores
+# of a kind with a server, which a parameter says; or if it has the mark `server`.
+_STARTS: Final = re.compile(r"(.+_)?(etcd|zookeeper|server|spark)")
+_SERVED: Final = {name for name, kind in BUILT_IN.items() if kind.server}
+
+# What looks for servers takes these for their places, in processes of their own too. A test that
+# starts one in a quick run fails, with this in the message.
+PLACES: Final = ("BATCHKEEPER_ETCD", "BATCHKEEPER_ZOOKEEPER", "SPARK_HOME")
+NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server` (conftest.py)"
+
+# A test's Java lives for seconds, and would spend a third of its work on optimizing what it runs.
+_SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the option of a quick run."""
+    parser.addoption(
+        "--quick", action="store_true", help="only tests that need no etcd, ZooKeeper or Spark"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a server, and leave them out of a quick run."""
+    for item in items:
+        if _needs_server(item):
+            item.add_marker("server")
+    if config.option.quick:
+        left_out = [item for item in items if item.get_closest_marker("server")]
+        items[:] = [item for item in items if not item.get_closest_marker("server")]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _needs_server(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", ())
+    if any(_STARTS.fullmatch(name) for name in fixtures):
+        return True
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return "fresh_url" in fixtures and any(
+        isinstance(value, str) and value in _SERVED for value in parameters
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to begin on a full disk, where servers die one after the other, and slowly.
 
-    And let Ctrl-C be one where a shell has started the run in the background, which ignores it.
+    And let Ctrl-C be one where a shell has started the run in the background, which ignores it; and
+    set what the servers of this run find in the environment.
     """
+    for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+        os.environ.setdefault(variable, " ".join(_SHORT_LIVED))
+    if config.option.quick:
+        os.environ.update(dict.fromkeys(PLACES, NOWHERE))
     there = Path(config.option.basetemp or tempfile.gettempdir()).absolute().parent
     free = shutil.disk_usage(there).free
     if free < _DISK:
@@ -54,7 +104,7 @@ def pytest_report_header() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def shared_server(
+def shared_servers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str], LocalServer]]:
     """Give the server of a kind of store that tests share; the first that asks starts it.
@@ -74,17 +124,17 @@ def shared_server(
 
 
 @pytest.fixture(scope="session")
-def etcd_server(shared_server: Callable[[str], LocalServer]) -> EtcdServer:
+def etcd_server(shared_servers: Callable[[str], LocalServer]) -> EtcdServer:
     """The etcd that tests share."""
-    server = shared_server("etcd")
+    server = shared_servers("etcd")
     assert isinstance(server, EtcdServer)
     return server
 
 
 @pytest.fixture(scope="session")
-def zookeeper_server(shared_server: Callable[[str], LocalServer]) -> ZooKeeperServer:
+def zookeeper_server(shared_servers: Callable[[str], LocalServer]) -> ZooKeeperServer:
     """The ZooKeeper that tests share."""
-    server = shared_server("zookeeper")
+    server = shared_servers("zookeeper")
     assert isinstance(server, ZooKeeperServer)
     return server
 
@@ -125,7 +175,8 @@ def own_zookeeper(own_directory: Callable[[str], Path]) -> Iterator[Callable[...
         def start(*jvm_flags: str) -> ZooKeeperServer:
             directory = own_directory("zookeeper")
             # Ticks of 500 ms: a session may time out after one second.
-            server = ZooKeeperServer(directory, jvm_flags=jvm_flags, tick_time=500)
+            flags = (*_SHORT_LIVED, *jvm_flags)
+            server = ZooKeeperServer(directory, jvm_flags=flags, tick_time=500)
             return stack.enter_context(server)
 
         yield start
@@ -146,7 +197,7 @@ def proxy() -> Iterator[Callable[[str], Proxy]]:
 
 @pytest.fixture
 def fresh_url(
-    own_directory: Callable[[str], Path], shared_server: Callable[[str], LocalServer]
+    own_directory: Callable[[str], Path], shared_servers: Callable[[str], LocalServer]
 ) -> Callable[[str], str]:
     """Give the URL of an empty store that nobody else has, for the name of one of our kinds."""
 
@@ -156,7 +207,7 @@ def fresh_url(
             return f"{name}://{unique}"
         if kind.local_directory:
             return f"{name}://{own_directory(name) / unique}"
-        return f"{shared_server(name).url}/{unique}"
+        return f"{shared_servers(name).url}/{unique}"
 
     return make
 

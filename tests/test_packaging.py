@@ -147,6 +147,7 @@ def test_a_wheel_is_one_package_for_whoever_imports_it(clone: Path, unpacked: Pa
     assert Path(found.stdout.strip()) == unpacked / "batchkeeper" / "__init__.py"
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("clone", ["bk-clone"], indirect=True)
 def test_spark_finds_the_data_source_by_itself(unpacked: Path, tmp_path: Path) -> None:
     """Where the wheel is installed, a session knows the format without a line of ours."""
@@ -192,14 +193,69 @@ def test_what_spark_imports_is_cheap_and_never_fails(
     assert done.stdout.split() == ["False", str(offered)]
 
 
-def test_the_root_imports_no_back_end() -> None:
-    """`import batchkeeper` loads none of the packages that only an open store needs."""
-    heavy = ["etcd3", "grpc", "kazoo", "rocksdict", "google.protobuf", "pyspark"]
-    program = f"import batchkeeper, sys; print(*[n for n in {heavy!r} if n in sys.modules])"
+def test_importing_the_package_is_cheap() -> None:
+    """`import batchkeeper` loads nothing slow that only a store, a log event or a command needs."""
+    heavy = {
+        *("etcd3", "grpc", "kazoo", "rocksdict", "google.protobuf"),
+        *("hdrh", "pandas", "pyarrow", "pyspark", "rich"),
+        *("importlib.metadata", "structlog"),
+    }
+    # Some may be there before: what else is installed may load them with the interpreter.
+    program = "import sys; known = set(sys.modules); import batchkeeper; "
+    program += "print(*set(sys.modules) - known)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert loaded.stdout.split() == []
+    new = set(loaded.stdout.split())
+    assert "batchkeeper" in new
+    assert new & heavy == set()
+
+
+def test_the_bench_can_be_imported_without_its_extras() -> None:
+    """The benchmarks can be imported without the packages of `bench` and `spark`, but for jobs."""
+    program = "import sys; sys.modules.update(dict.fromkeys(['hdrh', 'pyarrow', 'pyspark'])); "
+    program += "import batchkeeper.bench.runner, batchkeeper.bench.limits.command, "
+    program += "batchkeeper.bench.spark, batchkeeper.bench.spark.rows"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "advice"),
+    [
+        ("batchkeeper bench memory", "hdrh", "pip install 'batchkeeper[bench]'"),
+        ("batchkeeper.bench.limits rocksdb", "hdrh", "pip install 'batchkeeper[bench]'"),
+        ("batchkeeper.bench.spark", "pyspark", "pip install 'batchkeeper[servers,spark]'"),
+    ],
+    ids=["bench", "limits", "spark"],
+)
+def test_a_benchmark_without_its_extra_says_how_to_get_it(
+    module: str, missing: str, advice: str, tmp_path: Path
+) -> None:
+    """It ends at once with one line, which has the command to type, and leaves nothing behind."""
+    # Runs a module like `python -m`, in an interpreter that lacks a package.
+    program = f"import runpy, sys; sys.modules[{missing!r}] = None; sys.argv = {module.split()!r}; "
+    program += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert advice in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_package_is_the_command_for_python_m() -> None:
+    """`python -m batchkeeper` is the command, with its exit codes, and calls itself by its name."""
+    command = [sys.executable, "-m", "batchkeeper"]
+    shown = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"batchkeeper {importlib.metadata.version('batchkeeper')}\n"
+    bad = [*command, "--store", "no-url", "ls"]
+    assert subprocess.run(bad, capture_output=True, check=False).returncode == 3
 
 
 def test_the_command_is_installed() -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ...ops.errors import MetadataStoreError
 from ..command import at_least
+from ..figures import check_extra
 from ..progress import show_progress
 from ..releases import ServerMissingError
 from ..servers import ServerStartError
@@ -99,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    check_extra()
     run = _run_grid if arguments.grid else _run_rows
     with open_target(arguments.store, arguments.dir, _tell) as target:
         found, show = run(arguments, target)

@@ -94,7 +94,6 @@ class ModelStore:
         self.limits = limits
         self.connected = True
         self.tally = Tally()
-        self.connected = True
         self.values: dict[str, tuple[bytes, int]] = {}
         self.revision = 0
         self.expected: dict[int, Asked] = {}

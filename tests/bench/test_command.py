@@ -25,6 +25,12 @@ TINY = [
 ]
 SETTINGS = ["single", "default", "5 ops, 5 ms, 1 in flight", "50 ops, 5 ms, 1 in flight"]
 
+# The throw-away servers, which these tests start by their names.
+TARGETS = [
+    pytest.param(name, marks=[pytest.mark.server] if BUILT_IN[name].server else [])
+    for name in BARE_TARGETS
+]
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Callable[..., int]:
@@ -76,7 +82,7 @@ def test_the_environment_names_no_target(
     assert json.loads(capsys.readouterr().out)["target"] == "rocksdb"
 
 
-@pytest.mark.parametrize("target", BARE_TARGETS)
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_target_is_measured_from_end_to_end(
     target: str,
     bench: Callable[..., int],

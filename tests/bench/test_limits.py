@@ -25,6 +25,9 @@ from batchkeeper.stores import rocksdb
 from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
 from batchkeeper.stores.registry import ConnectOptions, StoreURL, parse_url
 
+# The throw-away servers, which these tests start by their names.
+SERVED = [pytest.param(name, marks=pytest.mark.server) for name in ("etcd", "zookeeper")]
+
 
 @pytest.fixture
 def limits(tmp_path: Path) -> Callable[..., int]:
@@ -36,7 +39,7 @@ def limits(tmp_path: Path) -> Callable[..., int]:
     return run
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", ["rocksdb", *SERVED])
 def test_every_row_is_measured(
     store: str, limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -305,7 +308,7 @@ def test_the_grid_has_sixty_settings() -> None:
     assert len({setting.batching for setting in found}) == 60
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", ["rocksdb", *SERVED])
 def test_the_grid_is_measured(
     store: str, limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

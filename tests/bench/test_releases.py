@@ -52,6 +52,7 @@ def test_a_named_etcd_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "etcd").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.delenv("BATCHKEEPER_ETCD", raising=False)
     assert releases.find_etcd() == tmp_path / "path" / "etcd"
     monkeypatch.setenv("BATCHKEEPER_ETCD", str(tmp_path / "named" / "etcd"))
     assert releases.find_etcd() == tmp_path / "named" / "etcd"
@@ -185,6 +186,7 @@ def test_each_list_of_jars_is_of_one_zookeeper() -> None:
         assert all(len(bytes.fromhex(checksum)) == 32 for checksum in jars.values())
 
 
+@pytest.mark.server
 def test_the_servers_in_use_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     """Their versions and places, for whoever reads figures or a failure."""
     assert main(["servers"]) == 0

@@ -143,6 +143,7 @@ def test_a_paused_server_can_be_stopped(server: LocalServer) -> None:
         server.pause()
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("ending", ["sys.exit()", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_a_server_does_not_outlive_its_process(ending: str, tmp_path: Path) -> None:
     """A server ends with the process that started it: at an exit without `stop`, at a kill -9."""
@@ -168,6 +169,7 @@ def test_a_server_does_not_outlive_its_process(ending: str, tmp_path: Path) -> N
     os.close(server)
 
 
+@pytest.mark.server
 def test_a_server_that_fails_to_start_shows_its_log(tmp_path: Path) -> None:
     """A server that ends at once is an error with the end of what it printed."""
     server = EtcdServer(tmp_path, flags=("--heartbeat-interval=900",))
@@ -176,6 +178,7 @@ def test_a_server_that_fails_to_start_shows_its_log(tmp_path: Path) -> None:
     assert not server.running
 
 
+@pytest.mark.server
 def test_a_server_that_does_not_answer_in_time_is_ended(tmp_path: Path) -> None:
     """A start that takes too long is an error with the time in it, and the process is gone."""
     server = ZooKeeperServer(tmp_path, start_timeout=0.0)
@@ -184,6 +187,7 @@ def test_a_server_that_does_not_answer_in_time_is_ended(tmp_path: Path) -> None:
     assert not server.running
 
 
+@pytest.mark.server
 def test_a_taken_port_is_replaced_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +201,7 @@ def test_a_taken_port_is_replaced_by_another(
             assert server.address != f"127.0.0.1:{taken.getsockname()[1]}"
 
 
+@pytest.mark.server
 def test_a_running_server_is_not_started_twice(tmp_path: Path) -> None:
     """`start` of a running server is refused, and the running one goes on."""
     with EtcdServer(tmp_path) as server:
@@ -206,6 +211,7 @@ def test_a_running_server_is_not_started_twice(tmp_path: Path) -> None:
         assert server.pid == pid
 
 
+@pytest.mark.server
 def test_flags_reach_the_server(tmp_path: Path) -> None:
     """Flags given to a server are in its command line, after ours."""
     with ZooKeeperServer(tmp_path, jvm_flags=("-Djute.maxbuffer=65536",)) as server:
@@ -213,6 +219,7 @@ def test_flags_reach_the_server(tmp_path: Path) -> None:
     assert "-Djute.maxbuffer=65536" in command
 
 
+@pytest.mark.server
 def test_variables_of_another_etcd_do_not_reach_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +231,7 @@ def test_variables_of_another_etcd_do_not_reach_ours(
     assert "ETCD_" not in environment
 
 
+@pytest.mark.server
 def test_signals_to_us_spare_the_server(tmp_path: Path) -> None:
     """A server has a session of its own, so that Ctrl-C at the terminal does not end it first."""
     with EtcdServer(tmp_path) as server:

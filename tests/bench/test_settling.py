@@ -10,6 +10,7 @@ from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
 from batchkeeper.bench.settling import Kill, Report, measure
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("kind", [EtcdServer, ZooKeeperServer])
 def test_what_a_kill_catches_is_settled(kind: type[LocalServer], tmp_path: Path) -> None:
     """Of the writes that a kill catches none stays unknown, and none is told wrongly."""

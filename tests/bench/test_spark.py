@@ -57,6 +57,7 @@ def check(report: dict[str, Any], parts: list[str]) -> None:
         assert row["verdict"] in {"target", "missed"}
 
 
+@pytest.mark.server
 def test_what_is_loaded_and_exported_is_measured(
     figures: Callable[..., list[dict[str, Any]]],
 ) -> None:
@@ -69,6 +70,7 @@ def test_what_is_loaded_and_exported_is_measured(
         assert report["variants"]["plain"]["rows"] == quick(1).plain_rows
 
 
+@pytest.mark.server
 def test_memory_is_measured_in_processes_of_their_own(
     figures: Callable[..., list[dict[str, Any]]],
 ) -> None:

@@ -26,7 +26,14 @@ def listening(url: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-@pytest.mark.parametrize("name", [n for n, k in BUILT_IN.items() if not k.in_process])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.server] if kind.server else [])
+        for name, kind in BUILT_IN.items()
+        if not kind.in_process
+    ],
+)
 def test_what_was_made_is_gone_even_after_a_failure(name: str, tmp_path: Path) -> None:
     """A failure, or Ctrl-C, stops the server and removes its data."""
     with ExitStack() as stack:

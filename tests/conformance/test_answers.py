@@ -252,12 +252,13 @@ def test_many_children_are_listed(store: bk.MetadataStore) -> None:
     assert result(store.get_children("/many")) == names
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("name", SERVED)
 def test_what_is_reserved_is_hidden_at_the_root(
-    name: str, shared_server: Callable[[str], LocalServer], batching: bk.BatchingConfig
+    name: str, shared_servers: Callable[[str], LocalServer], batching: bk.BatchingConfig
 ) -> None:
     """Without a prefix or chroot, the root lists nothing of the server's or the client's own."""
-    server = shared_server(name)
+    server = shared_servers(name)
     with bk.open_store(server.url, batching=batching) as store:
         result(store.put("/visible", b""))
         names = result(store.get_children("/"))
@@ -266,12 +267,13 @@ def test_what_is_reserved_is_hidden_at_the_root(
     assert not {"zookeeper", ".batchkeeper"} & set(names)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("name", SERVED)
 def test_what_another_store_keeps_below_is_hidden(
-    name: str, shared_server: Callable[[str], LocalServer], batching: bk.BatchingConfig
+    name: str, shared_servers: Callable[[str], LocalServer], batching: bk.BatchingConfig
 ) -> None:
     """What a store keeps at its prefix or chroot is not seen by one that is opened above it."""
-    server = shared_server(name)
+    server = shared_servers(name)
     with bk.open_store(f"{server.url}/inner", batching=batching) as inner:
         result(inner.put("/a", b""))
         with bk.open_store(server.url, batching=batching) as outer:

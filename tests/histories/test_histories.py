@@ -23,7 +23,10 @@ from .victim import Victim
 PATHS = [f"/h/{number}" for number in range(8)]
 
 
-@pytest.fixture(scope="module", params=["etcd", "zookeeper"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=pytest.mark.server) for kind in ("etcd", "zookeeper")],
+)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalServer]:

@@ -27,7 +27,7 @@ def worker() -> Iterator[None]:
 
 
 @pytest.fixture
-def options(fresh_url: Callable[[str], str]) -> SourceOptions:
+def options(fresh_url: Callable[[str], str], etcd_server: object) -> SourceOptions:
     return parse_options({"url": fresh_url("etcd")})
 
 
@@ -49,6 +49,7 @@ def test_other_settings_are_another_client(options: SourceOptions) -> None:
             first.get("/a")
 
 
+@pytest.mark.server
 def test_few_clients_are_kept(fresh_url: Callable[[str], str]) -> None:
     """A process that goes through many URLs closes the clients that it used longest ago."""
     stores = []

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import batchkeeper as bk
 from batchkeeper.pipeline.java import spark_java_home
 
@@ -32,6 +34,7 @@ spark.stop()
 """
 
 
+@pytest.mark.server
 def test_reads_writes_and_bulk_calls_work_over_connect(
     fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from batchkeeper.pipeline.java import spark_java_home
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.server
 def test_a_declarative_pipeline(fresh_url: Callable[[str], str], tmp_path: Path) -> None:
     """``spark-pipelines run`` makes tables of what a store holds and of what happened in it.
 

@@ -118,6 +118,7 @@ def test_provided_java_is_in_the_environment(bare: Path, monkeypatch: pytest.Mon
     assert Path(os.environ["JAVA_HOME"]) == provided
 
 
+@pytest.mark.server
 def test_spark_starts_on_the_runtime_in_the_wheel(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,6 +224,7 @@ def test_a_read_is_of_one_revision_while_others_write(
     assert found == scanned(url, "/round", newest)
 
 
+@pytest.mark.server
 def test_a_task_that_is_tried_again_reads_the_same(fresh_url: Callable[[str], str]) -> None:
     """A second attempt at a partition gives the rows of the first, whatever has changed since."""
     url = filled(fresh_url("etcd"))

@@ -235,6 +235,7 @@ def test_anything_else_is_a_conflict(bench: Bench, existing: list[bytes], row: R
     assert bench.value("/p") == (existing[-1] if existing else None)
 
 
+@pytest.mark.server
 def test_a_create_above_other_paths_is_known_again_on_zookeeper(
     fresh_url: Callable[[str], str],
 ) -> None:

@@ -63,14 +63,16 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=[False, True], ids=["nested", "flat"])
-def backend(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> Iterator[Any]:
+def backend(
+    request: pytest.FixtureRequest, fresh_url: Callable[[str], str], etcd_server: object
+) -> Iterator[Any]:
     """An empty store, once with nested transactions and once without."""
     with closing(opened(fresh_url("etcd"), flat_only=request.param)) as found:
         yield found
 
 
 @pytest.fixture
-def nesting(fresh_url: Callable[[str], str]) -> Iterator[EtcdBackend]:
+def nesting(fresh_url: Callable[[str], str], etcd_server: object) -> Iterator[EtcdBackend]:
     """An empty store with nested transactions."""
     with closing(opened(fresh_url("etcd"))) as found:
         yield found
@@ -159,6 +161,7 @@ def test_a_nested_request_takes_one_round_trip(
     assert calls == ["txn"]
 
 
+@pytest.mark.server
 def test_a_flat_request_is_sent_again_without_what_cannot_hold(
     fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +260,7 @@ def test_a_delete_and_its_neighbours_below(backend: EtcdBackend) -> None:
     assert backend.read([GetChildren("/")], soon()) == [["a.c", "a0"]]
 
 
+@pytest.mark.server
 def test_keys_are_prefix_and_path(fresh_url: Callable[[str], str]) -> None:
     """Another client finds each value at the prefix and the path, in UTF-8."""
     url = fresh_url("etcd")
@@ -341,6 +345,7 @@ def test_a_listing_starts_again_when_its_revision_is_compacted(
     assert names == [f"{number:04d}" for number in range(1000)]
 
 
+@pytest.mark.server
 def test_reserved_names_are_hidden_at_the_root(fresh_url: Callable[[str], str]) -> None:
     """What is kept beside the callers' values is not listed; elsewhere the names are ordinary."""
     url = fresh_url("etcd")
@@ -384,6 +389,7 @@ def test_a_server_that_takes_fewer_operations_is_asked_for_fewer(
             test_limits_are_those_that_hold(backend)
 
 
+@pytest.mark.server
 def test_a_full_etcd_still_answers_reads(tmp_path: Path) -> None:
     """Beyond its quota etcd refuses all transactions: reads go one by one, writes say so."""
     directory = tmp_path / "etcd"
@@ -408,6 +414,7 @@ def test_a_deadline_that_has_passed_sends_nothing(nesting: EtcdBackend) -> None:
     assert nesting.read([Exists("/a")], soon()) == [False]
 
 
+@pytest.mark.server
 def test_a_closed_back_end_says_so(fresh_url: Callable[[str], str]) -> None:
     """After close every call raises, and closing again is harmless."""
     backend = opened(fresh_url("etcd"))

@@ -49,6 +49,7 @@ def brief(changes: Iterator[Change]) -> list[tuple[str, str, bytes | None, int |
 def store(
     request: pytest.FixtureRequest,
     fresh_url: Callable[[str], str],
+    etcd_server: object,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[MetadataStore]:
     """An empty store, asked as its etcd can be, and as one that tells no progress."""
@@ -113,6 +114,7 @@ def test_one_transaction_is_not_torn(store: MetadataStore) -> None:
     assert len(pages) > 1
 
 
+@pytest.mark.server
 def test_what_the_client_keeps_for_itself_is_left_out(fresh_url: Callable[[str], str]) -> None:
     """Neither the client's own keys nor those that no path leads to are told."""
     url = fresh_url("etcd")
@@ -218,6 +220,7 @@ def test_closing_it_early_leaves_the_store_usable(store: MetadataStore) -> None:
     assert store.exists("/a/1").result()
 
 
+@pytest.mark.server
 def test_changes_with_asyncio(fresh_url: Callable[[str], str]) -> None:
     """The asynchronous iterator gives the same, and may be left early."""
     url = fresh_url("etcd")

@@ -215,6 +215,7 @@ def test_an_operation_too_large_by_itself_is_refused_alone(
         assert backend.tally.counts()["reconnect"] == 0
 
 
+@pytest.mark.server
 def test_a_server_that_comes_back_with_less_is_asked_for_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

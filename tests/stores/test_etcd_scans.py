@@ -34,7 +34,7 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-def url(fresh_url: Callable[[str], str]) -> str:
+def url(fresh_url: Callable[[str], str], etcd_server: object) -> str:
     """The URL of an empty store."""
     return fresh_url("etcd")
 
@@ -374,6 +374,7 @@ def test_keys_that_are_no_paths_are_not_seen(
         assert {prefix.encode() + key for key in foreign} <= left
 
 
+@pytest.mark.server
 def test_other_prefixes_are_not_touched(fresh_url: Callable[[str], str]) -> None:
     """The whole of a store is what is below its prefix, not what only begins with it."""
     url = fresh_url("etcd")
@@ -506,6 +507,7 @@ def test_a_child_ends_whatever_was_locked_at_the_fork(url: str) -> None:
 # --- a full server
 
 
+@pytest.mark.server
 def test_a_full_etcd_can_be_emptied(tmp_path: Path) -> None:
     """Beyond its quota etcd refuses transactions; scans, splits and deletes go on without."""
     directory = tmp_path / "etcd"

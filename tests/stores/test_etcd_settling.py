@@ -487,6 +487,7 @@ def test_a_large_batch_is_read_back_within_the_limits(
         assert kinds == [NotFoundError if n % 2 else type(None) for n in range(number)]
 
 
+@pytest.mark.server
 def test_writes_that_fill_etcd_up_end_with_what_is_true(tmp_path: Path, prefix: str) -> None:
     """Whoever is told that there is no space has not written; who has written is told so."""
     directory = tmp_path / "etcd"

@@ -153,7 +153,7 @@ def soon(seconds: float = PATIENCE) -> float:
 
 
 @pytest.fixture
-def url(fresh_url: Callable[[str], str]) -> str:
+def url(fresh_url: Callable[[str], str], zookeeper_server: object) -> str:
     return fresh_url("zookeeper")
 
 

@@ -218,6 +218,7 @@ def test_a_login_that_the_server_refuses(own_zookeeper: Callable[..., ZooKeeperS
     assert set(threading.enumerate()) == threads
 
 
+@pytest.mark.server
 def test_secrets_stay_out_of_the_log(
     fresh_url: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -238,6 +239,7 @@ def test_secrets_stay_out_of_the_log(
     assert "s3cret" not in repr(options)
 
 
+@pytest.mark.server
 def test_limits_follow_the_setting(fresh_url: Callable[[str], str]) -> None:
     """With another jute.maxbuffer named, requests and values are bounded by it."""
     small = connect(fresh_url("zookeeper") + "?jute_maxbuffer=16384", ConnectOptions())

@@ -53,7 +53,7 @@ _trees = st.dictionaries(_paths, _values, max_size=40)
 
 
 @pytest.fixture
-def url(fresh_url: Callable[[str], str]) -> str:
+def url(fresh_url: Callable[[str], str], zookeeper_server: object) -> str:
     return fresh_url("zookeeper")
 
 

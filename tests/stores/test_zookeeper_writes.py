@@ -63,7 +63,7 @@ class Chroot:
 
 
 @pytest.fixture
-def url(fresh_url: Callable[[str], str]) -> str:
+def url(fresh_url: Callable[[str], str], zookeeper_server: object) -> str:
     return fresh_url("zookeeper")
 
 

@@ -226,6 +226,7 @@ def test_a_read_warns_in_each_partition(
     assert "first=['/" in caplog.text
 
 
+@pytest.mark.server
 def test_an_overwrite_warns_of_what_it_leaves(
     mixed: tuple[str, list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -246,6 +247,7 @@ def test_an_overwrite_warns_of_what_it_leaves(
         assert warned(caplog, "not valid paths: not deleted", len(keys)) == 1
 
 
+@pytest.mark.server
 def test_a_stream_warns_of_changes_that_it_passes_over(
     fresh_url: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:

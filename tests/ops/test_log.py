@@ -1,0 +1,111 @@
+"""Where log events go, and what they cost whoever does not want to see them."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+import structlog
+
+from batchkeeper.ops.log import get_logger
+
+NAME = "batchkeeper.tests"
+
+# The level as an argument; says whether structlog was imported, and what reached the logger.
+A_STORE_IS_USED = """
+import logging, sys
+import batchkeeper as bk
+form = "%(levelname)s %(name)s %(message)s"
+logging.basicConfig(level=sys.argv[1], stream=sys.stdout, format=form)
+with bk.open_store("memory://used") as store:
+    store.put("/a", b"1").result()
+    assert store.get("/a").result().value == b"1"
+print("structlog" in sys.modules)
+"""
+
+
+def use_a_store(level: str) -> list[str]:
+    """Return the lines of a process that logs with this level."""
+    done = subprocess.run(
+        [sys.executable, "-c", A_STORE_IS_USED, level], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_a_store_whose_events_nobody_sees_does_not_import_structlog() -> None:
+    """With logging as Python has it by default, opening, using and closing a store load nothing."""
+    assert use_a_store("WARNING") == ["False"]
+
+
+def test_the_first_event_that_is_seen_imports_structlog() -> None:
+    """With the level info the events of a store's life come, rendered as key and value."""
+    opened, closed, imported = use_a_store("INFO")
+    assert opened.startswith("INFO batchkeeper.engine event='store opened' store='memory://used' ")
+    assert closed.startswith("INFO batchkeeper.engine event='store closed' store='memory://used' ")
+    assert imported == "True"
+
+
+@pytest.mark.parametrize("method", ["debug", "info", "warning", "error"])
+def test_the_standard_logger_decides_what_is_seen(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An event appears from its level on, and not below it, also if the level changes later."""
+    log = get_logger(NAME)
+    level = getattr(logging, method.upper())
+    caplog.set_level(level + 1, NAME)
+    getattr(log, method)("unseen", path="/a")
+    assert caplog.record_tuples == []
+    caplog.set_level(level, NAME)
+    getattr(log, method)("seen", path="/a b", count=3)
+    assert caplog.record_tuples == [(NAME, level, "event='seen' path='/a b' count=3")]
+
+
+def test_an_exception_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """It is an error, and both the text and the record have the exception."""
+    try:
+        raise LookupError("of the test")
+    except LookupError as error:
+        get_logger(NAME).exception("failed", path="/a")
+        raised = error
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.getMessage().startswith("event='failed' path='/a' exception='Traceback")
+    assert record.exc_info is not None
+    assert record.exc_info[1] is raised
+
+
+def test_what_the_application_configures_is_for_its_own_loggers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Processors, classes and levels that an application gives structlog leave our events alone."""
+
+    def drop(*_: object) -> None:
+        raise structlog.DropEvent
+
+    try:
+        structlog.configure(
+            processors=[drop], wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+        )
+        get_logger(NAME).warning("seen", path="/a")
+    finally:
+        structlog.reset_defaults()
+    assert caplog.messages == ["event='seen' path='/a'"]
+
+
+def test_an_event_is_not_lost_where_structlog_cannot_be_imported(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without files left to open, no import works: the event is logged, and nothing is raised."""
+    monkeypatch.setitem(sys.modules, "structlog", None)
+    log = get_logger(NAME)
+    log.warning("no files", path="/a")
+    try:
+        raise LookupError("of the test")
+    except LookupError:
+        log.exception("failed")
+    warning, error = caplog.records
+    assert (warning.levelname, warning.getMessage()) == ("WARNING", "event='no files' path='/a'")
+    assert (error.levelname, error.getMessage().strip()) == ("ERROR", "event='failed'")
+    assert error.exc_info is not None
