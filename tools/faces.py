@@ -38,6 +38,8 @@ from typing import Final
 
 COMMAND: Final = "python tools/faces.py"
 
+ROOT: Final = Path(__file__).parent.parent
+
 # The sources, from the root of the repository.
 SOURCES: Final = ("batching/async_store.py",)
 
@@ -366,12 +368,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the twins, or with ``--check`` compare them; return the exit code."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Make the synchronous modules.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
-    parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent)
     parser.add_argument("sources", nargs="*", default=SOURCES, help="async_*.py; all by default")
     asked = parser.parse_args(arguments)
     failed = False
     for name in asked.sources:
-        source = asked.root / name
+        source = ROOT / name
         target = twin(source)
         try:
             new = made(source, target)
