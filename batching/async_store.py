@@ -300,10 +300,10 @@ class AsyncMetadataStore(AsyncStoreBase):
     async def delete_recursive(self, path: str, *, timeout: float | None = None) -> int:
         """Remove the value at a path and all below it, in batches; return how many that were.
 
-        The work is done in the caller's thread, whose future has ended when the call returns; a
-        task waits for another thread, which goes on if the task is cancelled. It is not atomic, and
-        what others put there meanwhile may be removed or stay. Keys that are not valid paths stay,
-        and are not counted; :meth:`scan` counts them. ``timeout`` holds for each request.
+        On threads the call itself does the work, and returns a future that has ended. For a task
+        another thread does it, and goes on if the task is cancelled. It is not atomic, and what
+        others put there meanwhile may be removed or stay. Keys that are not valid paths stay, and
+        are not counted; :meth:`scan` counts them. ``timeout`` holds for each request.
         """
         check_parent(path)
         scanner, seconds = self._engine.scanner(), self._seconds(timeout)

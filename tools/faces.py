@@ -220,6 +220,12 @@ class _Rewriting(ast.NodeVisitor):
         else:
             raise self._refused(node, f"asyncio.{node.attr} has no synchronous twin")
 
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        # Before Python 3.12 the tree does not say where in an f-string an expression stands.
+        for part in ast.walk(node):
+            if isinstance(part, ast.Await) or (isinstance(part, ast.Name) and part.id == "asyncio"):
+                raise self._refused(node, "an f-string neither awaits nor names asyncio")
+
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         if node.module == "asyncio":
             raise self._refused(node, "names of asyncio are recognized as asyncio.NAME only")

@@ -255,6 +255,8 @@ def test_each_rule(faces: dict[str, Any], before: str, after: str) -> None:
         ("async def f():\n    x = self._store.get(p)", "line 4: a store's operation is awaited"),
         ("f = asyncio.to_thread(g)", "line 3: to_thread is awaited"),
         ("async def f(): await asyncio.to_thread(lambda: 1)", "line 3: to_thread is awaited"),
+        ("async def f(): return f'{await g()}'", "line 3: an f-string neither awaits"),
+        ("f'{asyncio}'", "line 3: an f-string neither awaits nor names asyncio"),
         ("x: Coroutine[T]", "line 3: a Coroutine has three types"),
         ("class AsyncMetadataStore:\n    async def get(self) -> T:\n        x = await self.run()",
          "line 4: an operation has a type, and awaits only what it returns"),
