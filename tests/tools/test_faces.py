@@ -233,6 +233,8 @@ def test_what_is_made_reads_as_if_written(folder: Path) -> None:
          "from .base import _Base, open_store, pages"),
         ("class AsyncMetadataStore:\n    async def get(self) -> T | None: return await self.run()",
          "class MetadataStore:\n    def get(self) -> Future[T | None]: return self.run()"),
+        ("class AsyncCache:\n    async def get(self) -> T: return await self._store.get(p)",
+         "class Cache:\n    def get(self) -> T: return self._store.get(p).result()"),
         ("class AsyncMetadataStore:\n    async def flush(self) -> T: return await self.run()",
          "class MetadataStore:\n    def flush(self) -> T: return self.run()"),
         ("# async:\na = 1\n# end\n# sync:\n# | if x:\n# |     y = 'async_z'\n# |\n# | z()\n# end",
