@@ -31,28 +31,20 @@ from . import (
     ABSENT,
     BadVersionError,
     BatchingConfig,
-    InvalidPathError,
-    InvalidSettingError,
     MetadataStore,
     MetadataStoreError,
-    OperationTimeoutError,
     Outcome,
     Put,
-    SessionLostError,
     Stat,
-    UnsupportedError,
-    ValueTooLargeError,
     open_store,
     parse_url,
 )
+from .ops.errors import passes
+from .ops.exit_codes import BAD_INPUT, OK, REFUSED, exit_code
 from .ops.records import json_value, parse_record
 
 __all__ = ["main"]
 
-OK: Final = 0
-REFUSED: Final = 1
-NO_CONNECTION: Final = 2
-BAD_INPUT: Final = 3
 # What a shell reports of a process that was ended by the signal.
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
@@ -108,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = run(arguments)
         except (_InputError, MetadataStoreError) as error:
             _tell(str(error))
-            code = _exit_code(error)
+            code = BAD_INPUT if isinstance(error, _InputError) else exit_code(type(error))
         finally:
             # The help of argparse as well: when Python ends, a failure has no exit code of ours.
             sys.stdout.flush()
@@ -149,22 +141,6 @@ def _mend_streams() -> None:
 def _drop(stream: TextIO) -> None:
     # Python would try once more to write what is left, and complain, when it ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _exit_code(error: Exception) -> int:
-    match error:
-        case (
-            _InputError()
-            | InvalidPathError()
-            | InvalidSettingError()
-            | ValueTooLargeError()
-            | UnsupportedError()
-        ):
-            return BAD_INPUT
-        case OperationTimeoutError() | SessionLostError():
-            return NO_CONNECTION
-        case _:
-            return REFUSED
 
 
 # --- the commands
@@ -357,7 +333,7 @@ class _Load:
         else:
             self.errors += 1
             self._tell(number, str(outcome.error))
-            if _exit_code(outcome.error) == NO_CONNECTION:
+            if passes(outcome.error):
                 self.lost = self.lost or outcome.error
 
     def _tell(self, number: int, message: str) -> None:

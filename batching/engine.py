@@ -678,7 +678,7 @@ class Engine:
 
     def _overdue(self, entry: Entry) -> MetadataStoreError:
         if not entry.waits_for & ROOM:
-            return overdue(entry)
+            return overdue(entry, connected=self._backend.connected)
         lane = entry.lane
         return QueueFullError(
             f"no room in the queue of {lane.name} (of {lane.room} operations and "

@@ -10,6 +10,7 @@ from ..ops.errors import (
     MetadataStoreError,
     OperationTimeoutError,
     StoreClosedError,
+    StoreUnavailableError,
     ValueTooLargeError,
 )
 from ..ops.log import get_logger
@@ -80,8 +81,13 @@ def _execute_part(backend: Backend, part: Sequence[Entry]) -> Sequence[Answer]:
     return [next(answers) if entry in went else None for entry in part]
 
 
-def overdue(entry: Entry) -> MetadataStoreError:
-    """Return what an operation ends with whose deadline has passed."""
+def overdue(entry: Entry, *, connected: bool) -> MetadataStoreError:
+    """Return what an operation ends with whose deadline has passed.
+
+    Args:
+        entry: the operation.
+        connected: whether the back end has a server that could answer.
+    """
     seconds = entry.deadline - entry.submitted
     if entry.state == QUEUED:
         return OperationTimeoutError(
@@ -90,6 +96,10 @@ def overdue(entry: Entry) -> MetadataStoreError:
     if entry.writes:
         return IndeterminateError(
             f"under way, but not answered within {seconds:.3g} s", path=entry.path
+        )
+    if not connected:
+        return StoreUnavailableError(
+            f"no server has answered within {seconds:.3g} s", path=entry.path
         )
     return OperationTimeoutError(f"not answered within {seconds:.3g} s", path=entry.path)
 

@@ -40,8 +40,8 @@ class MetadataStore(StoreBase):
 
     Every operation takes ``timeout``: seconds from the call until the operation's deadline; the
     store's ``operation_timeout`` where it is not given. One that was not sent by then ends with
-    ``OperationTimeoutError`` and never will be; a write that was sent and not answered ends
-    with ``IndeterminateError``.
+    ``OperationTimeoutError``, or ``StoreUnavailableError`` where there is no server, and never
+    will be; a write that was sent and not answered ends with ``IndeterminateError``.
 
     Made by :func:`batchkeeper.open_store`; to be closed, or used in a ``with`` block.
     """
@@ -176,7 +176,9 @@ class MetadataStore(StoreBase):
             timeout: seconds for each request; ``operation_timeout`` where it is not given.
 
         Raises:
-            InvalidSettingError: the revision is compacted, or does not exist yet.
+            RevisionCompactedError: the store does not keep the revision any more; with the oldest
+                one that it does.
+            InvalidSettingError: the revision does not exist yet.
             UnsupportedError: the store keeps no old revisions, or cannot be scanned.
         """
         asked = check_scan(prefix, start, end, revision)
@@ -291,8 +293,9 @@ class MetadataStore(StoreBase):
                 given.
 
         Raises:
-            InvalidSettingError: changes after ``after`` are compacted; or ``until`` does not exist
-                yet.
+            RevisionCompactedError: the store does not keep all changes after ``after`` any more;
+                with the oldest revision that they can follow.
+            InvalidSettingError: ``until`` does not exist yet.
             UnsupportedError: the store keeps no history: any but etcd.
         """
         asked = check_changes(prefix, after, until)
@@ -311,6 +314,7 @@ class MetadataStore(StoreBase):
         Raises:
             OperationTimeoutError: the server did not answer within ``timeout`` seconds
                 (``operation_timeout`` where it is not given).
+            StoreUnavailableError: there was no server to answer within that time.
         """
         self._engine.sync(self._seconds(timeout))
 

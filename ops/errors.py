@@ -2,30 +2,49 @@
 
 ::
 
-    MetadataStoreError
-     ├── NotFoundError              a delete of a path that is not there
-     ├── BadVersionError            the expected version does not hold
-     ├── NotEmptyError              a delete of a path with values below it
-     ├── InvalidPathError           (also ValueError)
-     ├── InvalidSettingError        (also ValueError)
-     ├── ValueTooLargeError         more bytes than the store takes
-     ├── StoreClosedError           the store was closed before the operation was sent
-     ├── QueueFullError             no room in the queue until the deadline
-     ├── OperationTimeoutError      never sent, or a read: nothing was changed
-     │    ├── StoreUnavailableError the server cannot be reached, the store cannot be opened
-     │    └── IndeterminateError    a write was sent, and its outcome is unknown
-     ├── SessionLostError           the session ended, and with it what hung on it
-     ├── AuthenticationError        the server refused the credentials, or the permission
-     └── UnsupportedError           this store cannot do it
+    MetadataStoreError                                                     outcome      retriable
+     ├── NotFoundError          a delete of a path that is not there       not_applied  no
+     ├── BadVersionError        the expected version does not hold         not_applied  no
+     ├── NotEmptyError          a delete of a path with values below it    not_applied  no
+     ├── InvalidPathError       (also ValueError)                          not_applied  no
+     ├── InvalidSettingError    (also ValueError)                          not_applied  no
+     ├── ValueTooLargeError     more bytes than the store takes            not_applied  no
+     ├── StoreClosedError       the store was closed first                 not_applied  no
+     ├── QueueFullError         no room in the queue until the deadline    not_applied  yes
+     ├── OperationTimeoutError  (also TimeoutError) the server was there,  not_applied  yes
+     │                          or the operation was still queued
+     ├── StoreUnavailableError  no server answers, or the store cannot     not_applied  yes
+     │                          be opened
+     ├── IndeterminateError     a write was sent, its outcome is unknown   unknown      no
+     ├── SessionLostError       the session ended, and what hung on it     not_applied  no
+     ├── RevisionCompactedError the store does not keep that revision      not_applied  no
+     ├── AuthenticationError    credentials or permission refused          not_applied  no
+     └── UnsupportedError       this store cannot do it                    not_applied  no
 
-Every error has ``outcome``: ``"not_applied"`` says that the operation changed nothing and never
-will, ``"unknown"`` that it may have been applied. The outcome is what decides about a retry.
+``outcome`` says what happened: with ``"not_applied"`` the operation changed nothing and never
+will, with ``"unknown"`` it may have been applied. ``retriable`` says whether the same operation,
+submitted again, may succeed and can do no harm. These two decide about retries and exit codes, and
+nothing else does.
+
+An operation that has no answer at its deadline ends by one rule, on every store:
+
+1. A write that was sent and may have been applied: ``IndeterminateError``.
+2. Any other operation that its back end holds, a read or a write that was never sent:
+   ``StoreUnavailableError`` if the client has no connection to a server at the deadline,
+   ``OperationTimeoutError`` if it has one.
+3. An operation that is still in its queue, or that waits for an earlier one of its path:
+   ``OperationTimeoutError``; ``QueueFullError`` if there was no room in the queue.
+
+A server that was killed closes its connections, so there is none at once. One that is silent, as a
+paused process or behind a broken line, counts as there until the client gives its connection up:
+after 15 seconds on etcd, after two thirds of the session timeout on ZooKeeper. Opening a store ends
+with ``StoreUnavailableError`` in both cases.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 __all__ = [
     "AuthenticationError",
@@ -38,22 +57,31 @@ __all__ = [
     "NotFoundError",
     "OperationTimeoutError",
     "QueueFullError",
+    "RevisionCompactedError",
     "SessionLostError",
     "StoreClosedError",
     "StoreUnavailableError",
     "UnsupportedError",
     "ValueTooLargeError",
+    "error_class",
+    "passes",
 ]
 
 
 class MetadataStoreError(Exception):
     """The root of all errors of this package.
 
-    ``outcome`` is ``"not_applied"`` or ``"unknown"``; ``path`` is the path of the operation where
-    there is one. The errors pickle and copy with all their fields.
+    The errors pickle and copy with all their fields.
+
+    Attributes:
+        outcome: ``"not_applied"`` if the operation changed nothing and never will, ``"unknown"`` if
+            it may have been applied.
+        retriable: whether the same operation, submitted again, may succeed and can do no harm.
+        path: of the operation, where there is one.
     """
 
     outcome: Literal["not_applied", "unknown"] = "not_applied"
+    retriable: bool = False
     path: str | None
 
     # Every field but the message has a default, so that `copy` and `pickle`, which call
@@ -120,17 +148,30 @@ class StoreClosedError(MetadataStoreError):
 class QueueFullError(MetadataStoreError):
     """The queue had no room: at once with ``on_full="raise"``, else until the deadline."""
 
-
-class OperationTimeoutError(MetadataStoreError):
-    """The deadline passed before the operation was sent, or it was a read. Nothing was changed."""
+    retriable = True
 
 
-class StoreUnavailableError(OperationTimeoutError):
-    """The server could not be reached, or the store could not be opened. Nothing was changed."""
+class OperationTimeoutError(MetadataStoreError, TimeoutError):
+    """The deadline passed, and nothing was changed.
+
+    The operation was still queued, or it was a read or a write that was not sent, and a server was
+    there. So is a write that was sent and then kept from being applied for good.
+    """
+
+    retriable = True
 
 
-class IndeterminateError(OperationTimeoutError):
+class StoreUnavailableError(MetadataStoreError):
+    """No server answers, or the store cannot be opened. Nothing was changed."""
+
+    retriable = True
+
+
+class IndeterminateError(MetadataStoreError):
     """A write was sent, and no answer came: it may have been applied.
+
+    To submit it again may do harm: an unconditional put can undo what others wrote since, and a
+    conditional one is refused where the first was applied. Read what is there first.
 
     ``applied`` is ``True`` where the write is known to have been applied and only its ``Stat``
     could not be recovered.
@@ -143,6 +184,20 @@ class IndeterminateError(OperationTimeoutError):
     ) -> None:
         super().__init__(message, path=path)
         self.applied = applied
+
+
+class RevisionCompactedError(MetadataStoreError):
+    """The store no longer keeps the revision asked for, or the changes after it.
+
+    ``oldest`` is the oldest revision that can be read now: a scan can be of it, and changes can
+    follow it. ``None`` where the store did not say.
+    """
+
+    def __init__(
+        self, message: str = "", *, path: str | None = None, oldest: int | None = None
+    ) -> None:
+        super().__init__(message, path=path)
+        self.oldest = oldest
 
 
 class SessionLostError(MetadataStoreError):
@@ -158,3 +213,26 @@ class AuthenticationError(MetadataStoreError):
 
 class UnsupportedError(MetadataStoreError):
     """This store lacks the capability, or the package that it needs."""
+
+
+def passes(error: MetadataStoreError | type[MetadataStoreError]) -> bool:
+    """Say whether the reason of an error may be gone another time.
+
+    It is then worth another attempt: at once where the error is ``retriable``, after a look at what
+    is there where the outcome is unknown.
+    """
+    return error.retriable or error.outcome == "unknown"
+
+
+def error_class(name: str) -> type[MetadataStoreError] | None:
+    """Return the class of this module with a name; ``None`` if there is none.
+
+    Errors that come from another process, as those of Spark's workers, have only their names.
+    """
+    return _BY_NAME.get(name)
+
+
+_BY_NAME: Final[dict[str, type[MetadataStoreError]]] = {
+    MetadataStoreError.__name__: MetadataStoreError,
+    **{kind.__name__: kind for kind in MetadataStoreError.__subclasses__()},
+}

@@ -189,7 +189,8 @@ def read_revision(store: MetadataStore, prefix: str, given: int | None) -> int |
     Whether a store keeps old revisions is asked of it.
 
     Raises:
-        InvalidSettingError: the revision that is given is compacted, or does not exist yet.
+        RevisionCompactedError: the revision that is given is not kept any more.
+        InvalidSettingError: it does not exist yet.
         UnsupportedError: a revision is given, and the store keeps no old ones.
     """
     if given is not None:

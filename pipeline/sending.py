@@ -26,15 +26,15 @@ from ..ops.errors import (
     MetadataStoreError,
     NotEmptyError,
     NotFoundError,
-    OperationTimeoutError,
-    QueueFullError,
+    error_class,
+    passes,
 )
 from ..ops.operations import ABSENT, Delete, Get, GetChildren, Operation, Put
 from ..ops.results import GetResult, Outcome, Stat
 from .report import DONE, RowOutcome, Status
 from .throttle import Throttle
 
-__all__ = ["PATIENCE", "Patience", "Sender", "describe"]
+__all__ = ["PATIENCE", "Patience", "Sender", "describe", "may_pass"]
 
 
 class Patience(NamedTuple):
@@ -180,17 +180,17 @@ class Sender:
         op = self._ops[place]
         conditional = op.expected_version is not None
         self._errors[place] = error
-        match error:
-            case IndeterminateError() if conditional:
-                self._unsure.add(place)
-                looks.append(place)
-            case IndeterminateError(applied=True):
+        if error.outcome == "unknown":
+            if not conditional and isinstance(error, IndeterminateError) and error.applied:
                 self._end(place, "ok")
-            case IndeterminateError():
-                self._unsure.add(place)
-                again.append(place)
-            case OperationTimeoutError() | QueueFullError():
-                again.append(place)
+                return
+            self._unsure.add(place)
+            (looks if conditional else again).append(place)
+            return
+        if error.retriable:
+            again.append(place)
+            return
+        match error:
             case NotFoundError():
                 gone_by_us = conditional or place in self._unsure
                 self._end(place, "already_applied" if gone_by_us else "not_found")
@@ -318,3 +318,9 @@ def _effect_is_there(op: Put | Delete, found: GetResult | None) -> bool:
 def describe(error: MetadataStoreError) -> str:
     """Return what a row's outcome says of an error."""
     return f"{type(error).__name__}: {error}"
+
+
+def may_pass(described: str) -> bool:
+    """Say whether an error that was described may be another one, or none, another time."""
+    kind = error_class(described.partition(":")[0])
+    return kind is not None and passes(kind)

@@ -36,7 +36,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
-from .. import InvalidSettingError, UnsupportedError
+from .. import (
+    InvalidSettingError,
+    MetadataStoreError,
+    RevisionCompactedError,
+    UnsupportedError,
+)
 from ..ops.log import get_logger
 from ..ops.results import Change
 from .clients import client
@@ -196,14 +201,20 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 # Nothing lies between them, but etcd is asked whether it has that revision.
                 next(store.changes(options.prefix, after, after), None)
+            except RevisionCompactedError as error:
+                raise RevisionCompactedError(_lost(error, after), oldest=error.oldest) from error
             except InvalidSettingError as error:
-                raise InvalidSettingError(
-                    f"{error}. This stream has come as far as revision {after}, and what has "
-                    "changed since is lost to it. Read or export the store at a revision, and "
-                    "start a new stream after it: starting_revision set to that revision, and a "
-                    "new checkpoint. That it does not happen again, let etcd keep more history "
-                    "(--auto-compaction-retention) than the stream is ever behind"
-                ) from error
+                raise InvalidSettingError(_lost(error, after)) from error
+
+
+def _lost(error: MetadataStoreError, after: int) -> str:
+    return (
+        f"{error}. This stream has come as far as revision {after}, and what has changed since is "
+        "lost to it. Read or export the store at a revision, and start a new stream after it: "
+        "starting_revision set to that revision, and a new checkpoint. That it does not happen "
+        "again, let etcd keep more history (--auto-compaction-retention) than the stream is ever "
+        "behind"
+    )
 
 
 def _offset(revision: int) -> dict[str, int]:

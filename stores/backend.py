@@ -174,6 +174,14 @@ class Backend(Protocol):
     def limits(self) -> Limits: ...
     @property
     def tally(self) -> Tally: ...
+    @property
+    def connected(self) -> bool:
+        """Whether the client has a connection to a server now; always, if it needs none.
+
+        Decides how calls end at their deadline: with ``StoreUnavailableError`` without one, else
+        with ``OperationTimeoutError``. May be asked from any thread, and does not wait.
+        """
+        ...
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]: ...
 
@@ -217,7 +225,8 @@ class ScanningBackend(Protocol):
 
         Raises:
             UnsupportedError: a revision is given, and the store keeps no old ones.
-            InvalidSettingError: the revision is not there any more (compacted), or not there yet.
+            RevisionCompactedError: the revision is not there any more.
+            InvalidSettingError: it is not there yet.
         """
         ...
 
@@ -276,8 +285,9 @@ class ChangesBackend(Protocol):
             timeout: seconds without any news from the server.
 
         Raises:
-            InvalidSettingError: ``until`` is not there yet; or changes after ``after`` are not
-                there any more (compacted), with the revision after which they are.
+            RevisionCompactedError: changes after ``after`` are not there any more; ``oldest`` is
+                the revision after which they are.
+            InvalidSettingError: ``until`` is not there yet.
         """
         ...
 
@@ -295,6 +305,10 @@ class PassingBackend:
     @property
     def tally(self) -> Tally:
         return self._backend.tally
+
+    @property
+    def connected(self) -> bool:
+        return self._backend.connected
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         return self._backend.write(requests, deadline)

@@ -121,6 +121,7 @@ class _MemoryBackend:
             self._space, openers = _spaces.get(name, (_Space(), 0))
             _spaces[name] = (self._space, openers + 1)
         self.tally = Tally()
+        self.connected = True
         self.limits = Limits(
             write_ops=_CALL_OPS,
             read_ops=_CALL_OPS,

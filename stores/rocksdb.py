@@ -128,6 +128,7 @@ class _RocksBackend:
         self._left = threading.Event()  # closed, and the last call has ended
         self._ended = threading.Event()  # RocksDB is closed
         self.tally = Tally()
+        self.connected = True
         self._max_value_bytes = max_value_bytes
         self.limits = self._limits()
 

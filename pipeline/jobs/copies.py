@@ -24,6 +24,7 @@ from ..clients import client
 from ..options import SourceOptions
 from ..report import Report, RowOutcome, Tally
 from ..rows import Columns, RowWriter
+from ..sending import may_pass
 from ..throttle import parallelism, rate_of
 from .diff import compare
 from .export import reading, stored_rows
@@ -46,15 +47,6 @@ _NAMED: Final = 10  # paths in the summary, of those that are not on both sides 
 _FOREIGN: Final = "foreign"
 # Ranges, at the least: a kill costs the work of those that are under way.
 _RANGES: Final = 32
-
-# How the errors begin that may be other ones another time: the server was away.
-_PASSING: Final = (
-    "IndeterminateError",
-    "OperationTimeoutError",
-    "QueueFullError",
-    "SessionLostError",
-    "StoreUnavailableError",
-)
 
 _REPORT: Final = pa.schema(
     [
@@ -290,7 +282,7 @@ def _write(
     )
     outcomes = [outcome for part in writer.write(batch) for outcome in part]
     for outcome in outcomes:
-        if outcome.error is not None and outcome.error.startswith(_PASSING):
+        if outcome.error is not None and may_pass(outcome.error):
             # The range is not recorded as done: its task is tried again, or the copy resumed.
             raise JobError(f"{outcome.path!r}: {outcome.error}")
     return _same_counts(rows, outcomes, there)

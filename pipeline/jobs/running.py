@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from ...ops.errors import InvalidSettingError
+from ...ops.errors import InvalidSettingError, error_class
+from ...ops.exit_codes import BAD_INPUT, OK, REFUSED, exit_code
 from ..clients import opened
 from ..report import DONE, STATUSES
 from .copies import copy
@@ -27,27 +28,11 @@ from .summary import print_summary
 
 __all__ = ["run"]
 
-_FINE: Final = 0
-_REFUSED: Final = 1
-_NO_CONNECTION: Final = 2
-_BAD_INPUT: Final = 3
 # diff's own, as of other commands that compare: 1 says that the sides differ.
 _DIFF_FAILED: Final = 2
 
-#: By the classes of errors where they happened, which may have been in a task.
-_CODES: Final[Mapping[str, int]] = {
-    "AnalysisException": _BAD_INPUT,
-    "InputError": _BAD_INPUT,
-    "InvalidPathError": _BAD_INPUT,
-    "InvalidSettingError": _BAD_INPUT,
-    "JavaMissingError": _BAD_INPUT,
-    "UnsupportedError": _BAD_INPUT,
-    "ValueTooLargeError": _BAD_INPUT,
-    "IndeterminateError": _NO_CONNECTION,
-    "OperationTimeoutError": _NO_CONNECTION,
-    "SessionLostError": _NO_CONNECTION,
-    "StoreUnavailableError": _NO_CONNECTION,
-}
+# Errors that are no store's, and the user's doing all the same.
+_OF_INPUT: Final = frozenset({"AnalysisException", "InputError", "JavaMissingError"})
 
 #: Which of a job's stores it writes.
 _WRITTEN: Final[Mapping[str, Sequence[int]]] = {
@@ -89,12 +74,21 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
         if arguments.verbose:
             raise
         message, cause = explain(error)
-        if arguments.job == "copy" and _CODES.get(cause) != _BAD_INPUT:
+        code = _code_of_error(cause)
+        if arguments.job == "copy" and code != BAD_INPUT:
             message += " (what is done is kept: --resume takes the copy up again)"
         sys.stderr.write(f"batchkeeper: {' '.join(message.split())}\n")
-        return _DIFF_FAILED if arguments.job == "diff" else _CODES.get(cause, _REFUSED)
+        return _DIFF_FAILED if arguments.job == "diff" else code
     print_summary(summary, arguments.output)
     return code
+
+
+def _code_of_error(cause: str) -> int:
+    """Return the exit code by the name of an error's class: it may come from a task."""
+    if cause in _OF_INPUT:
+        return BAD_INPUT
+    kind = error_class(cause)
+    return REFUSED if kind is None else exit_code(kind)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -123,7 +117,7 @@ def _export(
     assert store is not None
     folder = Folder(arguments.folder)
     summary = export(spark, store.options, folder, steps, overwrite=arguments.overwrite)
-    return _whole(_FINE, summary, arguments), summary
+    return _whole(OK, summary, arguments), summary
 
 
 def _restore(
@@ -152,7 +146,7 @@ def _copy(
         resume=arguments.resume,
         overwrite=arguments.overwrite,
     )
-    return _whole(_FINE if fine else _REFUSED, summary, arguments), summary
+    return _whole(OK if fine else REFUSED, summary, arguments), summary
 
 
 def _diff(
@@ -171,7 +165,7 @@ def _diff(
         show=arguments.show,
         allow_foreign_keys=arguments.allow_foreign_keys,
     )
-    return _whole(_FINE if same else _REFUSED, summary, arguments), summary
+    return _whole(OK if same else REFUSED, summary, arguments), summary
 
 
 _JOBS: Final[
@@ -196,9 +190,9 @@ def _whole(code: int, summary: Mapping[str, Any], arguments: argparse.Namespace)
         "names the first ones. Copy them with the store's own tools (on etcd, etcdctl); "
         "--allow-foreign-keys accepts that they are left out\n"
     )
-    return _REFUSED
+    return REFUSED
 
 
 def _code_of(summary: Mapping[str, Any]) -> int:
     bad = summary.get("bad_rows") or any(summary["outcomes"][kind] for kind in _NOT_DONE)
-    return _REFUSED if bad else _FINE
+    return REFUSED if bad else OK

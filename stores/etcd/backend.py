@@ -19,13 +19,13 @@ from ...ops.errors import (
 from ...ops.kinds import BRINGS_VALUES
 from ...ops.paths import children_of
 from ...ops.results import Change, Range, ScanResult, StatPage
-from ..backend import Answer, Limits, ReadRequest, Request, RequestRefusedError, WriteRequest
+from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
 from ..registry import ConnectOptions, StoreURL
 from .capacity import Capacity
 from .changes import changes
 from .codecs import FIRST_PAGE, WRITES, below_of
 from .connection import Connection, FlatOnlyError
-from .errors import COMPACTED, NO_SPACE, TOO_MANY_OPS, AnswerTooLargeError
+from .errors import EtcdRefusedError, Reason
 from .limits import AnswerBytes, Pace
 from .listing import Listing
 from .members import Credentials
@@ -89,6 +89,11 @@ class EtcdBackend:
     def limits(self) -> Limits:
         """What one call takes. See :class:`Backend`."""
         return self._capacity.limits
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to a member. See :class:`Backend`."""
+        return self._connection.connected
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         """Execute writes in one transaction, or in as many as they need. See :class:`Backend`."""
@@ -179,9 +184,9 @@ class EtcdBackend:
         limits = self.limits
         try:
             return once(requests, deadline)
-        except RequestRefusedError as refusal:
+        except EtcdRefusedError as refusal:
             error = refusal.error
-            too_many = TOO_MANY_OPS in str(error)
+            too_many = refusal.reason is Reason.TOO_MANY_OPS
             if len(requests) > 1 and not (too_many or isinstance(error, ValueTooLargeError)):
                 raise
         if too_many:
@@ -208,7 +213,7 @@ class EtcdBackend:
         """Execute requests beside others that have their answers: errors are answers, too."""
         try:
             return call(requests, deadline)
-        except RequestRefusedError as refusal:
+        except EtcdRefusedError as refusal:
             error = refusal.error
             if len(requests) > 1:
                 return self._in_parts(call, _halves(requests), deadline)
@@ -245,10 +250,10 @@ class EtcdBackend:
         body = read_request(requests, self._prefix)
         try:
             answer = self._txn(body, deadline, write=False)
-        except RequestRefusedError as refusal:
-            if isinstance(refusal.error, AnswerTooLargeError):
+        except EtcdRefusedError as refusal:
+            if refusal.reason is Reason.ANSWER_TOO_LARGE:
                 self._read_values.refused(len(requests))
-            if NO_SPACE not in str(refusal):
+            if refusal.reason is not Reason.NO_SPACE:
                 raise
             answer = self._read_one_by_one(body, deadline)
         if gets := _gets(requests):
@@ -258,7 +263,7 @@ class EtcdBackend:
             request = requests[index]
             try:
                 answers[index] = self._children(request.path, page, deadline)
-            except RequestRefusedError as refusal:
+            except EtcdRefusedError as refusal:
                 answers[index] = refusal.error.for_path(request.path)
             except MetadataStoreError as error:
                 answers[index] = error.for_path(request.path)
@@ -355,15 +360,14 @@ class EtcdBackend:
         self, body: bytes, deadline: float, *, write: bool = True, nested: bool = False
     ) -> bytes:
         if len(body) > self._capacity.request_bytes.most:
-            raise RequestRefusedError(self._capacity.too_large(len(body)))
+            raise self._capacity.too_large(len(body))
         try:
             answer = self._connection.call("txn", body, deadline, write=write, nested=nested)
-        except RequestRefusedError as refusal:
-            error = refusal.error
-            if not isinstance(error, ValueTooLargeError) or isinstance(error, AnswerTooLargeError):
+        except EtcdRefusedError as refusal:
+            if refusal.reason is not Reason.REQUEST_TOO_LARGE:
                 raise
-            self._capacity.learn_request_bytes(len(body), str(error), deadline)
-            raise RequestRefusedError(self._capacity.too_large(len(body))) from refusal
+            self._capacity.learn_request_bytes(len(body), str(refusal), deadline)
+            raise self._capacity.too_large(len(body)) from refusal
         if write:
             self._capacity.request_bytes.accepted(len(body))
         return bytes(answer)
@@ -392,8 +396,8 @@ class EtcdBackend:
                     page = self._page(listing, revision, deadline)
                     listing.take([kv.key for kv in page.kvs], page.count)
                 break
-            except RequestRefusedError as refusal:
-                if COMPACTED not in str(refusal):
+            except EtcdRefusedError as refusal:
+                if refusal.reason is not Reason.COMPACTED:
                     raise
                 page = self._range(_page_request(Listing(below, stop, FIRST_PAGE), 0), deadline)
         return children_of(path, listing.names())
@@ -402,8 +406,8 @@ class EtcdBackend:
         while True:
             try:
                 return self._range(_page_request(listing, revision), deadline)
-            except RequestRefusedError as refusal:
-                if not isinstance(refusal.error, AnswerTooLargeError) or listing.limit == 1:
+            except EtcdRefusedError as refusal:
+                if refusal.reason is not Reason.ANSWER_TOO_LARGE or listing.limit == 1:
                     raise
                 listing.limit = max(1, listing.limit // 4)
 
@@ -434,8 +438,6 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
         return EtcdBackend(connection, prefix, time.monotonic() + options.connect_timeout)
     except OperationTimeoutError as error:
         connection.close()
-        if isinstance(error, StoreUnavailableError):
-            raise
         # A member that answers and has no leader executes nothing.
         raise StoreUnavailableError(
             f"etcd at {', '.join(addresses)} has executed no request within "

@@ -8,9 +8,9 @@ from typing import Final
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
 from ...ops.log import get_logger
-from ..backend import Limits, RequestRefusedError
+from ..backend import Limits
 from .connection import Connection
-from .errors import TOO_MANY_OPS
+from .errors import EtcdRefusedError, Reason
 from .limits import RequestBytes, oversize
 from .protos import messages
 from .txn import grouped
@@ -95,12 +95,13 @@ class Capacity:
             self.group = 0
             self.limits = self._make_limits()
 
-    def too_large(self, size: int) -> ValueTooLargeError:
-        """Return the error of a request that is known to be too large."""
-        return ValueTooLargeError(
+    def too_large(self, size: int) -> EtcdRefusedError:
+        """Return the refusal of a request that is known to be too large."""
+        error = ValueTooLargeError(
             f"{size:,} bytes are more than the {self.request_bytes.most:,} that etcd takes in one "
             f"request (--max-request-bytes, 1.5 MiB unless set)"
         )
+        return EtcdRefusedError(error, Reason.REQUEST_TOO_LARGE)
 
     def learn_request_bytes(self, size: int, message: str, deadline: float) -> None:
         """Take in that a request was refused as too large, and find out what is not."""
@@ -169,8 +170,8 @@ class Capacity:
         """Whether a transaction that changes nothing has no more operations than are taken."""
         try:
             self._connection.call("txn", body, deadline, write=False)
-        except RequestRefusedError as refusal:
-            return TOO_MANY_OPS not in str(refusal)
+        except EtcdRefusedError as refusal:
+            return refusal.reason is not Reason.TOO_MANY_OPS
         return True
 
     def _make_limits(self) -> Limits:

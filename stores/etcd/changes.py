@@ -30,16 +30,16 @@ from ...ops.errors import (
     InvalidSettingError,
     MetadataStoreError,
     OperationTimeoutError,
+    RevisionCompactedError,
     StoreClosedError,
 )
 from ...ops.log import get_logger
 from ...ops.results import Change, ChangePage
-from ..backend import RequestRefusedError
 from ..keys import own, path_of
 from .calls import cancel
 from .codecs import below_of
 from .connection import Connection
-from .errors import COMPACTED, FUTURE, NOT_PERMITTED, short
+from .errors import EtcdRefusedError, Reason, read_text, short
 from .members import Link, tells_progress
 from .protos import messages
 from .wire import field
@@ -60,8 +60,6 @@ _ASK_EVERY: Final = 0.03
 _FIRST: Final = 1  # the revision of an empty store, the only one that has changed nothing
 
 _PUT: Final = 0  # Event.type
-
-_LOGIN_EXPIRED: Final = ("invalid auth token", "revision of auth store is old")
 
 _ALL: Final = b"\0"  # as the first key and as the end: all keys
 
@@ -129,31 +127,30 @@ def _check(connection: Connection, span: _Span, after: int, until: int, timeout:
     def newest(revision: int) -> int:
         request = messages.RangeRequest(key=span.below, revision=revision, limit=1, count_only=True)
         deadline = time.monotonic() + timeout
-        try:
-            answer = connection.call("range", request, deadline, write=False)
-        except RequestRefusedError as refusal:
-            raise refusal.error from refusal
-        return int(answer.header.revision)
+        return int(connection.call("range", request, deadline, write=False).header.revision)
 
     def readable(revision: int) -> bool:
         try:
             newest(revision)
-        except MetadataStoreError as error:
-            if COMPACTED in str(error):
+        except EtcdRefusedError as refusal:
+            if refusal.reason is Reason.COMPACTED:
                 return False
             raise
         return True
 
     try:
-        last = newest(after)
-    except MetadataStoreError as error:
-        if FUTURE in str(error):
-            raise InvalidSettingError(f"there is no revision {after} yet") from error
-        if COMPACTED not in str(error):
-            raise
-        later = range(after + 1, newest(0))
-        kept = after + 1 + bisect_left(later, True, key=readable)
-        raise _compacted(after, kept) from error
+        try:
+            last = newest(after)
+        except EtcdRefusedError as refusal:
+            if refusal.reason is Reason.FUTURE:
+                raise InvalidSettingError(f"there is no revision {after} yet") from refusal
+            if refusal.reason is not Reason.COMPACTED:
+                raise
+            later = range(after + 1, newest(0))
+            kept = after + 1 + bisect_left(later, True, key=readable)
+            raise _compacted(after, kept) from refusal
+    except EtcdRefusedError as refusal:
+        raise refusal.error from refusal
     if until > last:
         raise InvalidSettingError(f"there is no revision {until} yet, the newest is {last}")
 
@@ -163,17 +160,18 @@ def _may_read_all(connection: Connection, timeout: float) -> bool:
     request = messages.RangeRequest(key=_ALL, range_end=_ALL, limit=1, count_only=True)
     try:
         connection.call("range", request, time.monotonic() + timeout, write=False)
-    except RequestRefusedError as refusal:
-        if NOT_PERMITTED in str(refusal):
+    except EtcdRefusedError as refusal:
+        if refusal.reason is Reason.NOT_PERMITTED:
             return False
         raise refusal.error from refusal
     return True
 
 
-def _compacted(after: int, kept: int) -> InvalidSettingError:
-    return InvalidSettingError(
+def _compacted(after: int, kept: int) -> RevisionCompactedError:
+    return RevisionCompactedError(
         f"the changes after revision {after} are not all there any more: the store was compacted "
-        f"at revision {kept}, and keeps those after it"
+        f"at revision {kept}, and keeps those after it",
+        oldest=kept,
     )
 
 
@@ -307,13 +305,14 @@ class _Watch:
         """Say why etcd has ended the watch; return if it may be opened again."""
         if response.compact_revision:
             raise _compacted(self.after, response.compact_revision)
-        reason = response.cancel_reason
-        if any(text in reason for text in _LOGIN_EXPIRED):
+        text = response.cancel_reason
+        reason = read_text(text)
+        if reason is Reason.LOGIN_EXPIRED:
             return
-        if NOT_PERMITTED in reason:
+        if reason is Reason.NOT_PERMITTED:
             whole = "" if self._progress else "; before 3.5.13 a watch has to be for all keys"
-            raise AuthenticationError(f"etcd refused the watch: {short(reason)}{whole}")
-        raise MetadataStoreError(f"etcd ended the watch: {short(reason)}")
+            raise AuthenticationError(f"etcd refused the watch: {short(text)}{whole}")
+        raise MetadataStoreError(f"etcd ended the watch: {short(text)}")
 
 
 def _is_fragment(response: Any) -> bool:

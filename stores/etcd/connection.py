@@ -20,7 +20,6 @@ from grpc import StatusCode
 
 from ...ops.errors import (
     AuthenticationError,
-    IndeterminateError,
     MetadataStoreError,
     OperationTimeoutError,
     StoreClosedError,
@@ -28,9 +27,18 @@ from ...ops.errors import (
     UnsupportedError,
 )
 from ...ops.log import get_logger
-from ..backend import RequestRefusedError, Tally
-from .errors import Verdict, judge, refused, short
-from .members import LOGIN_HELP, Credentials, Link, Member, greet, status_of
+from ..backend import Tally
+from .errors import (
+    EtcdRefusedError,
+    Failure,
+    Reason,
+    UnansweredError,
+    Verdict,
+    failure_of,
+    refused,
+    short,
+)
+from .members import LOGIN_HELP, Credentials, Link, Member, greet
 from .protos import messages
 
 __all__ = ["Connection", "FlatOnlyError"]
@@ -83,6 +91,7 @@ class Connection:
 
         Raises:
             StoreUnavailableError: none has answered by the deadline; with the addresses.
+            OperationTimeoutError: the same, while there was a connection to one.
             AuthenticationError: the login was refused.
             StoreClosedError: closed.
         """
@@ -95,7 +104,7 @@ class Connection:
                     self._searching = True
                     break
                 if not self._changed.wait(deadline - time.monotonic()):
-                    raise self._unavailable("still connecting")
+                    raise self.late("still connecting")
         link = refusal = None
         try:
             link = self._search(deadline)
@@ -125,9 +134,14 @@ class Connection:
             raise copy.copy(self._refusal)
 
     @property
-    def connected(self) -> bool:
+    def in_use(self) -> bool:
         """Whether there was a member in use just now."""
         return self._link is not None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to a member, as far as calls have shown."""
+        return any(member.connected for member in self._members)
 
     def call(
         self, method: Method, request: Any, deadline: float, *, write: bool, nested: bool = False
@@ -144,9 +158,10 @@ class Connection:
             nested: whether it holds transactions inside transactions.
 
         Raises:
-            RequestRefusedError: etcd refuses the request; nothing was done.
-            IndeterminateError: a write was sent and may have been executed.
-            OperationTimeoutError: the deadline passed; nothing was done.
+            EtcdRefusedError: etcd refuses the request; nothing was done.
+            UnansweredError: a write was sent and may have been executed.
+            OperationTimeoutError: the deadline passed, with a connection; nothing was done.
+            StoreUnavailableError: the same, without one.
             AuthenticationError: the login is refused.
             StoreClosedError: closed; nothing was done.
             FlatOnlyError: nested, and the member in use cannot be trusted with it.
@@ -158,26 +173,24 @@ class Connection:
                 raise FlatOnlyError
             left = deadline - time.monotonic()
             if left <= 0:
-                raise OperationTimeoutError("the deadline passed before the request was sent")
+                raise self.late("the deadline passed before the request was sent")
             try:
                 return getattr(link, method)(request, timeout=left, metadata=link.metadata)
             except grpc.RpcError as error:
                 cause = error
             except ValueError as error:  # gRPC's for a call on a closed channel
                 raise StoreClosedError("the store is closed") from error
-            code, message = status_of(cause)
-            verdict = judge(code, message, write=write)
-            if verdict is Verdict.LOGIN and self._credentials.username is not None:
-                verdict = Verdict.RENEW  # asked for only since this member was greeted
-            if verdict is Verdict.REFUSED:
+            failure, code, message = failure_of(cause, write=write)
+            failure = self._with_login(failure)
+            if failure.verdict is Verdict.REFUSED:
                 size = len(request) if method == "txn" else request.ByteSize()
-                raise RequestRefusedError(refused(code, message, size)) from cause
+                raise refused(failure.reason, message, size) from cause
             # A call that had little time says nothing against the member.
-            hasty = code is StatusCode.DEADLINE_EXCEEDED and left < _GREETING
+            hasty = failure.reason is Reason.OVERDUE and left < _GREETING
             if code is not StatusCode.RESOURCE_EXHAUSTED and not hasty:
-                self._lost(link, message)
-            logins += verdict is Verdict.RENEW
-            if final := self._final_error(verdict, code, message, write, logins):
+                self._lost(link, failure.reason, message)
+            logins += failure.verdict is Verdict.RENEW
+            if final := self._final_error(failure, message, write, logins):
                 raise final from cause
             self._pause(failures, deadline, cause)
             failures += 1
@@ -200,17 +213,17 @@ class Connection:
             return None
         return pending
 
-    def refusal(self, cause: grpc.RpcError, request: Any) -> RequestRefusedError | None:
+    def refusal(self, cause: grpc.RpcError, request: Any) -> EtcdRefusedError | None:
         """Return the error of a range that would be refused again, ``None`` for any other failure.
 
         Args:
             cause: what the range that was begun has failed with.
             request: the range.
         """
-        code, message = status_of(cause)
-        if judge(code, message, write=False) is not Verdict.REFUSED:
+        failure, _, message = failure_of(cause, write=False)
+        if failure.verdict is not Verdict.REFUSED:
             return None
-        return RequestRefusedError(refused(code, message, request.ByteSize()))
+        return refused(failure.reason, message, request.ByteSize())
 
     def broken(
         self, link: Link, cause: grpc.RpcError | None, failures: int, deadline: float
@@ -226,20 +239,19 @@ class Connection:
         Raises:
             MetadataStoreError: it would break again, or the deadline comes first; as for a read.
         """
+        failure = Failure(Verdict.RENEW, Reason.LOGIN_EXPIRED)
         message = "the login is not accepted any more"
         if cause is not None:
-            code, message = status_of(cause)
-            verdict = judge(code, message, write=False)
-            if verdict is Verdict.LOGIN and self._credentials.username is not None:
-                verdict = Verdict.RENEW
-            if verdict is Verdict.REFUSED:
-                raise refused(code, message, 0) from cause
-            if final := self._final_error(verdict, code, message, write=False, logins=0):
+            failure, _, message = failure_of(cause, write=False)
+            failure = self._with_login(failure)
+            if failure.verdict is Verdict.REFUSED:
+                raise refused(failure.reason, message, 0).error from cause
+            if final := self._final_error(failure, message, write=False, logins=0):
                 raise final from cause
-        self._lost(link, message)
+        self._lost(link, failure.reason, message)
         pause = _pause_length(failures)
         if time.monotonic() + pause >= deadline:
-            raise self._unavailable(message) from cause
+            raise self.late(message) from cause
         self.pause(failures)
         self.tally.add("retry")
 
@@ -261,10 +273,17 @@ class Connection:
         for member in self._members:
             member.channel.close()
 
+    def _with_login(self, failure: Failure) -> Failure:
+        """Take a login that is asked for only since the member was greeted for an expired one."""
+        if failure.verdict is Verdict.LOGIN and self._credentials.username is not None:
+            return failure._replace(verdict=Verdict.RENEW)
+        return failure
+
     def _final_error(
-        self, verdict: Verdict, code: StatusCode, message: str, write: bool, logins: int
+        self, failure: Failure, message: str, write: bool, logins: int
     ) -> MetadataStoreError | None:
         """Return what a failed call ends with, ``None`` if it may be repeated."""
+        verdict, reason = failure
         if verdict is Verdict.LOGIN or logins > _LOGINS:
             return AuthenticationError(
                 f"etcd at {self._addresses} asks for a login: {short(message)}; {LOGIN_HELP}"
@@ -272,22 +291,27 @@ class Connection:
         if write and verdict in (Verdict.UNKNOWN, Verdict.APPLIED):
             applied = verdict is Verdict.APPLIED
             known = "was applied, and its answer was lost" if applied else "may have been applied"
-            return IndeterminateError(
-                f"the request was sent and {known}: {short(message)}", applied=applied
+            return UnansweredError(
+                f"the request was sent and {known}: {short(message)}",
+                applied=applied,
+                reason=reason,
             )
         if self._closing.is_set():
             return StoreClosedError("the store is closed")
-        if code is StatusCode.DEADLINE_EXCEEDED:
-            return OperationTimeoutError(f"no answer from etcd at {self._addresses} in time")
+        if reason is Reason.OVERDUE:
+            return self.late(message)
         return None
 
-    def _lost(self, link: Link, message: str) -> None:
+    def _lost(self, link: Link, reason: Reason, message: str) -> None:
         with self._changed:
             if self._link is not link:
                 return  # somebody else noticed first, and there may be a new one already
             self._link = None
             addresses = [member.address for member in self._members]
-            self._first = (addresses.index(link.address) + 1) % len(addresses)
+            place = addresses.index(link.address)
+            self._first = (place + 1) % len(addresses)
+            if reason is Reason.UNREACHABLE:
+                self._members[place].connected = False
             # A member that answers and is of no use would fill the log with its comings and goings.
             self._quiet = time.monotonic() - self._found < _WORTH_TELLING
         tell = _log.debug if self._quiet else _log.info
@@ -302,9 +326,11 @@ class Connection:
                 try:
                     link = self._greet(member, deadline)
                 except grpc.RpcError as error:
-                    code, message = status_of(error)
+                    failure, _, message = failure_of(error, write=False)
                     cause = error
-                    if code is StatusCode.UNIMPLEMENTED:
+                    if failure.reason is Reason.UNREACHABLE:
+                        member.connected = False
+                    if failure.reason is Reason.NOT_ETCD:
                         raise UnsupportedError(
                             f"what answers at {member.address} does not speak etcd's v3 API: "
                             f"{short(message)}"
@@ -312,6 +338,7 @@ class Connection:
                 except ValueError as error:  # gRPC's for a call on a closed channel
                     raise StoreClosedError("the store is closed") from error
                 else:
+                    member.connected = True
                     tell = _log.debug if self._quiet else _log.info
                     tell("etcd member in use", address=link.address, version=link.version)
                     return link
@@ -336,7 +363,10 @@ class Connection:
         try:
             member.status(messages.StatusRequest(), timeout=pause, wait_for_ready=True)
         except grpc.RpcError as error:
-            if status_of(error)[0] not in _SILENCE:
+            failure, code, _ = failure_of(error, write=False)
+            if failure.reason is Reason.UNREACHABLE:
+                member.connected = False
+            if code not in _SILENCE:
                 return True
             self._closing.wait(end - time.monotonic())
             return False
@@ -361,14 +391,17 @@ class Connection:
 
         Raises:
             StoreUnavailableError: the deadline comes first.
+            OperationTimeoutError: the same, while there is a connection.
         """
         pause = _pause_length(failures)
         if time.monotonic() + pause >= deadline:
-            raise self._unavailable(status_of(cause)[1]) from cause
+            raise self.late(failure_of(cause, write=False)[2]) from cause
         return pause
 
-    def _unavailable(self, message: str) -> MetadataStoreError:
-        return StoreUnavailableError(f"no answer from etcd at {self._addresses}: {short(message)}")
+    def late(self, message: str) -> MetadataStoreError:
+        """Return what ends at its deadline and was not sent, or is a read (see ``ops.errors``)."""
+        kind = OperationTimeoutError if self.connected else StoreUnavailableError
+        return kind(f"no answer from etcd at {self._addresses} in time: {short(message)}")
 
 
 def _pause_length(failures: int) -> float:

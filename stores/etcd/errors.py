@@ -1,4 +1,7 @@
-"""What a failed call to etcd means: one table from status and message to a verdict.
+"""What a failed call to etcd means: one table from status and text to a reason and a verdict.
+
+A failed call is looked up here once, where it fails. What goes further carries the ``Reason`` as an
+attribute, and nobody else reads etcd's or gRPC's texts.
 
 Sources: etcd's ``api/v3rpc/rpctypes/error.go`` for codes and texts, its ``v3rpc`` and
 ``etcdserver`` packages for where each error arises (before a proposal to raft, or after one), the
@@ -9,43 +12,33 @@ runs against etcd 3.5.1 with the server killed, paused and filled up.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+import grpc
 from grpc import StatusCode
 
 from ...ops.errors import (
     AuthenticationError,
+    IndeterminateError,
     MetadataStoreError,
     UnsupportedError,
     ValueTooLargeError,
 )
+from ..backend import RequestRefusedError
 
 __all__ = [
-    "COMPACTED",
-    "FUTURE",
-    "LEASE_GONE",
-    "NOT_PERMITTED",
-    "NO_SPACE",
-    "TOO_MANY_OPS",
-    "AnswerTooLargeError",
+    "EtcdRefusedError",
+    "Failure",
+    "Reason",
+    "UnansweredError",
     "Verdict",
+    "failure_of",
     "judge",
+    "read_text",
+    "reason_of",
     "refused",
     "short",
 ]
-
-COMPACTED: Final = "required revision has been compacted"
-FUTURE: Final = "required revision is a future revision"
-LEASE_GONE: Final = "requested lease not found"
-NO_SPACE: Final = "database space exceeded"
-NOT_PERMITTED: Final = "permission denied"
-TOO_MANY_OPS: Final = "too many operations in txn request"
-_ANSWER_TOO_LARGE: Final = "CLIENT: Received message larger than max"
-_TOO_LARGE: Final = ("request is too large", "received message larger than max")
-
-
-class AnswerTooLargeError(ValueTooLargeError):
-    """The answer to a read has more bytes than are taken in; fewer reads at once may do."""
 
 
 class Verdict(Enum):
@@ -60,90 +53,189 @@ class Verdict(Enum):
     APPLIED = "it was executed, and the answer could not be taken in"
 
 
+class Reason(Enum):
+    """Why a call failed, as far as that matters to anybody; ``OTHER`` is all else."""
+
+    REQUEST_TOO_LARGE = "the request has more bytes than are taken"
+    ANSWER_TOO_LARGE = "the answer to a read has more bytes than are taken in"
+    TOO_MANY_OPS = "the transaction has more operations than are taken"
+    COMPACTED = "the revision asked for is not kept any more"
+    FUTURE = "the revision asked for is not there yet"
+    LEASE_GONE = "there is no such lease"
+    NO_SPACE = "etcd is beyond its quota"
+    NOT_PERMITTED = "the user may not do that"
+    LOGIN_EXPIRED = "the login is not accepted any more"
+    AUTH_DISABLED = "a login is of no use: nothing asks for one"
+    NOT_ETCD = "what answers does not speak etcd's v3 API"
+    UNREACHABLE = "there is no connection"
+    OVERDUE = "the call's time has passed"
+    OTHER = "none of these"
+
+
+class Failure(NamedTuple):
+    """What a failed call means."""
+
+    verdict: Verdict
+    reason: Reason
+
+
 # What a member says, before it looks at a request, that serves none: it takes no part in the
 # cluster's votes, or does not know yet which version the cluster runs. Others may serve it.
 # (``v3rpc/interceptor.go``; UNAVAILABLE up to etcd 3.5, FAILED_PRECONDITION since, etcd #12985.)
 _NO_SERVICE: Final = (
-    ("rpc not supported for learner", Verdict.UNSENT),
-    ("etcdserver: not capable", Verdict.UNSENT),
+    ("rpc not supported for learner", Verdict.UNSENT, Reason.OTHER),
+    ("etcdserver: not capable", Verdict.UNSENT, Reason.OTHER),
 )
 
 # By status code; the first text that occurs in the message decides, "" matches any message.
 # A code that is not here is UNKNOWN.
-_TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict], ...]]] = {
+_TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict, Reason], ...]]] = {
     # Checked before the request is proposed, or refused by the applier before it changes anything
     # (permissions; the revision of the auth store). The Go client logs in again on the latter.
     StatusCode.INVALID_ARGUMENT: (
-        ("revision of auth store is old", Verdict.RENEW),
-        ("user name is empty", Verdict.LOGIN),
-        ("", Verdict.REFUSED),
+        ("revision of auth store is old", Verdict.RENEW, Reason.LOGIN_EXPIRED),
+        ("user name is empty", Verdict.LOGIN, Reason.OTHER),
+        ("request is too large", Verdict.REFUSED, Reason.REQUEST_TOO_LARGE),
+        ("too many operations in txn request", Verdict.REFUSED, Reason.TOO_MANY_OPS),
+        ("", Verdict.REFUSED, Reason.OTHER),
     ),
     StatusCode.UNAUTHENTICATED: (
-        ("invalid auth token", Verdict.RENEW),
-        ("", Verdict.LOGIN),
+        ("invalid auth token", Verdict.RENEW, Reason.LOGIN_EXPIRED),
+        ("", Verdict.LOGIN, Reason.OTHER),
     ),
-    StatusCode.PERMISSION_DENIED: (("", Verdict.REFUSED),),
-    StatusCode.FAILED_PRECONDITION: (*_NO_SERVICE, ("", Verdict.REFUSED)),
-    StatusCode.NOT_FOUND: (("", Verdict.REFUSED),),  # a lease that is not there
-    StatusCode.OUT_OF_RANGE: (("", Verdict.REFUSED),),  # a revision compacted or not yet there
-    StatusCode.UNIMPLEMENTED: (("", Verdict.REFUSED),),  # no etcd v3 at the other end
+    StatusCode.PERMISSION_DENIED: (
+        ("permission denied", Verdict.REFUSED, Reason.NOT_PERMITTED),
+        ("", Verdict.REFUSED, Reason.NOT_PERMITTED),
+    ),
+    StatusCode.FAILED_PRECONDITION: (
+        *_NO_SERVICE,
+        ("authentication is not enabled", Verdict.REFUSED, Reason.AUTH_DISABLED),
+        ("", Verdict.REFUSED, Reason.OTHER),
+    ),
+    StatusCode.NOT_FOUND: (
+        ("requested lease not found", Verdict.REFUSED, Reason.LEASE_GONE),
+        ("", Verdict.REFUSED, Reason.OTHER),
+    ),
+    StatusCode.OUT_OF_RANGE: (
+        ("required revision has been compacted", Verdict.REFUSED, Reason.COMPACTED),
+        ("required revision is a future revision", Verdict.REFUSED, Reason.FUTURE),
+        ("", Verdict.REFUSED, Reason.OTHER),
+    ),
+    StatusCode.UNIMPLEMENTED: (("", Verdict.REFUSED, Reason.NOT_ETCD),),
     StatusCode.RESOURCE_EXHAUSTED: (
         # More than 5,000 entries committed and not yet applied: turned away before the proposal.
-        ("too many requests", Verdict.LATER),
+        ("too many requests", Verdict.LATER, Reason.OTHER),
         # The quota is checked on arrival and again when the transaction is applied. The second
         # check answers with the same error after having applied it: of 64 such answers from 16
         # threads that filled a store up, 15 belonged to writes that are there.
-        (NO_SPACE, Verdict.UNKNOWN),
+        ("database space exceeded", Verdict.UNKNOWN, Reason.NO_SPACE),
         # Our own gRPC could not take the answer in. Ours says CLIENT, the server's does not.
-        (_ANSWER_TOO_LARGE, Verdict.APPLIED),
-        ("CLIENT: Sent message larger than max", Verdict.REFUSED),
-        ("received message larger than max", Verdict.REFUSED),
-        ("", Verdict.UNKNOWN),
+        ("CLIENT: Received message larger than max", Verdict.APPLIED, Reason.ANSWER_TOO_LARGE),
+        ("CLIENT: Sent message larger than max", Verdict.REFUSED, Reason.OTHER),
+        ("received message larger than max", Verdict.REFUSED, Reason.REQUEST_TOO_LARGE),
+        ("", Verdict.UNKNOWN, Reason.OTHER),
     ),
     StatusCode.UNAVAILABLE: (
         # gRPC's words for a call that found no connection. All else of this code (socket closed,
         # reset, GOAWAY, leader changed, server stopped, request timed out) comes after sending.
-        ("failed to connect to all addresses", Verdict.UNSENT),
-        ("connections to all backends failing", Verdict.UNSENT),
-        ("name resolution failed", Verdict.UNSENT),
-        ("DNS resolution failed", Verdict.UNSENT),
+        ("failed to connect to all addresses", Verdict.UNSENT, Reason.UNREACHABLE),
+        ("connections to all backends failing", Verdict.UNSENT, Reason.UNREACHABLE),
+        ("name resolution failed", Verdict.UNSENT, Reason.UNREACHABLE),
+        ("DNS resolution failed", Verdict.UNSENT, Reason.UNREACHABLE),
         *_NO_SERVICE,
-        ("", Verdict.UNKNOWN),
+        ("etcdserver: ", Verdict.UNKNOWN, Reason.OTHER),  # said over a connection
+        ("", Verdict.UNKNOWN, Reason.UNREACHABLE),
     ),
+    StatusCode.DEADLINE_EXCEEDED: (("", Verdict.UNKNOWN, Reason.OVERDUE),),
 }
 
 
-def judge(code: StatusCode, message: str, *, write: bool) -> Verdict:
+class EtcdRefusedError(RequestRefusedError):
+    """A request was refused whole: none of it was applied.
+
+    Attributes:
+        reason: why.
+    """
+
+    def __init__(self, error: MetadataStoreError, reason: Reason = Reason.OTHER) -> None:
+        super().__init__(error)
+        self.reason = reason
+
+
+class UnansweredError(IndeterminateError):
+    """A write may have been applied. Stays within this package: others get its base class.
+
+    Attributes:
+        reason: why that is not known.
+    """
+
+    def __init__(
+        self, message: str = "", *, applied: bool = False, reason: Reason = Reason.OTHER
+    ) -> None:
+        super().__init__(message, applied=applied)
+        self.reason = reason
+
+
+def judge(code: StatusCode, message: str, *, write: bool) -> Failure:
     """Return what is known about a request whose call ended with ``code`` and ``message``."""
     rows = _TABLE.get(code, ())
-    verdict = next((verdict for text, verdict in rows if text in message), Verdict.UNKNOWN)
+    verdict, reason = next(
+        ((verdict, reason) for text, verdict, reason in rows if text in message),
+        (Verdict.UNKNOWN, Reason.OTHER),
+    )
     open_for_a_write = verdict in (Verdict.UNKNOWN, Verdict.APPLIED)
     if code is StatusCode.RESOURCE_EXHAUSTED and open_for_a_write and not write:
         # What leaves a write's outcome open is a plain refusal of a read.
-        return Verdict.REFUSED
-    return verdict
+        verdict = Verdict.REFUSED
+    return Failure(verdict, reason)
 
 
-def refused(code: StatusCode, message: str, size: int) -> MetadataStoreError:
-    """Return the error of this package for a request that was refused; none has applied it.
+def read_text(text: str) -> Reason:
+    """Return the reason that a text of etcd's gives where it has no status, as in a watch."""
+    return next(
+        (reason for rows in _TABLE.values() for part, _, reason in rows if part and part in text),
+        Reason.OTHER,
+    )
+
+
+def failure_of(error: grpc.RpcError, *, write: bool) -> tuple[Failure, StatusCode, str]:
+    """Return what a failed call means, with its status and its text."""
+    # What a blocking call raises is a grpc.Call too, which the types do not say.
+    call: Any = error
+    code, message = call.code(), call.details() or ""
+    return judge(code, message, write=write), code, message
+
+
+def reason_of(error: BaseException) -> Reason:
+    """Return why a request failed, as the error that it ended with says."""
+    return error.reason if isinstance(error, EtcdRefusedError | UnansweredError) else Reason.OTHER
+
+
+def refused(reason: Reason, message: str, size: int) -> EtcdRefusedError:
+    """Return the error of a request that was refused; none has applied it.
 
     Args:
-        code: the status of the call.
-        message: its text.
+        reason: as the table gives it.
+        message: the text of the call.
         size: the bytes of the request, named where they are the reason.
     """
-    if _ANSWER_TOO_LARGE in message:
-        return AnswerTooLargeError(f"the answer is larger than what is taken in: {short(message)}")
-    if any(text in message for text in _TOO_LARGE):
-        return ValueTooLargeError(
-            f"{size:,} bytes are more than etcd takes in one request "
-            f"(--max-request-bytes, 1.5 MiB unless set): {short(message)}"
-        )
-    if code is StatusCode.PERMISSION_DENIED:
-        return AuthenticationError(f"etcd refused: {short(message)}")
-    if code is StatusCode.UNIMPLEMENTED:
-        return UnsupportedError(f"the server does not speak etcd's v3 API: {short(message)}")
-    return MetadataStoreError(f"etcd refused: {short(message)}")
+    text = short(message)
+    error: MetadataStoreError
+    match reason:
+        case Reason.ANSWER_TOO_LARGE:
+            error = ValueTooLargeError(f"the answer is larger than what is taken in: {text}")
+        case Reason.REQUEST_TOO_LARGE:
+            error = ValueTooLargeError(
+                f"{size:,} bytes are more than etcd takes in one request "
+                f"(--max-request-bytes, 1.5 MiB unless set): {text}"
+            )
+        case Reason.NOT_PERMITTED:
+            error = AuthenticationError(f"etcd refused: {text}")
+        case Reason.NOT_ETCD:
+            error = UnsupportedError(f"the server does not speak etcd's v3 API: {text}")
+        case _:
+            error = MetadataStoreError(f"etcd refused: {text}")
+    return EtcdRefusedError(error, reason)
 
 
 def short(message: str) -> str:

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from grpc import StatusCode
 
 from ...ops.errors import AuthenticationError, InvalidSettingError
-from .errors import Verdict, judge, short
+from .errors import Reason, Verdict, failure_of, short
 from .limits import ANSWER_BYTES
 from .protos import grpc_stubs, messages
 
@@ -31,7 +30,6 @@ __all__ = [
     "Member",
     "checks_nested_permissions",
     "greet",
-    "status_of",
     "tells_leases",
     "tells_progress",
 ]
@@ -145,10 +143,16 @@ def _read(option: str, name: str | None) -> bytes | None:
 
 
 class Member:
-    """One member of the cluster: its channel and the calls on it."""
+    """One member of the cluster: its channel and the calls on it.
+
+    Attributes:
+        connected: whether there is a connection to it, as far as calls have shown: it has answered,
+            and none has found the connection broken since. Set by any thread, without a lock.
+    """
 
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address
+        self.connected = False
         self.channel = (
             grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
             if credentials is None
@@ -232,11 +236,12 @@ def greet(member: Member, credentials: Credentials, left: Callable[[], float]) -
         metadata = _log_in(member, credentials, left)
         version = _version_of(member, credentials, metadata, left)
     except grpc.RpcError as error:
-        if status_of(error)[0] is StatusCode.UNAVAILABLE and (
-            reason := _certificate_refusal(member.address, credentials, left())
+        failure, _, _ = failure_of(error, write=False)
+        if failure.reason is Reason.UNREACHABLE and (
+            refusal := _certificate_refusal(member.address, credentials, left())
         ):
             raise AuthenticationError(
-                f"etcd at {member.address} {reason}; options 'cert' and 'key' name the client's "
+                f"etcd at {member.address} {refusal}; options 'cert' and 'key' name the client's "
                 f"certificate and its key"
             ) from error
         raise
@@ -253,12 +258,10 @@ def _log_in(
     try:
         answer = member.authenticate(credentials.request(), timeout=left())
     except grpc.RpcError as error:
-        code, message = status_of(error)
-        if "authentication is not enabled" in message:
+        failure, _, message = failure_of(error, write=False)
+        if failure.reason is Reason.AUTH_DISABLED:
             return ()  # as the Go client does: nothing asks for a login
-        if code is StatusCode.UNIMPLEMENTED or judge(code, message, write=False) is not (
-            Verdict.REFUSED
-        ):
+        if failure.verdict is not Verdict.REFUSED or failure.reason is Reason.NOT_ETCD:
             raise
         raise AuthenticationError(
             f"etcd at {member.address} refused the login of user "
@@ -278,15 +281,14 @@ def _version_of(
     try:
         status = member.status(messages.StatusRequest(), timeout=left(), metadata=metadata)
     except grpc.RpcError as error:
-        code, message = status_of(error)
-        verdict = judge(code, message, write=False)
+        (verdict, reason), _, message = failure_of(error, write=False)
         if verdict is Verdict.LOGIN and credentials.username is None:
             raise AuthenticationError(
                 f"etcd at {member.address} asks for a login: {short(message)}; {LOGIN_HELP}"
             ) from error
-        if verdict is not Verdict.REFUSED or code is StatusCode.UNIMPLEMENTED:
+        if verdict is not Verdict.REFUSED or reason is Reason.NOT_ETCD:
             raise
-        if code is not StatusCode.PERMISSION_DENIED:
+        if reason is not Reason.NOT_PERMITTED:
             # The common name of a certificate that is nobody's, on the etcds that look it up here.
             raise AuthenticationError(
                 f"etcd at {member.address} refuses the user: {short(message)}"
@@ -391,10 +393,3 @@ def _reaches(version: str, mended: Mapping[tuple[int, int], int], since: tuple[i
         return False
     first = mended.get((major, minor))
     return (major, minor) >= since if first is None else patch >= first
-
-
-def status_of(error: grpc.RpcError) -> tuple[StatusCode, str]:
-    """Return the code and the text of a failed call."""
-    # What a blocking call raises is a grpc.Call too, which the types do not say.
-    call: Any = error
-    return call.code(), call.details() or ""

@@ -12,28 +12,20 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from ...ops.errors import (
-    AuthenticationError,
     IndeterminateError,
     InvalidSettingError,
     MetadataStoreError,
-    OperationTimeoutError,
+    RevisionCompactedError,
     StoreClosedError,
     ValueTooLargeError,
 )
 from ...ops.results import Range, ScanPage, StatPage
-from ..backend import RequestRefusedError, partly_removed
+from ..backend import partly_removed
 from ..keys import Sorted, path_of, sort_keys
 from ..spans import ranges, spans, with_outside
 from .calls import cancel
 from .connection import Connection
-from .errors import (
-    COMPACTED,
-    FUTURE,
-    NO_SPACE,
-    NOT_PERMITTED,
-    TOO_MANY_OPS,
-    AnswerTooLargeError,
-)
+from .errors import EtcdRefusedError, Reason
 from .limits import AnswerBytes
 from .members import tells_leases
 from .protos import messages
@@ -124,10 +116,10 @@ class Scans:
                 while True:
                     try:
                         found, kvs = self._finished(page, windows)
-                    except AuthenticationError as error:
-                        if outside and NOT_PERMITTED in str(error):
+                    except EtcdRefusedError as refusal:
+                        if outside and refusal.reason is Reason.NOT_PERMITTED:
                             break  # What a login may not read is not part of its store.
-                        raise
+                        raise self._explained(refusal, asked, timeout) from refusal
                     asked = asked or found.header.revision
                     keys = [kv.key for kv in kvs]
                     values = [] if keys_only else [kv.value for kv in kvs]
@@ -199,7 +191,7 @@ class Scans:
                         if visible:
                             for count in self._remove([*run], page.header.revision, timeout):
                                 removed += count
-        except RequestRefusedError as refusal:
+        except EtcdRefusedError as refusal:
             raise partly_removed(removed, path, refusal.error) from refusal
         except MetadataStoreError as error:
             raise partly_removed(removed, path, error) from error
@@ -230,17 +222,20 @@ class Scans:
             try:
                 body = txn.SerializeToString()
                 answer = self._connection.call("txn", body, deadline, write=False)
-            except RequestRefusedError as refusal:
+            except EtcdRefusedError as refusal:
                 if len(keys) > 1 and isinstance(refusal.error, ValueTooLargeError):
                     answer = b""  # Four very long keys, of which a single one is enough.
-                elif NO_SPACE in str(refusal):
+                elif refusal.reason is Reason.NO_SPACE:
                     # An etcd that is beyond its quota refuses every transaction; this it takes.
                     found = self._connection.call("delete_range", delete, deadline, write=False)
                     yield int(found.deleted)
                     return
                 else:
                     raise
-        except (OperationTimeoutError, StoreClosedError) as error:
+        except MetadataStoreError as error:
+            # Of these attempts that got no answer the first may have been carried out.
+            if not (error.retriable or isinstance(error, StoreClosedError)):
+                raise
             raise IndeterminateError(f"sent, and perhaps carried out: {error}") from error
         response = messages.TxnResponse.FromString(answer)
         if response.succeeded:
@@ -272,9 +267,9 @@ class Scans:
         deadline = time.monotonic() + timeout
         try:
             answer = self._connection.call("txn", body, deadline, write=False)
-        except RequestRefusedError as refusal:
-            several = isinstance(refusal.error, ValueTooLargeError) or TOO_MANY_OPS in str(refusal)
-            if not several and NO_SPACE not in str(refusal):
+        except EtcdRefusedError as refusal:
+            for_its_size = isinstance(refusal.error, ValueTooLargeError)
+            if not for_its_size and refusal.reason not in (Reason.TOO_MANY_OPS, Reason.NO_SPACE):
                 raise refusal.error from refusal
             return [self._call(request, timeout) for request in requests]
         responses = messages.TxnResponse.FromString(answer).responses
@@ -285,10 +280,10 @@ class Scans:
         while True:
             request = messages.RangeRequest(key=start, range_end=end, limit=limit, keys_only=True)
             try:
-                return self._call(request, timeout)
-            except AnswerTooLargeError:
-                if limit == 1:
-                    raise
+                return self._range(request, timeout)
+            except EtcdRefusedError as refusal:
+                if limit == 1 or refusal.reason is not Reason.ANSWER_TOO_LARGE:
+                    raise refusal.error from refusal
             limit = max(1, limit // 4)
 
     def _path(self, key: bytes) -> str | None:
@@ -309,14 +304,18 @@ class Scans:
         return _Page(self._connection, request, timeout)
 
     def _finished(self, page: _Page, windows: Windows) -> tuple[Any, Sequence[Any]]:
-        """Return a page and its keys, fewer than were asked for if their values were too large."""
+        """Return a page and its keys, fewer than were asked for if their values were too large.
+
+        Raises:
+            EtcdRefusedError: as for ``Connection.call``.
+        """
         while True:
             asked = page.request
             try:
                 found = page.result()
-            except RequestRefusedError as refusal:
-                if not isinstance(refusal.error, AnswerTooLargeError) or asked.limit == 1:
-                    raise self._reason(refusal.error, page) from refusal
+            except EtcdRefusedError as refusal:
+                if refusal.reason is not Reason.ANSWER_TOO_LARGE or asked.limit == 1:
+                    raise
                 self._learned(asked.keys_only).refused(asked.limit)
                 page = self._begin(windows, asked.revision, page.timeout, asked.keys_only)
                 continue
@@ -345,8 +344,8 @@ class Scans:
         page = _Page(self._connection, request, timeout)
         try:
             return sorted(page.result().kvs, key=lambda kv: bytes(kv.key))
-        except RequestRefusedError as refusal:
-            raise self._reason(refusal.error, page) from refusal
+        except EtcdRefusedError as refusal:
+            raise self._explained(refusal, revision, timeout) from refusal
         finally:
             page.give_up()
 
@@ -371,30 +370,33 @@ class Scans:
         return sort_keys([key[skip:] for key in keys])
 
     def _call(self, request: Any, timeout: float) -> Any:
-        deadline = time.monotonic() + timeout
         try:
-            return self._connection.call("range", request, deadline, write=False)
-        except RequestRefusedError as refusal:
+            return self._range(request, timeout)
+        except EtcdRefusedError as refusal:
             raise refusal.error from refusal
 
-    def _reason(self, error: MetadataStoreError, page: _Page) -> MetadataStoreError:
-        """Return the error of a request that was refused, in words for whoever scans."""
-        text = str(error)
-        asked = page.request.revision
-        if FUTURE in text:
-            newest = self.revision(page.timeout)
+    def _range(self, request: Any, timeout: float) -> Any:
+        return self._connection.call("range", request, time.monotonic() + timeout, write=False)
+
+    def _explained(
+        self, refusal: EtcdRefusedError, asked: int, timeout: float
+    ) -> MetadataStoreError:
+        """Return the error of a range of a revision that was refused, for whoever scans."""
+        if refusal.reason is Reason.FUTURE:
+            newest = self.revision(timeout)
             return InvalidSettingError(
                 f"etcd has no revision {asked:,} yet: its newest is {newest:,}"
             )
-        if COMPACTED in text:
-            oldest = self._oldest(asked, page.timeout)
-            return InvalidSettingError(
+        if refusal.reason is Reason.COMPACTED:
+            oldest = self._oldest(asked, timeout)
+            return RevisionCompactedError(
                 f"etcd keeps revision {asked:,} no more: it was compacted, and the oldest that can "
                 f"be read is {oldest:,}. Scan a newer revision, or anew without one; if this "
                 f"happens in the middle of a scan, compact less often "
-                f"(--auto-compaction-retention), or scan in more and smaller parts at a time"
+                f"(--auto-compaction-retention), or scan in more and smaller parts at a time",
+                oldest=oldest,
             )
-        return error
+        return refusal.error
 
     def _oldest(self, compacted: int, timeout: float) -> int:
         """Return the oldest revision that can be read, by halving: etcd does not name it."""
@@ -403,11 +405,11 @@ class Scans:
         def readable(revision: int) -> bool:
             request = messages.RangeRequest(key=key, count_only=True, revision=revision)
             try:
-                self._call(request, timeout)
-            except MetadataStoreError as error:
-                if COMPACTED in str(error):
+                self._range(request, timeout)
+            except EtcdRefusedError as refusal:
+                if refusal.reason is Reason.COMPACTED:
                     return False
-                raise
+                raise refusal.error from refusal
             return True
 
         newest = self.revision(timeout)

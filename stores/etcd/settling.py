@@ -19,18 +19,18 @@ from itertools import count
 from typing import Any, Final, TypeAlias
 
 from ...ops.errors import (
-    AuthenticationError,
     IndeterminateError,
     MetadataStoreError,
     OperationTimeoutError,
     StoreClosedError,
+    passes,
 )
 from ...ops.log import get_logger
-from ..backend import Answer, RequestRefusedError, WriteRequest
+from ..backend import Answer, WriteRequest
 from .capacity import Capacity
 from .codecs import WRITES, Recall, below_of
 from .connection import Connection, FlatOnlyError
-from .errors import FUTURE, LEASE_GONE, NO_SPACE, TOO_MANY_OPS
+from .errors import EtcdRefusedError, Reason, UnansweredError, reason_of
 from .protos import messages
 from .tokens import Token, Tokens
 
@@ -95,7 +95,7 @@ class Settler:
                     return outcome
         except IndeterminateError as unknown:
             if not unknown.applied:
-                raise
+                raise _plain(unknown) from unknown.__cause__
             # The transaction was. Whether each of those nested in it was, nobody knows.
             return [_applied_somehow(request, whole, unknown) for request in requests]
 
@@ -114,11 +114,11 @@ class Settler:
         try:
             response = send(token.fields, deadline)
         except IndeterminateError as unknown:
-            if NO_SPACE in str(unknown) and (found := self._look(token)) is not None:
+            if reason_of(unknown) is Reason.NO_SPACE and (found := self._look(token)) is not None:
                 return self._without_space(token, requests, found, deadline, whole)
             return self._settle(token, requests, send, deadline, whole, unknown)
         except (MetadataStoreError, FlatOnlyError) as error:
-            if LEASE_GONE in str(error):
+            if reason_of(error) is Reason.LEASE_GONE:
                 # After a long sleep of this machine, or an etcd that was set up anew. Nothing
                 # was applied; a lease is to be had again.
                 self._tokens.start_over(token)
@@ -127,8 +127,7 @@ class Settler:
             # A refused batch is taken apart, so one look for each operation that is refused.
             if (
                 len(requests) == 1
-                and isinstance(error, RequestRefusedError)
-                and isinstance(error.error, AuthenticationError)
+                and reason_of(error) is Reason.NOT_PERMITTED
                 and self._tokens.forbidden(token, deadline)
             ):
                 return None
@@ -210,14 +209,15 @@ class Settler:
             except FlatOnlyError:
                 wanted = False  # These bytes cannot be sent any more.
             except MetadataStoreError as error:
-                if NO_SPACE in str(error):
+                reason = reason_of(error)
+                if reason is Reason.NO_SPACE:
                     # It cannot be shut out, but if it was applied it can be seen.
                     found = self._look(token)
                     if found is not None and _held(found)[0] == token.value:
                         return found, False, None
                 if _hopeless(error, late=time.monotonic() >= deadline):
                     break
-                if isinstance(error, RequestRefusedError) and NO_SPACE not in str(error):
+                if isinstance(error, EtcdRefusedError) and reason is not Reason.NO_SPACE:
                     wanted = False  # This attempt was; an earlier one may have been applied.
         raise unknown
 
@@ -227,8 +227,8 @@ class Settler:
             until = time.monotonic() + _ATTEMPT
             look = token.look(token.since)
             then = self._connection.call("range", look, until, write=False).kvs
-        except RequestRefusedError as error:
-            forgotten = FUTURE in str(error)
+        except EtcdRefusedError as refused:
+            forgotten = refused.reason is Reason.FUTURE
         except MetadataStoreError:
             return False
         else:
@@ -268,7 +268,9 @@ class Settler:
         if holds == token.value:
             return self._applied(token, requests, revision, deadline, whole)
         self._tokens.give_back(token, holds, revision)
-        raise RequestRefusedError(MetadataStoreError(f"etcd refused: {NO_SPACE}"))
+        raise EtcdRefusedError(
+            MetadataStoreError("etcd refused: database space exceeded"), Reason.NO_SPACE
+        )
 
     def _look(self, token: Token) -> Any | None:
         """Return what the slot holds, as after a condition that did not hold, if it can be had."""
@@ -359,8 +361,8 @@ class Settler:
         body = messages.TxnRequest(success=operations).SerializeToString()
         try:
             response = self._txn(body, deadline, write=False)
-        except RequestRefusedError as error:
-            if NO_SPACE not in str(error) and TOO_MANY_OPS not in str(error):
+        except EtcdRefusedError as refused:
+            if refused.reason not in (Reason.NO_SPACE, Reason.TOO_MANY_OPS):
                 raise
             return [self._connection.call("range", one, deadline, write=False) for one in ranges]
         return [result.response_range for result in response.responses]
@@ -374,12 +376,18 @@ def _held(response: Any) -> tuple[bytes | None, int]:
 
 def _hopeless(error: MetadataStoreError, *, late: bool) -> bool:
     """Whether no further attempt will tell what became of the first, after this one's error."""
-    if isinstance(error, StoreClosedError) or LEASE_GONE in str(error):
+    reason = reason_of(error)
+    if isinstance(error, StoreClosedError) or reason is Reason.LEASE_GONE:
         return True
-    if NO_SPACE in str(error):
+    if reason is Reason.NO_SPACE:
         return late
     # A transaction, login or server that is refused. Without an answer there is hope for one.
-    return late and not isinstance(error, OperationTimeoutError)
+    return late and not passes(error)
+
+
+def _plain(error: IndeterminateError) -> IndeterminateError:
+    """Return the error as others are to see it, who know nothing of reasons."""
+    return IndeterminateError(str(error)) if isinstance(error, UnansweredError) else error
 
 
 def _without_token(response: Any) -> Any:

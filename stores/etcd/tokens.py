@@ -35,16 +35,13 @@ from collections import deque
 from typing import Any, Final
 
 from ...ops.errors import (
-    AuthenticationError,
     MetadataStoreError,
-    OperationTimeoutError,
     StoreClosedError,
 )
 from ...ops.log import get_logger
 from ...ops.paths import OWN
-from ..backend import RequestRefusedError
 from .connection import Connection
-from .errors import LEASE_GONE, NO_SPACE
+from .errors import EtcdRefusedError, Reason
 from .protos import messages
 from .wire import VARINT, field
 
@@ -176,7 +173,7 @@ class Tokens:
         Every token is to be ended, with or without its slot being given back first.
 
         Raises:
-            RequestRefusedError: etcd has no space for a lease.
+            EtcdRefusedError: etcd has no space for a lease.
             StoreClosedError: closed.
             MetadataStoreError: there is no lease yet, and none to be had by the deadline.
         """
@@ -229,8 +226,8 @@ class Tokens:
         """
         try:
             self._try(token.lease, deadline)
-        except RequestRefusedError as refusal:
-            if isinstance(refusal.error, AuthenticationError):
+        except EtcdRefusedError as refusal:
+            if refusal.reason is Reason.NOT_PERMITTED:
                 self.start_over(token)
                 return True
         return False
@@ -242,7 +239,7 @@ class Tokens:
         callers want to.
         """
         with self._lock:
-            idle = not (self._closed or self._under_way) and self._connection.connected
+            idle = not (self._closed or self._under_way) and self._connection.in_use
             lease, self._lease, self._closed = self._lease, 0, True
         if lease and idle:
             self._revoke(lease, deadline)
@@ -259,7 +256,7 @@ class Tokens:
         if not self._granting.acquire(timeout=patience):
             if usable:
                 return lease
-            raise OperationTimeoutError("no lease from etcd by the deadline; nothing was sent")
+            raise self._connection.late("there is no lease yet; nothing was sent")
         try:
             if not self._wanted():
                 return None
@@ -267,11 +264,11 @@ class Tokens:
             if self._lease and time.monotonic() - self._granted < _RENEW:
                 return self._lease
             return self._grant(deadline)
-        except RequestRefusedError as refusal:
+        except EtcdRefusedError as refusal:
             # Without a permission for tokens, what has one is refused as well.
-            if usable and not isinstance(refusal.error, AuthenticationError):
+            if usable and refusal.reason is not Reason.NOT_PERMITTED:
                 return lease
-            if NO_SPACE in str(refusal):
+            if refusal.reason is Reason.NO_SPACE:
                 raise  # for now
             self._without_until = time.monotonic() + _RECONSIDER
             log.warning(
@@ -293,8 +290,8 @@ class Tokens:
             # Whether tokens are permitted is found out now, not when a transaction is refused.
             try:
                 self._try(lease, deadline)
-            except RequestRefusedError as refusal:
-                if LEASE_GONE in str(refusal):  # an etcd that was set up anew meanwhile
+            except EtcdRefusedError as refusal:
+                if refusal.reason is Reason.LEASE_GONE:  # an etcd that was set up anew meanwhile
                     continue
                 self._revoke(lease, deadline)
                 raise
@@ -308,7 +305,7 @@ class Tokens:
         """Send a token alone, to see whether tokens are permitted.
 
         Raises:
-            RequestRefusedError: they are not, or the lease is gone.
+            EtcdRefusedError: they are not, or the lease is gone.
         """
         trial = Token(_Slot(f"{self._place}0".encode()), 0, lease)
         self._connection.call("txn", trial.fields, deadline, write=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ...ops.errors import (
+    IndeterminateError,
     InvalidSettingError,
     MetadataStoreError,
     OperationTimeoutError,
@@ -112,6 +113,10 @@ class ZooKeeperBackend:
             singles=64,
         )
 
+    @property
+    def connected(self) -> bool:
+        return self._connection.connected
+
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         self._connection.check_process()
         if not self._chroot_seen:
@@ -200,7 +205,8 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         _check_version(connection, deadline)
         if chroot and options.create:
             _make_chroot(connection, chroot, _ACLS[acl], deadline)
-    except OperationTimeoutError as error:
+    except (OperationTimeoutError, IndeterminateError) as error:
+        # A server that takes connections, and answers no request; or none that can be read.
         connection.close()
         raise StoreUnavailableError(str(error)) from error
     except BaseException:

@@ -221,6 +221,30 @@ class Connection:
         """The last change that a server was at when it answered; 0 if none has in this session."""
         return int(self._client.last_zxid)
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to a server that has answered."""
+        return bool(self._client.client_state == KeeperState.CONNECTED)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing is sent any more: the store was closed, or kazoo has given up."""
+        return self._closed or self._end is not None
+
+    def late(self, what: str) -> MetadataStoreError:
+        """Return what ends at its deadline and was not sent, or is a read (see ``ops.errors``).
+
+        Args:
+            what: what did not happen, as ``"no answer from"``.
+        """
+        if self.connected:
+            return OperationTimeoutError(f"{what} ZooKeeper at {self.addresses} in time")
+        reason = self._handler.last_error
+        return StoreUnavailableError(
+            f"{what} ZooKeeper at {self.addresses} in time: there is no connection"
+            + (f" ({reason})" if reason else "")
+        )
+
     def check_process(self) -> None:
         """Refuse to go on in a forked child, where locks may be held for ever.
 
@@ -303,9 +327,7 @@ class Connection:
                     return refusal
                 remaining = _remaining(deadline)
                 if remaining <= 0:
-                    return OperationTimeoutError(
-                        f"the request could not be sent to ZooKeeper at {self.addresses} in time"
-                    )
+                    return self.late("the request could not be sent to")
                 if client.client_state == KeeperState.CONNECTED and len(self._queued) < _MAX_UNSENT:
                     break
                 self._changed.wait(remaining)
@@ -345,7 +367,7 @@ class Connection:
         if isinstance(error, _DeadlineError):
             if sent and not repeat:
                 return self._indeterminate("no answer came in time", error)
-            return OperationTimeoutError(f"no answer from ZooKeeper at {self.addresses} in time")
+            return self.late("no answer from")
         if sent and not repeat:
             return self._indeterminate("the connection was lost", error)
         return None

@@ -21,6 +21,7 @@ from ...ops.errors import MetadataStoreError
 from .answers import Reply, understand
 from .connection import Connection
 from .errors import CONNECTION_LOSS, UNIMPLEMENTED
+from .packets import ANSWER_BYTES, ENTRY_BYTES, FIRST_GUESS, SMALL, Packet
 from .sizes import ENVELOPE, Sizes
 from .wire import (
     EXISTS,
@@ -29,16 +30,13 @@ from .wire import (
     MULTI_READ,
     Found,
     ZNode,
-    multi_read,
-    parse_reads,
     parse_single,
     single_read,
 )
 
 __all__ = ["Read", "ReadAhead"]
 
-# Bytes of one answer, and of all that are under way; reads of both.
-_ANSWER_BYTES: Final = 1 << 20
+# Bytes that are under way; reads of one packet, and of all.
 _BYTES: Final = 4 << 20
 _PACKET_READS: Final = 64
 _FLIGHTS: Final = 8
@@ -46,17 +44,8 @@ _READS: Final = _PACKET_READS * _FLIGHTS
 # How many reads are under way at first, and then how many times as many as have been answered.
 _FIRST_READS: Final = 16
 _GROWTH: Final = 4
-# The size of a value before any was seen.
-_FIRST_GUESS: Final = 1 << 16
-# A Stat, a length and a header.
-_ENTRY_BYTES: Final = 81
 # What a name takes in a list of children, about.
 _NAME_BYTES: Final = 40
-# Up to this size of the values it costs less to read them along than to ask for Stats singly.
-_SMALL: Final = 1024
-# xid, opcode and the end of the list; header, length and watch flag of one read.
-_REQUEST_OVERHEAD: Final = 17
-_READ_OVERHEAD: Final = 14
 
 
 class Read(NamedTuple):
@@ -72,20 +61,12 @@ class Read(NamedTuple):
     children: int = 0
 
 
-class _Part(NamedTuple):
-    """One request: its opcode, its reads, and these as they were sent."""
-
-    opcode: int
-    reads: Sequence[Read]
-    sent: Sequence[tuple[int, bytes]]
-
-
 class _Flight(NamedTuple):
     """Requests that were sent together."""
 
     session: int
     requests: Sequence[tuple[int, bytes]]
-    parts: Sequence[_Part]
+    packets: Sequence[Packet[Read]]
     reads: int
     expected: int
     finish: Callable[[float], list[Reply]]
@@ -126,8 +107,8 @@ class ReadAhead:
 
     def expected(self, opcode: int) -> int:
         """Return the bytes that a node takes in an answer, about, to GET_DATA or to EXISTS."""
-        node_bytes = _ENTRY_BYTES + int(_FIRST_GUESS if self._mean is None else self._mean)
-        return _ENTRY_BYTES if opcode == EXISTS and node_bytes > _SMALL else node_bytes
+        node_bytes = ENTRY_BYTES + int(FIRST_GUESS if self._mean is None else self._mean)
+        return ENTRY_BYTES if opcode == EXISTS and node_bytes > SMALL else node_bytes
 
     @property
     def under_way(self) -> bool:
@@ -160,10 +141,9 @@ class ReadAhead:
         deadline = self._deadline()
         replies = flight.finish(deadline)
         answers: list[tuple[Read, Found]] = []
-        for (opcode, reads, sent), request, reply in zip(
-            flight.parts, flight.requests, replies, strict=True
-        ):
-            answer = understand(reply, partial(parse_reads, sent))
+        for packet, request, reply in zip(flight.packets, flight.requests, replies, strict=True):
+            opcode, reads = packet.opcode, packet.reads
+            answer = packet.understand(reply)
             if isinstance(answer, MetadataStoreError):
                 raise answer
             if isinstance(answer, list):
@@ -179,7 +159,7 @@ class ReadAhead:
         if self._connection.sessions != flight.session:
             # Some may be of a session that has never caught up.
             self._catch_up(deadline)
-            self._again.extend(read for part in flight.parts for read in part.reads)
+            self._again.extend(read for packet in flight.packets for read in packet.reads)
             return []
         return self._settled(flight, answers)
 
@@ -194,48 +174,40 @@ class ReadAhead:
 
     def _send_some(self, take: Callable[[], Read | None]) -> bool:
         """Send a multi-read, and beside it what has to go singly; say whether there was any."""
-        together: list[tuple[int, Read, bytes]] = []
-        singles: list[tuple[int, Read, bytes]] = []
+        together: Packet[Read] = Packet()
+        packets: list[Packet[Read]] = []
         node_bytes, again, full = self.expected(GET_DATA), self._again, self._full
-        look_singly = node_bytes > _SMALL
+        look_singly = node_bytes > SMALL
         room = min(_PACKET_READS, self._most - self._reads)
         usual = self._sizes.usual
-        sent_bytes = _REQUEST_OVERHEAD
         expected = 0
-        while room > 0 and expected < _ANSWER_BYTES:
+        while room > 0 and expected < ANSWER_BYTES:
             read = again.popleft() if again else take()
             if read is None:
                 break
             opcode, path, children = read
             raw = full(path)
-            sent_bytes += _READ_OVERHEAD + len(raw)
-            if sent_bytes > usual and together:
-                again.appendleft(read)
-                break
-            room -= 1
             if opcode == EXISTS and look_singly:
-                singles.append((EXISTS, read, raw))
-                expected += _ENTRY_BYTES
-                continue
-            expected += (
-                node_bytes if opcode != GET_CHILDREN else _ENTRY_BYTES + (_NAME_BYTES * children)
-            )
-            asked = (opcode if opcode != EXISTS else GET_DATA, read, raw)
-            together.append(asked)
-        if len(together) == 1:
-            singles += together
-            together = []
-        requests = [(opcode, single_read(raw)) for opcode, _, raw in singles]
-        parts = [_Part(opcode, [read], [(opcode, raw)]) for opcode, read, raw in singles]
-        if together:
-            sent = [(opcode, raw) for opcode, _, raw in together]
-            requests.append((MULTI_READ, multi_read(sent)))
-            parts.append(_Part(MULTI_READ, [read for _, read, _ in together], sent))
-        if not requests:
+                answer_bytes = ENTRY_BYTES
+                packets.append(Packet.of(read, EXISTS, raw, answer_bytes))
+            else:
+                names = opcode == GET_CHILDREN
+                answer_bytes = ENTRY_BYTES + _NAME_BYTES * children if names else node_bytes
+                # The bytes of the answers, and the number of reads, are counted with the singles.
+                if not together.has_room(raw, 0, most_reads=_READS, request_bytes=usual):
+                    again.appendleft(read)
+                    break
+                together.add(read, opcode if names else GET_DATA, raw, answer_bytes)
+            room -= 1
+            expected += answer_bytes
+        if together.reads:
+            packets.append(together)
+        if not packets:
             return False
-        count = len(singles) + len(together)
+        requests = [packet.request() for packet in packets]
+        count = sum(len(packet.reads) for packet in packets)
         finish = self._sizes.begin(requests, self._deadline(), repeat=True)
-        self._flights.append(_Flight(self._session, requests, parts, count, expected, finish))
+        self._flights.append(_Flight(self._session, requests, packets, count, expected, finish))
         self._reads += count
         self._bytes += expected
         return True
@@ -262,7 +234,7 @@ class ReadAhead:
         self, flight: _Flight, answers: list[tuple[Read, Found]]
     ) -> list[tuple[Read, Found]]:
         """Learn from answers; leave out, and ask again, those that tell too little."""
-        singly = {part.reads[0].path for part in flight.parts if part.opcode == EXISTS}
+        singly = {packet.reads[0].path for packet in flight.packets if packet.opcode == EXISTS}
         total = nodes = 0
         unclear = False
         for read, found in answers:
@@ -274,7 +246,7 @@ class ReadAhead:
             # Up at once and down by halves, for the damage is on the one side only. Where stats
             # alone are wanted, from the guess as well: the first nodes are often parents without
             # a value, after which large values below them would be read along.
-            guess = _FIRST_GUESS if singly else 0
+            guess = FIRST_GUESS if singly else 0
             before = guess if self._mean is None else self._mean
             self._mean = max(total / nodes, before / 2)
             self._seen += nodes

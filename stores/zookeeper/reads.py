@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Final, TypeAlias, cast
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
 from ...ops.results import GetResult, Stat
 from ..backend import Answer, ReadRequest
-from .answers import Reply, understand
+from .answers import Reply
 from .codecs import READS
 from .connection import Connection
 from .errors import CONNECTION_LOSS, NO_NODE, UNIMPLEMENTED, refused
 from .nodes import Nodes
+from .packets import (
+    ENTRY_BYTES,
+    FIRST_GUESS,
+    READ_OVERHEAD,
+    REQUEST_OVERHEAD,
+    SMALL,
+    Packet,
+)
 from .sizes import ENVELOPE, Sizes
 from .wire import (
     EXISTS,
@@ -24,9 +31,6 @@ from .wire import (
     Found,
     ZNode,
     length,
-    multi_read,
-    parse_reads,
-    single_read,
 )
 
 __all__ = ["Reader"]
@@ -37,10 +41,8 @@ _Read: TypeAlias = tuple[int, int, str]
 #: What a read ends with: what was found, or the error of the request that it was part of.
 _Ending: TypeAlias = Found | MetadataStoreError
 
-# How large an answer is, is known only when it is there, and the server builds it in its heap,
-# which many of a megabyte can exhaust. So answers are planned for about a megabyte each, and four
-# of them under way for a call, by what was last seen of each path, or else of all paths lately.
-_ANSWER_BYTES: Final = 1 << 20
+# Four answers are under way for a call, by what was last seen of each path, or else of all paths
+# lately.
 _WAVE_BYTES: Final = 4 << 20
 _PACKET_READS: Final = 128
 # The latter may be far off: a client that has seen small values only meets large ones. So a call
@@ -49,43 +51,8 @@ _UNKNOWN_READS: Final = 16
 # Looks are for writes, whose own values say more about those that they replace.
 _UNKNOWN_LOOKS: Final = 64
 _GROWTH: Final = 4
-_FIRST_GUESS: Final = 1 << 16
-# A Stat, a length and a header.
-_ENTRY_BYTES: Final = 81
-# Up to this size of the value it costs less to read it along than to ask for the Stat singly.
-_SMALL: Final = 1024
-# xid, opcode and the end of the list; header, length and watch flag of one read.
-_REQUEST_OVERHEAD: Final = 17
-_READ_OVERHEAD: Final = 14
 
 _ROOT: Final = length(1) + b"/"
-
-
-class _Packet:
-    """One request of one or more reads."""
-
-    __slots__ = ("answer_bytes", "encoded", "reads", "sent_bytes")
-
-    def __init__(self) -> None:
-        self.reads: list[_Read] = []
-        #: Opcode and path of each, as they are sent.
-        self.encoded: list[tuple[int, bytes]] = []
-        self.sent_bytes = _REQUEST_OVERHEAD
-        self.answer_bytes = 0
-
-    @property
-    def opcode(self) -> int:
-        return self.encoded[0][0] if len(self.encoded) == 1 else MULTI_READ
-
-    def request(self) -> tuple[int, bytes]:
-        """Return opcode and body: of the read itself where there is only one."""
-        if len(self.encoded) == 1:
-            return self.opcode, single_read(self.encoded[0][1])
-        return MULTI_READ, multi_read(self.encoded)
-
-    def understand(self, reply: Reply) -> list[Found] | int | MetadataStoreError:
-        """Return what a reply says: an entry for each read, or why there are none."""
-        return understand(reply, partial(parse_reads, self.encoded))
 
 
 class Reader:
@@ -248,15 +215,15 @@ class Reader:
 
     def _next_wave(
         self, waiting: deque[_Read], most: int, alone: set[int], endings: list[_Ending]
-    ) -> list[_Packet]:
+    ) -> list[Packet[_Read]]:
         """Take as much as should be under way at one time, with ``most`` reads of unknown size."""
-        packets: list[_Packet] = []
-        packet = _Packet()
+        packets: list[Packet[_Read]] = []
+        packet: Packet[_Read] = Packet()
         wave_bytes = unknown = 0
         size_of, usual = self._nodes.size, self._sizes.usual
-        longest = self._sizes.most - _REQUEST_OVERHEAD - _READ_OVERHEAD
+        longest = self._sizes.most - REQUEST_OVERHEAD - READ_OVERHEAD
         mean = self._seen_mean
-        guess = _ENTRY_BYTES + int(_FIRST_GUESS if mean is None else mean)
+        guess = ENTRY_BYTES + int(FIRST_GUESS if mean is None else mean)
         all_single = len(waiting) == 1
         while waiting and wave_bytes < _WAVE_BYTES and unknown < most:
             read = waiting.popleft()
@@ -270,31 +237,20 @@ class Reader:
                 )
                 continue
             size = size_of(path)
-            expected = guess if size is None else _ENTRY_BYTES + size
+            expected = guess if size is None else ENTRY_BYTES + size
             single = all_single or i in alone
-            if opcode == EXISTS and (single or expected > _SMALL):
-                single, expected = True, _ENTRY_BYTES
+            if opcode == EXISTS and (single or expected > SMALL):
+                single, expected = True, ENTRY_BYTES
             elif size is None:
                 unknown += 1
             wave_bytes += expected
             if single:
-                lone = _Packet()
-                lone.reads.append(read)
-                lone.encoded.append((opcode, raw))
-                packets.append(lone)
+                packets.append(Packet.of(read, opcode, raw, expected))
                 continue
-            sent_bytes = _READ_OVERHEAD + len(raw)
-            if packet.reads and (
-                len(packet.reads) >= _PACKET_READS
-                or packet.answer_bytes + expected > _ANSWER_BYTES
-                or packet.sent_bytes + sent_bytes > usual
-            ):
+            if not packet.has_room(raw, expected, most_reads=_PACKET_READS, request_bytes=usual):
                 packets.append(packet)
-                packet = _Packet()
-            packet.reads.append(read)
-            packet.encoded.append((GET_DATA if opcode == EXISTS else opcode, raw))
-            packet.sent_bytes += sent_bytes
-            packet.answer_bytes += expected
+                packet = Packet()
+            packet.add(read, GET_DATA if opcode == EXISTS else opcode, raw, expected)
         if packet.reads:
             packets.append(packet)
         return packets

@@ -25,7 +25,12 @@ from functools import partial
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
-from ...ops.errors import IndeterminateError, MetadataStoreError, OperationTimeoutError
+from ...ops.errors import (
+    IndeterminateError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    passes,
+)
 from ...ops.log import get_logger
 from ..backend import Tally
 from .answers import Reply, is_unreadable, understand
@@ -288,9 +293,10 @@ class Settler:
     def _learn(self, multi: _Lost, reply: Reply, deadline: float) -> bool:
         """Take note of a reply; say whether it is known now what became of the multi."""
         answer = multi.understand(reply)
-        if isinstance(answer, OperationTimeoutError) and not _is_final(answer):
-            return False
         if isinstance(answer, MetadataStoreError):
+            # A later attempt may be answered, and with more success.
+            if passes(answer) and not is_unreadable(answer) and not self._connection.stopped:
+                return False
             multi.outcome = multi.unknown
             return True
         slot = multi.slot
@@ -376,8 +382,3 @@ def _stamped(zxid: int, updates: Sequence[Update], node: object) -> Applied:
     if isinstance(node, ZNode) and node.created_zxid == zxid:
         return Applied(zxid, node.created, updates)
     return Applied(None, None, updates)
-
-
-def _is_final(error: OperationTimeoutError) -> bool:
-    """Whether no later attempt can be answered, or none with more success."""
-    return type(error) not in (OperationTimeoutError, IndeterminateError) or is_unreadable(error)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ...ops.errors import MetadataStoreError, OperationTimeoutError
+from ...ops.errors import MetadataStoreError
 from ...ops.log import get_logger
 from .answers import Reply
 from .connection import Connection
@@ -73,7 +73,7 @@ class Sizes:
                 replies += self._connection.exchange(waiting, deadline, repeat=repeat)
                 break
             if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                late = OperationTimeoutError("the request could not be sent to ZooKeeper in time")
+                late = self._connection.late("the request could not be sent to")
                 return [*replies, *[late] * len(waiting)]
             try:
                 before = self._connection.number
@@ -161,9 +161,9 @@ class Sizes:
         before, delayed = connection.number, connection.delayed
         path = b"/" + b"-" * (size - ENVELOPE - _PROBE_OVERHEAD - 1)
         (reply,) = connection.exchange([(EXISTS, single_read(path))], until, repeat=True)
-        if isinstance(reply, OperationTimeoutError):
-            return None
         if isinstance(reply, MetadataStoreError):
+            if reply.retriable:
+                return None
             raise reply
         if reply != CONNECTION_LOSS:
             self._note(size, reply, before)

@@ -27,7 +27,7 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from ...ops.errors import IndeterminateError, MetadataStoreError, OperationTimeoutError
+from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.log import get_logger
 from ...ops.paths import OWN
 from .answers import understand
@@ -152,7 +152,7 @@ class Slots:
             code = self._create([slot.path for slot in slots], acl, deadline)
             if code is None or is_of_session(code):
                 if time.monotonic() >= deadline:
-                    raise OperationTimeoutError("nothing was sent to ZooKeeper by the deadline")
+                    raise self._connection.late("nothing was sent to")
                 # They may be there. Others will do, under names of their own, or in the session
                 # that follows.
                 self._connection.pause(attempt, deadline)

@@ -22,6 +22,7 @@ from batchkeeper.ops import (
     MetadataStoreError,
     OperationTimeoutError,
     QueueFullError,
+    StoreUnavailableError,
     ValueTooLargeError,
 )
 from batchkeeper.stores.faults import Fault, FaultyBackend, Plan
@@ -515,6 +516,18 @@ def test_a_sent_read_ends_as_timed_out(
     error = store.get("/a", timeout=0.01).exception(PATIENCE)
     assert type(error) is OperationTimeoutError
     assert error.outcome == "not_applied"
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_sent_read_says_whether_there_was_a_server(
+    make_backend: MakeBackend, open_on: OpenOn, deaf: Any, connected: bool
+) -> None:
+    """A read that the engine ends is late where there is a server, else the store is away."""
+    backend = make_backend(deaf)
+    backend._backend.connected = connected  # type: ignore[misc]
+    error = open_on(backend).get("/a", timeout=0.01).exception(PATIENCE)
+    assert type(error) is (OperationTimeoutError if connected else StoreUnavailableError)
+    assert (error.outcome, error.retriable, error.path) == ("not_applied", True, "/a")
 
 
 def test_deadlines_in_one_batch_are_each_its_own(backend: FaultyBackend, open_on: OpenOn) -> None:

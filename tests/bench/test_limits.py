@@ -83,6 +83,7 @@ class Tampering:
         self._tamper = tamper
         self.limits = backend.limits
         self.tally = backend.tally
+        self.connected = backend.connected
         self.read = backend.read
         self.sync = backend.sync
         self.close = backend.close

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import re
 from dataclasses import FrozenInstanceError
 from typing import Any, get_args
 
@@ -12,6 +13,9 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper import ops
+from batchkeeper.ops import errors
+from batchkeeper.ops.errors import passes
+from batchkeeper.ops.exit_codes import exit_code
 from batchkeeper.ops.kinds import BRINGS_VALUES, KINDS
 from batchkeeper.ops.operations import PutOptions, WriteKind
 
@@ -90,17 +94,79 @@ def test_errors_with_more_to_say_keep_it() -> None:
     """Versions, and whether a write is known to have been applied, survive a pickle."""
     bad = pickle.loads(pickle.dumps(bk.BadVersionError("m", path="/a", expected=1, actual=2)))
     unknown = pickle.loads(pickle.dumps(bk.IndeterminateError("m", applied=True)))
+    gone = pickle.loads(pickle.dumps(bk.RevisionCompactedError("m", oldest=7)))
 
     assert (bad.expected, bad.actual) == (1, 2)
     assert unknown.applied is True
+    assert gone.oldest == 7
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors_are_made_for_each_operation_and_chain_their_cause(kind: type) -> None:
+    """The copy for one of several operations has its path, and the original stays as it was."""
+    error = kind("what went wrong")
+    error.__cause__ = ValueError("the reason")
+    own = error.for_path("/a")
+    assert (type(own), str(own), own.path, error.path) == (kind, "what went wrong", "/a", None)
+    assert own.__cause__ is error.__cause__
+    assert own.args == ("what went wrong",)
+
+
+def test_what_may_be_submitted_again_is_said_by_the_class() -> None:
+    """Retriable is what changed nothing and may succeed another time; never an unknown outcome."""
+    retriable = {kind for kind in ERRORS if kind.retriable}
+    assert retriable == {bk.QueueFullError, bk.OperationTimeoutError, bk.StoreUnavailableError}
+    assert [kind for kind in ERRORS if kind.outcome == "unknown"] == [bk.IndeterminateError]
+    assert {kind for kind in ERRORS if passes(kind)} == {*retriable, bk.IndeterminateError}
+    assert passes(bk.IndeterminateError("m"))
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    """It names every class, with its outcome, and whether it is retriable."""
+    drawn = re.findall(
+        r"── (\w+Error).*?(not_applied|unknown) +(yes|no)$", errors.__doc__ or "", re.MULTILINE
+    )
+    assert {name: (outcome, said == "yes") for name, outcome, said in drawn} == {
+        kind.__name__: (kind.outcome, kind.retriable)
+        for kind in ERRORS
+        if kind is not bk.MetadataStoreError
+    }
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_an_error_that_comes_as_a_name_is_found(kind: type) -> None:
+    """From another process there is no more than the name of its class."""
+    assert errors.error_class(kind.__name__) is kind
+
+
+def test_a_name_that_is_no_error_of_ours_is_not_found() -> None:
+    """Not even that of a subclass that a back end keeps to itself."""
+    for name in ("ValueError", "JobError", "EtcdRefusedError", ""):
+        assert errors.error_class(name) is None
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_an_exit_code_is_decided_by_the_class(kind: type) -> None:
+    """2 is for what may be otherwise another time, 3 for what only other arguments help, else 1."""
+    bad_input = {
+        bk.InvalidPathError,
+        bk.InvalidSettingError,
+        bk.RevisionCompactedError,
+        bk.UnsupportedError,
+        bk.ValueTooLargeError,
+    }
+    expected = 2 if passes(kind) else 3 if kind in bad_input else 1
+    assert exit_code(kind) == expected
 
 
 def test_errors_are_caught_by_branch() -> None:
-    """Bad input is a ValueError as well; what timed out is one branch."""
+    """Bad input is a ValueError as well; no write of unknown outcome is caught as timed out."""
     assert issubclass(bk.InvalidPathError, ValueError)
     assert issubclass(bk.InvalidSettingError, ValueError)
-    assert issubclass(bk.IndeterminateError, bk.OperationTimeoutError)
-    assert issubclass(bk.StoreUnavailableError, bk.OperationTimeoutError)
+    assert issubclass(bk.OperationTimeoutError, TimeoutError)
+    for kind in ERRORS:
+        assert kind is bk.MetadataStoreError or kind.__mro__[1] is bk.MetadataStoreError
+        assert issubclass(kind, TimeoutError) == (kind is bk.OperationTimeoutError)
 
 
 def test_an_outcome_is_ok_without_an_error() -> None:

@@ -264,7 +264,7 @@ def test_a_compacted_revision_is_refused_on_the_driver(
     assert "compacted" in refusal(lambda: load(spark, server.url, revision=first).count())
     assert "no revision" in refusal(lambda: load(spark, server.url, revision=10**9).count())
     # A frame keeps the revision that it was planned with, and here its tasks find that it is gone.
-    with pytest.raises(PySparkException, match=r"InvalidSettingError: .*compacted"):
+    with pytest.raises(PySparkException, match=r"RevisionCompactedError: .*compacted"):
         planned.count()
     assert load(spark, server.url).count() == 1
 

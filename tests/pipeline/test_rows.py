@@ -15,12 +15,13 @@ from batchkeeper.ops import (
     AuthenticationError,
     IndeterminateError,
     InvalidSettingError,
+    OperationTimeoutError,
     StoreUnavailableError,
 )
 from batchkeeper.pipeline import rows as rows_module
 from batchkeeper.pipeline.report import Report, RowOutcome, Status, Tally
 from batchkeeper.pipeline.rows import Columns, RowWriter, columns_of
-from batchkeeper.pipeline.sending import Patience
+from batchkeeper.pipeline.sending import Patience, describe, may_pass
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
 
@@ -535,3 +536,21 @@ def test_a_wrong_schema_is_refused(fields: list[tuple[str, str]], error: str) ->
     """A missing column, a wrong type and an unknown name are told, with what to do."""
     with pytest.raises(InvalidSettingError, match=error):
         columns_of(fields)
+
+
+@pytest.mark.parametrize(
+    ("described", "passing"),
+    [
+        (describe(StoreUnavailableError("no server")), True),
+        (describe(OperationTimeoutError("late")), True),
+        (describe(IndeterminateError("lost")), True),
+        (describe(AuthenticationError("StoreUnavailableError: no")), False),
+        ("StoreUnavailableErrors: of somebody else", False),
+        ("", False),
+    ],
+)
+def test_a_described_error_that_may_pass_is_known_by_its_class(
+    described: str, passing: bool
+) -> None:
+    """From a task there are only words; the class that they begin with says whether to go on."""
+    assert may_pass(described) is passing

@@ -19,6 +19,7 @@ from batchkeeper.ops import (
     InvalidSettingError,
     OperationTimeoutError,
     Put,
+    RevisionCompactedError,
     UnsupportedError,
 )
 from batchkeeper.stores.etcd import changes as module
@@ -141,8 +142,10 @@ def test_compacted_history_is_refused(own_etcd: Callable[..., EtcdServer]) -> No
         client.compact(revisions[4])
         client.close()
         for after in (0, revisions[0], revisions[3]):
-            with pytest.raises(InvalidSettingError, match=f"compacted at revision {revisions[4]},"):
+            said = f"compacted at revision {revisions[4]},"
+            with pytest.raises(RevisionCompactedError, match=said) as caught:
                 list(store.changes("/a", after, revisions[-1]))
+            assert caught.value.oldest == revisions[4]
         assert len(list(store.changes("/a", revisions[4], revisions[-1]))) == 4
 
 

@@ -26,6 +26,7 @@ from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, con
 from batchkeeper.stores.etcd import connection as connection_module
 from batchkeeper.stores.etcd import members, tokens
 from batchkeeper.stores.etcd.connection import Connection, FlatOnlyError
+from batchkeeper.stores.etcd.errors import Reason
 from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
@@ -208,7 +209,7 @@ def test_tokens_are_asked_for_again_where_permissions_may_have_changed(
         def change(method: Any, request: Any) -> None:
             link = connection.open(soon())
             method(request, metadata=link.metadata)
-            connection._lost(link, "logged in before the change")
+            connection._lost(link, Reason.OTHER, "logged in before the change")
 
         backend.write([Put("/ok/a", b"")], soon())
         permission = messages.AuthRoleGrantPermissionRequest(name="some")

@@ -32,9 +32,9 @@ from batchkeeper.ops import (
     Put,
     Stat,
 )
-from batchkeeper.stores import RequestRefusedError
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import Connection, FlatOnlyError
+from batchkeeper.stores.etcd.errors import EtcdRefusedError
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
@@ -280,7 +280,7 @@ class Line:
 
 
 def refuse() -> None:
-    raise RequestRefusedError(MetadataStoreError("refused"))
+    raise EtcdRefusedError(MetadataStoreError("refused"))
 
 
 def flat_from_now_on() -> None:

@@ -34,7 +34,7 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import ConnectOptions, parse_url
 from batchkeeper.stores.zookeeper import backend as backend_module
-from batchkeeper.stores.zookeeper import connect, readahead, reads, settling, slots
+from batchkeeper.stores.zookeeper import connect, packets, readahead, settling, slots
 from batchkeeper.stores.zookeeper.answers import understand
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.connection import _Call
@@ -496,7 +496,7 @@ def understood(
             seen.append((reply, parse, write))
         return understand(reply, parse, write=write)
 
-    for module in (backend_module, readahead, reads, settling, slots):
+    for module in (backend_module, packets, readahead, settling, slots):
         monkeypatch.setattr(module, "understand", note)
     work(backend)
     return seen

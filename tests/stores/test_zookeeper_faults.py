@@ -185,8 +185,8 @@ def test_what_is_asked_of_a_server_that_is_gone(
         server.start()
         (stat,), (found, exists) = [future.result() for future in patient]
 
-    assert type(refused) is OperationTimeoutError
-    assert type(unread) is OperationTimeoutError
+    assert type(refused) is StoreUnavailableError
+    assert type(unread) is StoreUnavailableError
     assert server.address in str(refused)
     assert (stat.version, found.value, exists) == (0, b"1", False)
     assert read(backend, Exists("/never")) == [False]
@@ -228,7 +228,7 @@ def test_many_callers_of_a_server_that_is_gone(
             )
         )
 
-    assert set(outcomes) == {OperationTimeoutError}
+    assert set(outcomes) == {StoreUnavailableError}
     assert len(backend._connection._client._queue) == 0
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 import batchkeeper as bk
 
@@ -106,4 +106,9 @@ def errors() -> str | None:
     except bk.IndeterminateError as error:
         assert_type(error.applied, bool)
         return error.outcome
+    except bk.RevisionCompactedError as error:
+        assert_type(error.oldest, int | None)
+    except bk.MetadataStoreError as error:
+        assert_type(error.outcome, Literal["not_applied", "unknown"])
+        assert_type(error.retriable, bool)
     return None

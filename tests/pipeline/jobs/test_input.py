@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 import batchkeeper as bk
 from batchkeeper import cli
 from batchkeeper.pipeline.jobs.folder import Folder
+from batchkeeper.pipeline.jobs.running import _code_of_error
 
 Job = Callable[..., tuple[int, Any, list[str]]]
 
@@ -417,3 +418,22 @@ def test_an_interrupt_while_spark_starts_leaves_no_java(
         for process in (running, *started):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+
+
+@pytest.mark.parametrize(
+    ("cause", "code"),
+    [
+        ("AnalysisException", 3),
+        ("InvalidSettingError", 3),
+        ("RevisionCompactedError", 3),
+        ("StoreUnavailableError", 2),
+        ("IndeterminateError", 2),
+        ("QueueFullError", 2),
+        ("AuthenticationError", 1),
+        ("ZeroDivisionError", 1),
+        ("", 1),
+    ],
+)
+def test_an_error_in_a_task_has_the_exit_code_of_its_class(cause: str, code: int) -> None:
+    """Of an error in another process there is only the name of its class."""
+    assert _code_of_error(cause) == code

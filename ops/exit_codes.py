@@ -1,0 +1,38 @@
+"""The exit codes of the commands, and which of them an error ends with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .errors import (
+    InvalidPathError,
+    InvalidSettingError,
+    MetadataStoreError,
+    RevisionCompactedError,
+    UnsupportedError,
+    ValueTooLargeError,
+    passes,
+)
+
+__all__ = ["BAD_INPUT", "NO_CONNECTION", "OK", "REFUSED", "exit_code"]
+
+OK: Final = 0
+REFUSED: Final = 1
+NO_CONNECTION: Final = 2
+BAD_INPUT: Final = 3
+
+# Refused for what was asked, whatever the store holds: only other arguments help.
+_BAD_INPUT: Final = (
+    InvalidPathError,
+    InvalidSettingError,
+    RevisionCompactedError,
+    UnsupportedError,
+    ValueTooLargeError,
+)
+
+
+def exit_code(kind: type[MetadataStoreError]) -> int:
+    """Return the exit code of a command that an error of this class has ended."""
+    if passes(kind):
+        return NO_CONNECTION
+    return BAD_INPUT if issubclass(kind, _BAD_INPUT) else REFUSED

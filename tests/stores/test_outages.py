@@ -1,0 +1,235 @@
+"""One event is one error, whatever the store: servers that are killed, silent, or left.
+
+Each test provokes the same on etcd and on ZooKeeper, and holds what every operation ends with
+against the rule in ``ops.errors``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.bench.servers import LocalServer
+
+PATIENCE: Final = 60.0
+# Seconds that an operation has where it is to end at its deadline.
+SHORT: Final = 0.4
+
+Operation = Callable[[bk.MetadataStore, float], Any]
+
+# Each on a path of its own, so that none waits for another.
+READS: Final[Mapping[str, Operation]] = {
+    "get": lambda store, timeout: store.get("/get", timeout=timeout).result(),
+    "exists": lambda store, timeout: store.exists("/exists", timeout=timeout).result(),
+    "get_children": lambda store, timeout: store.get_children("/", timeout=timeout).result(),
+    "scan": lambda store, timeout: list(store.scan("/", timeout=timeout)),
+    "scan without values": lambda store, timeout: list(
+        store.scan_pages("/", values=False, timeout=timeout)
+    ),
+    "revision": lambda store, timeout: store.revision(timeout=timeout),
+}
+WRITES: Final[Mapping[str, Operation]] = {
+    "put": lambda store, timeout: store.put("/put", b"1", timeout=timeout).result(),
+    # Not at version 0, for which ZooKeeper's client looks first: that put is never sent then.
+    "put if at version 1": lambda store, timeout: store.put(
+        "/put-if", b"1", 1, timeout=timeout
+    ).result(),
+    "put if absent": lambda store, timeout: store.put(
+        "/absent", b"1", bk.ABSENT, timeout=timeout
+    ).result(),
+    "delete": lambda store, timeout: store.delete("/delete", timeout=timeout).result(),
+}
+ALL: Final = {**READS, **WRITES}
+THERE: Final = ("/get", "/exists", "/put", "/put-if", "/delete")
+
+# Class, outcome and retriable: what callers decide by.
+LATE: Final = (bk.OperationTimeoutError, "not_applied", True)
+AWAY: Final = (bk.StoreUnavailableError, "not_applied", True)
+UNKNOWN: Final = (bk.IndeterminateError, "unknown", False)
+CLOSED: Final = (bk.StoreClosedError, "not_applied", False)
+
+
+@pytest.fixture(params=["etcd", "zookeeper"])
+def server(request: pytest.FixtureRequest) -> LocalServer:
+    """A server of each kind, of this test alone."""
+    started: LocalServer = request.getfixturevalue(f"own_{request.param}")()
+    return started
+
+
+@pytest.fixture
+def store(server: LocalServer) -> Any:
+    """A store on it that has written before, so that it has what it needs for writes."""
+    with bk.open_store(server.url) as opened:
+        for path in THERE * 2:
+            opened.put(path, b"0").result(PATIENCE)
+        yield opened
+        server.kill()
+        opened.close(0)
+
+
+def ending(operation: Operation, store: bk.MetadataStore, timeout: float = SHORT) -> Any:
+    """Return what callers decide by, of the error that an operation ends with."""
+    try:
+        result = operation(store, timeout)
+    except bk.MetadataStoreError as error:
+        return type(error), error.outcome, error.retriable
+    return result
+
+
+def endings(store: bk.MetadataStore, operations: Mapping[str, Operation]) -> dict[str, Any]:
+    return {name: ending(operation, store) for name, operation in operations.items()}
+
+
+def all_of(operations: Mapping[str, Operation], expected: Any) -> dict[str, Any]:
+    return dict.fromkeys(operations, expected)
+
+
+def submitted(store: bk.MetadataStore, timeout: float) -> tuple[list[Any], list[Any]]:
+    """Return reads and writes that are under way, as futures."""
+    reads = [
+        store.get("/get", timeout=timeout),
+        store.exists("/exists", timeout=timeout),
+        store.get_children("/", timeout=timeout),
+    ]
+    writes = [store.put("/put", b"1", timeout=timeout)]
+    return reads, writes
+
+
+def how(future: Any) -> Any:
+    error = future.exception(PATIENCE)
+    return type(error), error.outcome, error.retriable
+
+
+def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the back ends tell how a call has ended, however slow the machine is."""
+    monkeypatch.setattr("batchkeeper.batching.engine._GRACE", PATIENCE)
+
+
+def notices(store: bk.MetadataStore) -> None:
+    """Have the client notice that its server was killed: what is sent later is never sent."""
+    assert ending(READS["get"], store) == AWAY
+
+
+def syncs(server: LocalServer, otherwise: Any) -> Any:
+    """Return how a sync ends: etcd's reads need none, and so it has nothing to fail at."""
+    return None if server.scheme == "etcd" else otherwise
+
+
+def test_a_killed_server_is_away(
+    server: LocalServer, store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a server a read, and a write that is never sent, end as unavailable each time."""
+    no_haste(monkeypatch)
+    server.kill()
+    notices(store)
+    for _ in range(2):
+        assert endings(store, ALL) == all_of(ALL, AWAY)
+    assert ending(lambda store, timeout: store.sync(timeout), store) == syncs(server, AWAY)
+
+
+def test_what_is_retriable_succeeds_when_the_server_is_back(
+    server: LocalServer, store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same operations, submitted again, are carried out, and the first ones never were."""
+    no_haste(monkeypatch)
+    server.stop()  # To the end: a kill may take what an old etcd has acknowledged.
+    notices(store)
+    for _, _, retriable in endings(store, WRITES).values():
+        assert retriable
+    server.start()
+    versions = {
+        name: getattr(operation(store, PATIENCE), "version", None)
+        for name, operation in WRITES.items()
+    }
+    assert versions == {"put": 2, "put if at version 1": 2, "put if absent": 0, "delete": None}
+
+
+def test_a_silent_server_is_late(server: LocalServer, store: bk.MetadataStore) -> None:
+    """With a connection to it, a read times out, each time, and what a write did is unknown."""
+    server.pause()
+    for _ in range(2):
+        assert endings(store, READS) == all_of(READS, LATE)
+    assert ending(lambda store, timeout: store.sync(timeout), store) == syncs(server, LATE)
+    assert ending(WRITES["put"], store) == UNKNOWN
+    # The next one of the path waits for its turn, and is never sent.
+    assert ending(WRITES["put"], store) == LATE
+
+
+def test_a_write_to_a_silent_server_is_unknown_once_it_was_sent(
+    server: LocalServer, store: bk.MetadataStore
+) -> None:
+    """Each kind of write, sent alone, so that nothing has to be asked before it is sent."""
+    found = {}
+    for name, operation in WRITES.items():
+        server.pause()
+        found[name] = ending(operation, store)
+        server.resume()
+        store.put("/between", b"").result(PATIENCE)  # The one before is settled by now.
+        store.flush()
+    assert found == all_of(WRITES, UNKNOWN)
+
+
+def test_a_kill_under_a_read_and_a_write(server: LocalServer, store: bk.MetadataStore) -> None:
+    """What was sent before the kill: a read has no server, what a write did is unknown."""
+    server.pause()
+    reads, writes = submitted(store, 2.0)
+    with pytest.raises(TimeoutError):
+        writes[0].result(0.2)  # By now all of them are on the line.
+    server.kill()
+    assert [how(read) for read in reads] == [AWAY] * len(reads)
+    assert [how(write) for write in writes] == [UNKNOWN]
+
+
+def test_a_silent_server_that_is_given_up_is_away(
+    own_zookeeper: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper's client gives the connection up after two thirds of the session's timeout."""
+    no_haste(monkeypatch)
+    server = own_zookeeper()
+    with bk.open_store(server.url, session_timeout=1.5) as store:
+        store.put("/get", b"").result(PATIENCE)
+        server.pause()
+        assert ending(READS["get"], store, 0.1) == LATE
+        assert ending(READS["get"], store, 4.0) == AWAY
+        server.resume()
+
+
+def test_a_closed_store_says_so(server: LocalServer) -> None:
+    """Before it is submitted, and under way to a silent server, where a write is unknown."""
+    store = bk.open_store(server.url)
+    for path in THERE:
+        store.put(path, b"0").result(PATIENCE)
+    server.pause()
+    reads, writes = submitted(store, PATIENCE)
+    with pytest.raises(TimeoutError):
+        writes[0].result(0.2)
+    store.close(0)
+    server.resume()
+    assert [how(read) for read in reads] == [CLOSED] * len(reads)
+    assert [how(write) for write in writes] == [UNKNOWN]
+    assert endings(store, ALL) == all_of(ALL, CLOSED)
+    assert ending(lambda store, timeout: store.sync(timeout), store) == CLOSED
+
+
+def test_a_store_that_is_closed_while_its_server_is_away(
+    server: LocalServer, store: bk.MetadataStore
+) -> None:
+    """What waited for the server ends as closed, writes too: they were never sent."""
+    server.kill()
+    notices(store)
+    reads, writes = submitted(store, PATIENCE)
+    store.close(0)
+    assert [how(future) for future in (*reads, *writes)] == [CLOSED] * (len(reads) + 1)
+
+
+@pytest.mark.parametrize("event", ["kill", "pause"])
+def test_a_store_that_cannot_be_opened_is_away(server: LocalServer, event: str) -> None:
+    """Nobody listens, or somebody who says nothing: the store is unavailable, with its address."""
+    getattr(server, event)()
+    with pytest.raises(bk.StoreUnavailableError, match=server.address) as caught:
+        bk.open_store(server.url, connect_timeout=1.0)
+    error = caught.value
+    assert (type(error), error.outcome, error.retriable) == AWAY

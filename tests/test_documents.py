@@ -1,0 +1,52 @@
+"""The documents: their first example runs, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+def examples(document: str) -> list[str]:
+    """Return the Python examples of a document."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_first_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """A new user copies it as it is; it needs no server, and prints what it says."""
+    first = examples("README.md")[0]
+    assert "memory://" in first
+    exec(compile(first, "README.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("GetResult(value=b'hub-1', stat=Stat(")
+    assert printed[1] == "['t1']"
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/stores.md", "docs/spark.md"])
+def test_the_examples_are_python(document: str) -> None:
+    """Each compiles, with await where a task would stand around it."""
+    for example in examples(document):
+        compile(example, document, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    """A link within the repository names a file that is there, and one of its headings."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = document.parent / name if name else document
+        assert target.is_file(), link
+        assert not anchor or anchor in anchors(target), link
