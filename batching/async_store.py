@@ -1,112 +1,40 @@
+# async:
+# `store.py` is made from this file: after a change run `python tools/faces.py`.
 """The store that asyncio tasks hold."""
+# sync:
+# | """The store that threads hold."""
+# end
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Iterator,
-    Sequence,
-)
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, overload
 
 from ..ops.capabilities import Capability
-from ..ops.errors import MetadataStoreError
-from ..ops.operations import (
-    ABSENT,
-    Kind,
-    Operation,
-    PutOptions,
-    check_expected,
-    check_value,
-)
+from ..ops.operations import ABSENT, Operation, PutOptions, check_expected, check_value
 from ..ops.paths import check_parent, check_path
 from ..ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
-from ..stores.backend import Backend
-from .bulk import Bulk, lies_ready
+from .async_store_base import AsyncStoreBase
 from .changes import changes_of_async, check_changes
 from .checks import check_operation, check_size, check_supported
-from .engine import Engine
-from .entry import ENDED, Entry
 from .metrics import Metrics
-from .scans import (
-    AsyncResultStream,
-    check_scan,
-    check_split,
-    pages_of_async,
-    results_of_async,
-)
-from .settings import BatchingConfig, check_seconds
+from .scans import AsyncResultStream, check_scan, check_split, pages_of_async, results_of_async
+from .settings import check_seconds
+
+# sync:
+# | import time
+# | from .bulk import OutcomeStream
+# | from .entry import Entry
+# | from .futures import OperationFuture
+# end
 
 __all__ = ["AsyncMetadataStore"]
 
 
-class _LoopSink:
-    """Ends the futures of one event loop on that loop, with one hand-over for a whole batch.
-
-    An entry's ``caller`` is its ``asyncio.Future``.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def deliver(self, entries: Sequence[Entry]) -> None:
-        _hand_over(self._loop, _end_futures, entries)
-
-
-def _end_futures(entries: Sequence[Entry]) -> None:
-    # This loop runs once for every operation.
-    for entry in entries:
-        future = entry.caller
-        if not future.done():
-            answer = entry.answer
-            if isinstance(answer, MetadataStoreError):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-
-
-class _BulkSink:
-    """Lets the task of one bulk call wait for its operations."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        # Set on the loop, before a look at the entry's state; a sender sets the state first, and
-        # then looks here: so one of the two sees what the other has done.
-        self._waited_for: Entry | None = None
-        self._woken = asyncio.Event()
-
-    def deliver(self, entries: Sequence[Entry]) -> None:
-        waited_for = self._waited_for
-        if waited_for is not None and waited_for.state >= ENDED:
-            _hand_over(self._loop, self._woken.set)
-
-    async def wait_for(self, entry: Entry) -> None:
-        self._waited_for = entry
-        try:
-            while entry.state < ENDED:
-                self._woken.clear()
-                await self._woken.wait()
-        finally:
-            self._waited_for = None
-
-
-def _hand_over(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
-    try:
-        loop.call_soon_threadsafe(call, *args)
-    except RuntimeError:
-        # The loop was closed with operations under way; nobody is left to be told.
-        return
-
-
-class AsyncMetadataStore:
+class AsyncMetadataStore(AsyncStoreBase):
+    # async:
     """A store of small values at paths, for the tasks of one event loop.
 
     The same as :class:`MetadataStore` in every respect, with coroutines of the same names. An
@@ -114,22 +42,34 @@ class AsyncMetadataStore:
     the loop, when the queue is full. Cancelling the task that awaits it removes an operation that
     is still queued; one that was sent goes on.
 
-    Made by :func:`batchkeeper.open_async_store`.
+    ``apply`` and ``apply_stream`` take asynchronous iterables as well, and submit each operation of
+    those before they ask for the next. Scans and changes are read on threads of the loop's default
+    executor; ``aclose()`` closes their iterators, and so does the end of the task.
+
+    Made by :func:`batchkeeper.open_async_store`; to be closed, or used in an ``async with`` block.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        batching: BatchingConfig,
-        operation_timeout: float,
-        name: str,
-        loop: asyncio.AbstractEventLoop,
-        capabilities: frozenset[Capability] = frozenset(),
-    ) -> None:
-        self._engine = Engine(backend, batching, name, capabilities)
-        self._loop = loop
-        self._sink = _LoopSink(loop)
-        self._timeout = operation_timeout
+    # sync:
+    # | """A store of small values at paths, for any number of threads.
+    # |
+    # | Operations return a ``concurrent.futures.Future`` at once; they are gathered into batches
+    # | (see :class:`BatchingConfig`) and those of one path take effect in the order of the calls.
+    # | Each future ends exactly once: with its result, with a ``MetadataStoreError``, or cancelled
+    # | before it was sent. Done-callbacks run on a thread of their own.
+    # |
+    # | Bad input is refused by the call itself: ``InvalidPathError``, ``InvalidSettingError``,
+    # | ``ValueTooLargeError``, ``UnsupportedError``; so is every call after ``close``
+    # | (``StoreClosedError``). A call waits only if a queue is full and the settings say so, and
+    # | then raises ``QueueFullError`` at the operation's deadline.
+    # |
+    # | Every operation takes ``timeout``: seconds from the call until the operation's deadline; the
+    # | store's ``operation_timeout`` where it is not given. One that was not sent by then ends with
+    # | ``OperationTimeoutError``, or ``StoreUnavailableError`` where there is no server, and never
+    # | will be; a write that was sent and not answered ends with ``IndeterminateError``.
+    # |
+    # | Made by :func:`batchkeeper.open_store`; to be closed, or used in a ``with`` block.
+    # | """
+    # end
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -142,8 +82,7 @@ class AsyncMetadataStore:
     async def get(self, path: str, *, timeout: float | None = None) -> GetResult | None:
         """Return a path's value with its stat; ``None`` if the path holds none."""
         check_path(path)
-        result: GetResult | None = await self._run("get", path, None, None, None, timeout)
-        return result
+        return await self._run("get", path, timeout)
 
     async def put(
         self,
@@ -158,122 +97,110 @@ class AsyncMetadataStore:
         """Set a path's value and return its new stat; make the path where it is missing.
 
         With ``expected_version`` the put holds only if the path is at that version
-        (:data:`ABSENT`: if it holds no value), and raises ``BadVersionError`` otherwise.
+        (:data:`ABSENT`: if it holds no value), and fails with ``BadVersionError`` otherwise.
         """
         check_path(path)
-        value = check_value(value)
-        check_expected(expected_version, ABSENT)
-        options = PutOptions.of(ephemeral, sequential)
-        if options is not None:
-            check_supported(options, self._engine.capabilities, self._engine.name)
-        check_size(path, value, self._engine.limits.value_bytes)
-        stat: Stat = await self._run("put", path, value, expected_version, options, timeout)
-        return stat
+        if type(value) is not bytes:
+            value = check_value(value)
+        if expected_version is not None:
+            check_expected(expected_version, ABSENT)
+        engine = self._engine
+        options = None
+        if ephemeral is not False or sequential is not False:
+            options = PutOptions.of(ephemeral, sequential)
+            if options is not None:
+                check_supported(options, engine.capabilities, engine.name)
+        if len(value) > engine.limits.value_bytes:
+            check_size(path, value, engine.limits.value_bytes)
+        # async:
+        return await self._run("put", path, timeout, value, expected_version, options)
+        # sync:
+        # | # This is `_run`, without what calling it costs: a fiftieth of a put.
+        # | seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
+        # | now = time.monotonic()
+        # | entry = Entry(
+        # |     "put", path, value, expected_version, options,
+        # |     engine.lanes, self._sink, now, seconds
+        # | )
+        # | engine.submit(entry)
+        # | future = OperationFuture()
+        # | future._entry = entry
+        # | return future
+        # end
 
     async def delete(
         self, path: str, expected_version: int | None = None, *, timeout: float | None = None
     ) -> None:
         """Remove a path's value.
 
-        It raises ``NotFoundError`` if there is none, ``BadVersionError`` if it is not at
-        ``expected_version``, and ``NotEmptyError`` if there are values below the path.
+        It fails with ``NotFoundError`` if there is none, with ``BadVersionError`` if it is not at
+        ``expected_version``, and with ``NotEmptyError`` if there are values below the path.
         """
         check_path(path)
         check_expected(expected_version, 0)
-        await self._run("delete", path, None, expected_version, None, timeout)
+        return await self._run("delete", path, timeout, None, expected_version)
 
     async def get_children(self, path: str, *, timeout: float | None = None) -> list[str]:
-        """Return the sorted names below a path, ``/`` among them; none for a missing path."""
+        """Return the sorted names below a path, ``/`` among them; none for a missing path.
+
+        Each name makes a valid path; those of other clients' keys that do not are left out. It is
+        not ordered against writes below the path: ``flush()`` first where that matters.
+        """
         check_parent(path)
-        names: list[str] = await self._run("get_children", path, None, None, None, timeout)
-        return names
+        return await self._run("get_children", path, timeout)
 
     async def exists(self, path: str, *, timeout: float | None = None) -> bool:
         """Say whether a path holds a value."""
         check_path(path)
-        found: bool = await self._run("exists", path, None, None, None, timeout)
-        return found
+        return await self._run("exists", path, timeout)
 
     def submit(self, op: Operation, *, timeout: float | None = None) -> asyncio.Future[Any]:
-        """Execute an operation that was made before; its future holds what its method returns.
+        # async:
+        """Execute an operation that was made before; its future holds its result.
 
         The one method that is no coroutine: it returns at once.
 
         Raises:
             QueueFullError: there is no room; a future could not hold up its caller.
         """
+        # sync:
+        # | """Execute an operation that was made before; its future holds its result."""
+        # end
         engine = self._engine
         check_operation(op, engine.limits.value_bytes, engine.capabilities, engine.name)
-        seconds = self._seconds(timeout)
-        future: asyncio.Future[Any] = self._loop.create_future()
-        entry = Entry.of(op, engine.lanes, self._sink, time.monotonic(), seconds, future)
-        self._engine.submit(entry, "raise", block=False)
-
-        def ended(future: asyncio.Future[Any]) -> None:
-            if future.cancelled():
-                self._withdraw(entry)
-
-        future.add_done_callback(ended)
-        return future
+        return self._submit(op, self._seconds(timeout))
 
     async def apply(
-        self,
-        ops: Iterable[Operation] | AsyncIterable[Operation],
-        *,
-        timeout: float | None = None,
+        self, ops: Iterable[Operation] | AsyncIterable[Operation], *, timeout: float | None = None
     ) -> list[Outcome]:
         """Execute operations and return their outcomes, in the order given.
 
-        It raises for no single operation: an error is that operation's outcome. ``ops``, unless it
-        is asynchronous, is read and submitted some hundred operations at a time.
+        It raises for no single operation: an error is that operation's outcome. A full queue makes
+        it wait. ``timeout`` holds for each operation by itself. ``ops`` is read, and submitted,
+        some hundred operations at a time: one that waits for what became of earlier ones is for
+        ``apply_stream``.
         """
-        stream = self._stream(ops, self._seconds(timeout), together=True)
-        return [outcome async for outcome in stream]
+        return await self._collect(ops, self._seconds(timeout))
 
     def apply_stream(
         self,
         ops: Iterable[Operation] | AsyncIterable[Operation],
         *,
         timeout: float | None = None,
+        # async:
     ) -> AsyncIterator[Outcome]:
+        # sync:
+        # | ) -> OutcomeStream:
+        # end
         """Execute operations as they come and yield their outcomes, in the order given.
 
-        It reads ahead by no more operations than the queues hold. An exception of ``ops`` itself
-        is passed on after the outcomes of all that came before it. Closing the iterator early
-        cancels what is queued, and waits for what was sent.
+        Like ``apply``, with bounded memory: it starts at the first ``anext`` and reads ahead by no
+        more operations than the queues hold, and no more gets than bring as many bytes. An
+        exception of ``ops`` itself is passed on after the outcomes of all that came before it.
+        Closing the iterator early (``aclose()``) cancels what is queued, and waits for what was
+        sent.
         """
-        return self._stream(ops, self._seconds(timeout), together=lies_ready(ops))
-
-    async def _stream(
-        self,
-        ops: Iterable[Operation] | AsyncIterable[Operation],
-        seconds: float,
-        *,
-        together: bool,
-    ) -> AsyncIterator[Outcome]:
-        sink = _BulkSink(self._loop)
-        bulk = Bulk(self._engine, seconds, sink, block=False)
-        source: Iterator[Operation] | AsyncIterator[Operation]
-        source = aiter(ops) if isinstance(ops, AsyncIterable) else iter(ops)
-        source_error: Exception | None = None
-        reading = True
-        try:
-            while reading or bulk.head():
-                try:
-                    while reading and not (bulk.full() or bulk.has_ended()):
-                        reading = await _read_some(bulk, source, together)
-                except Exception as error:
-                    reading, source_error = False, error
-                if head := bulk.head():
-                    await sink.wait_for(head)
-                for outcome in bulk.outcomes():
-                    yield outcome
-        finally:
-            # Reached with operations left only if the caller stops early, or is cancelled.
-            for entry in bulk.give_up():
-                await sink.wait_for(entry)
-        if source_error is not None:
-            raise source_error
+        return self._stream(ops, self._seconds(timeout))
 
     def scan(
         self,
@@ -286,8 +213,29 @@ class AsyncMetadataStore:
     ) -> AsyncResultStream[ScanResult]:
         """Give ``(path, value, stat)`` of all that lies under ``prefix``, in the order of paths.
 
-        See :meth:`MetadataStore.scan`. Pages are read on threads of the loop's default executor;
-        ``aclose()``, or the end of the task, ends the scan.
+        That is the value at ``prefix`` itself, if it holds one, and those of all paths below it
+        (``/``: the whole store), in the byte order of UTF-8. It is read in pages, with bounded
+        memory, as the iterator goes on; closing it ends the scan. On etcd all pages are of one
+        revision: a consistent snapshot. It is not ordered against writes under way: ``flush()``
+        first where that matters.
+
+        Keys that other clients have written and that are not valid paths (``/a/``, ``/a//b``) are
+        left out. The iterator's ``foreign`` says how many were met so far, and names the first
+        ten. A scan of ``/`` counts those without a leading slash, too, where the store's URL has no
+        prefix.
+
+        Args:
+            prefix: a path, or ``/``.
+            start: only this path and those after it.
+            end: only paths before this one.
+            revision: on etcd, the revision whose values are to be given, in place of the newest.
+            timeout: seconds for each request; ``operation_timeout`` where it is not given.
+
+        Raises:
+            RevisionCompactedError: the store does not keep the revision any more; with the oldest
+                one that it does.
+            InvalidSettingError: the revision does not exist yet.
+            UnsupportedError: ``revision`` is given, and the store lacks ``"snapshots"``.
         """
         asked = check_scan(prefix, start, end, revision)
         return results_of_async(self._engine.scanner(revision), *asked, self._seconds(timeout))
@@ -337,7 +285,16 @@ class AsyncMetadataStore:
     ) -> AsyncGenerator[ScanPage | StatPage, None]:
         """Give what :meth:`scan` gives, in the pages that the store reads, as columns.
 
-        See :meth:`MetadataStore.scan_pages`. They are read as those of :meth:`scan`.
+        For those who take much, and take it on by columns, as Arrow does: a third of the work.
+
+        Without ``values`` the pages are :class:`StatPage`: the same paths and stats, and no values,
+        which then are neither sent by etcd nor held in memory. ZooKeeper sends them along where
+        they have less than a kilobyte on average, which costs it less than to be asked for each
+        stat by itself; RocksDB reads them from the disk.
+
+        Each page has ``foreign``: the keys in its part of the store that are left out because they
+        are not valid paths. A page may have these only, and no result. Over the ranges of
+        :meth:`split` each such key comes once.
         """
         asked = check_scan(prefix, start, end, revision)
         scanner, seconds = self._engine.scanner(revision), self._seconds(timeout)
@@ -350,21 +307,26 @@ class AsyncMetadataStore:
         has no start, and the last no end.
         """
         check_split(prefix, n)
-        seconds = self._seconds(timeout)
-        return await asyncio.to_thread(self._engine.scanner().split, prefix, n, seconds)
+        scanner, seconds = self._engine.scanner(), self._seconds(timeout)
+        return await asyncio.to_thread(scanner.split, prefix, n, seconds)
 
     async def delete_recursive(self, path: str, *, timeout: float | None = None) -> int:
         """Remove the value at a path and all below it, in batches; return how many that were.
 
-        See :meth:`MetadataStore.delete_recursive`. It goes on if the task that awaits it is
-        cancelled.
+        On threads the call itself does the work, and returns a future that has ended. For a task
+        another thread does it, and goes on if the task is cancelled. It is not atomic, and what
+        others put there meanwhile may be removed or stay. Keys that are not valid paths stay, and
+        are not counted; :meth:`scan` counts them. ``timeout`` holds for each request.
         """
         check_parent(path)
-        seconds = self._seconds(timeout)
-        return await asyncio.to_thread(self._engine.scanner().delete_recursive, path, seconds)
+        scanner, seconds = self._engine.scanner(), self._seconds(timeout)
+        return await self._walk(scanner.delete_recursive, path, seconds)
 
     async def revision(self, *, timeout: float | None = None) -> int:
-        """Return the store's revision: that of every later change is greater."""
+        """Return the store's revision: that of every later change is greater.
+
+        For :meth:`scan` and :meth:`changes` on etcd: noted once, it is one snapshot for all ranges.
+        """
         return await asyncio.to_thread(self._engine.scanner().revision, self._seconds(timeout))
 
     def changes(
@@ -372,8 +334,25 @@ class AsyncMetadataStore:
     ) -> AsyncResultStream[Change]:
         """Give each change under ``prefix`` between two revisions once, in their order (etcd).
 
-        See :meth:`MetadataStore.changes`. They are read on threads of the loop's default executor;
-        ``aclose()``, or the end of the task, ends it.
+        That are puts and deletes of ``prefix`` itself and of all paths below it (``/``: the whole
+        store), of revisions greater than ``after`` and not greater than ``until``. It is read out
+        of the store's history: asked again, the iterator gives the same. ``revision()`` is the
+        greatest ``until`` there can be. It is read as the iterator goes on, with bounded memory;
+        closing it ends it. History ends where etcd was compacted. Changes of keys that are not
+        valid paths are left out, and counted in the iterator's ``foreign``, as those of a scan.
+
+        Args:
+            prefix: a path, or ``/``.
+            after: the revision that is known already; 0 for all changes there have ever been.
+            until: the last revision whose changes are to be given.
+            timeout: seconds without news from the server; ``operation_timeout`` where it is not
+                given.
+
+        Raises:
+            RevisionCompactedError: the store does not keep all changes after ``after`` any more;
+                with the oldest revision that they can follow.
+            InvalidSettingError: ``until`` does not exist yet.
+            UnsupportedError: the store lacks ``"history"``.
         """
         asked = check_changes(prefix, after, until)
         return changes_of_async(self._engine.historian(), *asked, self._seconds(timeout))
@@ -383,7 +362,16 @@ class AsyncMetadataStore:
         await asyncio.to_thread(self._engine.flush)
 
     async def sync(self, timeout: float | None = None) -> None:
-        """Return when later reads see all that anybody had written before (ZooKeeper lags)."""
+        """Return when later reads see all that anybody had written before.
+
+        Only on ZooKeeper, whose reads may lag behind other sessions' writes, is there something
+        to wait for; elsewhere reads are linearizable as they are.
+
+        Raises:
+            OperationTimeoutError: the server did not answer within ``timeout`` seconds
+                (``operation_timeout`` where it is not given).
+            StoreUnavailableError: there was no server to answer within that time.
+        """
         await asyncio.to_thread(self._engine.sync, self._seconds(timeout))
 
     def metrics(self) -> Metrics:
@@ -399,12 +387,7 @@ class AsyncMetadataStore:
         """
         if timeout is not None:
             timeout = 0.0 if timeout == 0 else check_seconds("timeout", timeout)
-        # On a thread of its own: the loop's may all be busy with scans that only this ends.
-        executor = ThreadPoolExecutor(1, "batchkeeper-close")
-        try:
-            await self._loop.run_in_executor(executor, self._engine.close, timeout)
-        finally:
-            executor.shutdown(wait=False)
+        await self._close(timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -426,46 +409,5 @@ class AsyncMetadataStore:
             "its BatchingConfig, and open it where it is needed"
         )
 
-    async def _run(
-        self,
-        kind: Kind,
-        path: str,
-        value: bytes | None,
-        expected_version: int | None,
-        options: PutOptions | None,
-        timeout: float | None,
-    ) -> Any:
-        engine, future = self._engine, self._loop.create_future()
-        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
-        lanes, now = engine.lanes, time.monotonic()
-        entry = Entry(
-            kind, path, value, expected_version, options, lanes, self._sink, now, seconds, future
-        )
-        engine.submit(entry, block=False)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self._withdraw(entry)
-            raise
-
-    def _withdraw(self, entry: Entry) -> None:
-        if self._engine.withdraw(entry):
-            entry.caller.cancel()
-            self._engine.settle([entry])
-
     def _seconds(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else check_seconds("timeout", timeout)
-
-
-async def _read_some(
-    bulk: Bulk, source: Iterator[Operation] | AsyncIterator[Operation], together: bool
-) -> bool:
-    """Submit some operations; say whether the source may have more."""
-    if isinstance(source, AsyncIterator):
-        try:
-            op = await anext(source)
-        except StopAsyncIteration:
-            return False
-        return bulk.read_singly(iter((op,)), 1)
-    await asyncio.sleep(0)  # Other tasks have their turn.
-    return bulk.read_together(source) if together else bulk.read_singly(source)

@@ -59,7 +59,7 @@ def clone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((ROOT / name).read_bytes())
     # A clone has more than the package, and none of it may reach the wheel.
-    for name in ("tests/conftest.py", "tests/stores/test_x.py", "tox.ini", "run", "notes.md"):
+    for name in ("tests/stores/test_x.py", "tools/faces.py", "tox.ini", "run", "notes.md"):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_text("")
     return target

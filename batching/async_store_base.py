@@ -1,0 +1,212 @@
+"""How the calls of tasks reach the engine; ``store_base.py`` is the same for threads.
+
+Both are written by hand: here the two faces differ in more than ``async`` and ``await``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from ..ops.capabilities import Capability
+from ..ops.errors import MetadataStoreError
+from ..ops.operations import Kind, Operation, PutOptions
+from ..ops.results import Outcome
+from ..stores.backend import Backend
+from .bulk import Bulk, lies_ready
+from .engine import Engine
+from .entry import ENDED, Entry
+from .settings import BatchingConfig, check_seconds
+
+__all__ = ["AsyncStoreBase"]
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+class _LoopSink:
+    """Ends the futures of one event loop on that loop, with one hand-over for a whole batch.
+
+    An entry's ``caller`` is its ``asyncio.Future``.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        _hand_over(self._loop, _end_futures, entries)
+
+
+def _end_futures(entries: Sequence[Entry]) -> None:
+    # This loop runs once for every operation.
+    for entry in entries:
+        future = entry.caller
+        if not future.done():
+            answer = entry.answer
+            if isinstance(answer, MetadataStoreError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+
+class _BulkSink:
+    """Lets the task of one bulk call wait for its operations."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # Set on the loop, before a look at the entry's state; a sender sets the state first, and
+        # then looks here: so one of the two sees what the other has done.
+        self._waited_for: Entry | None = None
+        self._woken = asyncio.Event()
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        waited_for = self._waited_for
+        if waited_for is not None and waited_for.state >= ENDED:
+            _hand_over(self._loop, self._woken.set)
+
+    async def wait_for(self, entry: Entry) -> None:
+        self._waited_for = entry
+        try:
+            while entry.state < ENDED:
+                self._woken.clear()
+                await self._woken.wait()
+        finally:
+            self._waited_for = None
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:
+        # The loop was closed with operations under way; nobody is left to be told.
+        return
+
+
+class AsyncStoreBase:
+    """Submits for the tasks of one event loop: an operation is awaited."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        batching: BatchingConfig,
+        operation_timeout: float,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        capabilities: frozenset[Capability] = frozenset(),
+    ) -> None:
+        self._engine = Engine(backend, batching, name, capabilities)
+        self._loop = loop
+        self._sink = _LoopSink(loop)
+        self._timeout = operation_timeout
+
+    async def _run(
+        self,
+        kind: Kind,
+        path: str,
+        timeout: float | None,
+        value: bytes | None = None,
+        expected_version: int | None = None,
+        options: PutOptions | None = None,
+    ) -> _T:
+        """Submit an operation that was checked, and wait for its result."""
+        engine = self._engine
+        future: asyncio.Future[_T] = self._loop.create_future()
+        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
+        lanes, now = engine.lanes, time.monotonic()
+        entry = Entry(
+            kind, path, value, expected_version, options, lanes, self._sink, now, seconds, future
+        )
+        engine.submit(entry, block=False)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._withdraw(entry)
+            raise
+
+    def _submit(self, op: Operation, seconds: float) -> asyncio.Future[Any]:
+        """Submit an operation that its caller has made, without waiting for room."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        entry = Entry.of(op, self._engine.lanes, self._sink, time.monotonic(), seconds, future)
+        self._engine.submit(entry, "raise", block=False)
+
+        def ended(future: asyncio.Future[Any]) -> None:
+            if future.cancelled():
+                self._withdraw(entry)
+
+        future.add_done_callback(ended)
+        return future
+
+    def _stream(
+        self, ops: Iterable[Operation] | AsyncIterable[Operation], seconds: float
+    ) -> AsyncIterator[Outcome]:
+        return self._outcomes(ops, seconds, together=lies_ready(ops))
+
+    async def _outcomes(
+        self,
+        ops: Iterable[Operation] | AsyncIterable[Operation],
+        seconds: float,
+        *,
+        together: bool,
+    ) -> AsyncIterator[Outcome]:
+        sink = _BulkSink(self._loop)
+        bulk = Bulk(self._engine, seconds, sink, block=False)
+        source: Iterator[Operation] | AsyncIterator[Operation]
+        source = aiter(ops) if isinstance(ops, AsyncIterable) else iter(ops)
+        source_error: Exception | None = None
+        reading = True
+        try:
+            while reading or bulk.head():
+                try:
+                    while reading and not (bulk.full() or bulk.has_ended()):
+                        reading = await _read_some(bulk, source, together)
+                except Exception as error:
+                    reading, source_error = False, error
+                if head := bulk.head():
+                    await sink.wait_for(head)
+                for outcome in bulk.outcomes():
+                    yield outcome
+        finally:
+            # Reached with operations left only if the caller stops early, or is cancelled.
+            for entry in bulk.give_up():
+                await sink.wait_for(entry)
+        if source_error is not None:
+            raise source_error
+
+    async def _collect(
+        self, ops: Iterable[Operation] | AsyncIterable[Operation], seconds: float
+    ) -> list[Outcome]:
+        return [outcome async for outcome in self._outcomes(ops, seconds, together=True)]
+
+    async def _walk(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Do on another thread what goes over many paths; it goes on if the task is cancelled."""
+        return await asyncio.to_thread(call, *args, **kwargs)
+
+    async def _close(self, timeout: float | None) -> None:
+        # On a thread of its own: the loop's may all be busy with scans that only this ends.
+        executor = ThreadPoolExecutor(1, "batchkeeper-close")
+        try:
+            await self._loop.run_in_executor(executor, self._engine.close, timeout)
+        finally:
+            executor.shutdown(wait=False)
+
+    def _withdraw(self, entry: Entry) -> None:
+        if self._engine.withdraw(entry):
+            entry.caller.cancel()
+            self._engine.settle([entry])
+
+
+async def _read_some(
+    bulk: Bulk, source: Iterator[Operation] | AsyncIterator[Operation], together: bool
+) -> bool:
+    """Submit some operations; say whether the source may have more."""
+    if isinstance(source, AsyncIterator):
+        try:
+            op = await anext(source)
+        except StopAsyncIteration:
+            return False
+        return bulk.read_singly(iter((op,)), 1)
+    await asyncio.sleep(0)  # Other tasks have their turn.
+    return bulk.read_together(source) if together else bulk.read_singly(source)

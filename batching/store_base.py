@@ -1,0 +1,89 @@
+"""How the calls of threads reach the engine; ``async_store_base.py`` is the same for tasks.
+
+Both are written by hand: here the two faces differ in more than ``async`` and ``await``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import ParamSpec, TypeVar
+
+from ..ops.capabilities import Capability
+from ..ops.operations import Kind, Operation, PutOptions
+from ..ops.results import Outcome
+from ..stores.backend import Backend
+from .bulk import OutcomeStream
+from .engine import Engine
+from .entry import Entry
+from .futures import FutureSink, OperationFuture
+from .scans import ended
+from .settings import BatchingConfig, check_seconds
+
+__all__ = ["StoreBase"]
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+class StoreBase:
+    """Submits for threads: an operation is a future at once."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        batching: BatchingConfig,
+        operation_timeout: float,
+        name: str,
+        capabilities: frozenset[Capability] = frozenset(),
+    ) -> None:
+        self._engine = engine = Engine(backend, batching, name, capabilities)
+        self._sink = FutureSink(engine)
+        self._timeout = operation_timeout
+
+    def _run(
+        self,
+        kind: Kind,
+        path: str,
+        timeout: float | None,
+        value: bytes | None = None,
+        expected_version: int | None = None,
+        options: PutOptions | None = None,
+    ) -> OperationFuture:
+        """Submit an operation that was checked."""
+        engine = self._engine
+        seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
+        now = time.monotonic()
+        entry = Entry(
+            kind, path, value, expected_version, options, engine.lanes, self._sink, now, seconds
+        )
+        engine.submit(entry)
+        future = OperationFuture()
+        future._entry = entry
+        return future
+
+    def _submit(self, op: Operation, seconds: float) -> OperationFuture:
+        """Submit an operation that its caller has made."""
+        engine = self._engine
+        entry = Entry.of(op, engine.lanes, self._sink, time.monotonic(), seconds)
+        engine.submit(entry)
+        future = OperationFuture()
+        future._entry = entry
+        return future
+
+    def _stream(self, ops: Iterable[Operation], seconds: float) -> OutcomeStream:
+        return OutcomeStream(self._engine, ops, seconds)
+
+    def _collect(self, ops: Iterable[Operation], seconds: float) -> list[Outcome]:
+        return OutcomeStream(self._engine, ops, seconds).collect()
+
+    def _walk(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """Do in this thread what goes over many paths; return the future of an operation."""
+        return ended(lambda: call(*args, **kwargs))
+
+    def _close(self, timeout: float | None) -> None:
+        try:
+            self._engine.close(timeout)
+        finally:
+            self._sink.close()

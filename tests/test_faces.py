@@ -1,0 +1,43 @@
+"""Threads and tasks are offered the same: names, arguments and their defaults."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+
+
+def public(cls: type) -> set[str]:
+    """Return the names that a class has for its users."""
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+def arguments(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
+    """Return what a function takes, without the types: those may be wider for tasks."""
+    parameters = inspect.signature(function).parameters.values()
+    return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
+
+
+def test_both_are_opened_alike() -> None:
+    """What one of the two functions takes, the other takes as well, with the same types."""
+    threads, tasks = inspect.signature(bk.open_store), inspect.signature(bk.open_async_store)
+    assert list(threads.parameters.values()) == list(tasks.parameters.values())
+
+
+def test_both_have_the_same_names() -> None:
+    """No method or property is for threads only, or for tasks only."""
+    assert public(bk.MetadataStore) == public(bk.AsyncMetadataStore)
+
+
+@pytest.mark.parametrize("name", sorted(public(bk.MetadataStore)))
+def test_each_method_is_called_alike(name: str) -> None:
+    """A method takes the same arguments in both faces, and says in both what it gives."""
+    threads, tasks = getattr(bk.MetadataStore, name), getattr(bk.AsyncMetadataStore, name)
+    assert threads.__doc__
+    assert tasks.__doc__
+    if callable(threads):  # and no property
+        assert arguments(threads) == arguments(tasks)

@@ -1,0 +1,310 @@
+"""The tool that makes the synchronous modules: what it changes, what it refuses, what it checks."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+import runpy
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+
+ROOT = Path(__file__).parent.parent.parent
+TOOL = ROOT / "tools" / "faces.py"
+
+# As a module of coordination would be: it stands on the public face of a store.
+COUNTER = '''\
+"""Counters that tasks share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+
+import batchkeeper as bk
+
+
+class AsyncCounter:
+    """A number at a path.
+
+    Leaving the block of an :class:`AsyncCounter` is ``aclose()``, which removes the path.
+    """
+
+    def __init__(self, store: bk.AsyncMetadataStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._lock = asyncio.Lock()  # held from a look to its put
+        self._moved = asyncio.Event()
+
+    async def __aenter__(self) -> AsyncCounter:
+        await self._store.put(self._path, b"0", expected_version=bk.ABSENT)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._store.delete_recursive(self._path)
+
+    async def add(self, n: int, meanwhile: Callable[[], Awaitable[object]] | None = None) -> int:
+        """Add a number; return the sum. Who comes in between is no error."""
+        async with self._lock:
+            while True:
+                # An "é" in a comment: the tree counts in bytes.
+                é = await self._store.get(self._path); assert é is not None  # fmt: skip
+                if meanwhile is not None:
+                    await meanwhile()
+                    meanwhile = None
+
+                try:
+                    await self._store.put(self._path, b"%d" % (int(é.value) + n), é.stat.version)
+                except bk.BadVersionError:
+                    await asyncio.sleep(0.001)  # let the other one finish
+                    continue
+                self._moved.set()
+                await self._moved.wait()
+                return int(é.value) + n
+
+    async def note(self, names: Iterable[str]) -> None:
+        """Put names below the counter."""
+        for outcome in await self._store.apply(
+            [bk.Put(f"{self._path}/{name}", name.encode()) for name in names]
+        ):
+            assert outcome.ok
+
+    async def values(self) -> AsyncIterator[bytes]:
+        """Give the counter, and what was noted."""
+        async with aclosing(self._store.scan(self._path)) as found:
+            async for _, value, _ in found:
+                yield value
+
+    async def face(self) -> str:
+        # async:
+        return await asyncio.to_thread(str.upper, "tasks")
+        # sync:
+        # | return "THREADS"
+        # end
+
+
+async def answers(store: bk.AsyncMetadataStore) -> list[object]:
+    """Use a counter in every way there is, and return all that it says."""
+    said: list[object] = []
+    async with AsyncCounter(store, "/n") as counter:
+        rival = AsyncCounter(store, "/n")
+        said += [await counter.add(2), await counter.add(3, lambda: rival.add(10))]
+        await counter.note(["b", "a"])
+        said.append((await store.get("/n")).value)
+        said.append([value async for value in counter.values()])
+        said.append(await asyncio.to_thread(sorted, said[-1], reverse=True))
+        said.append(await anext(aiter(counter.values())))
+        said.append((await store.submit(bk.Get("/n/a"))).value)
+        try:
+            await store.put("/n", b"", 99)
+        except bk.BadVersionError as error:
+            said.append((error.path, error.expected))
+    said.append([await store.exists("/n"), await store.get_children("/")])
+    return said
+'''
+
+
+def tool(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the tool as one does by hand."""
+    command = [sys.executable, str(TOOL), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def faces() -> dict[str, Any]:
+    """The tool's functions: it lies in no package."""
+    return runpy.run_path(str(TOOL))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the counter's module and the repository's settings of format."""
+    (tmp_path / "async_counter.py").write_text(COUNTER, "utf-8")
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    return tmp_path
+
+
+def loaded(path: Path) -> ModuleType:
+    """Return a module that lies in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_twins_are_what_their_sources_make() -> None:
+    """No twin was changed by hand, and no source without its twin."""
+    done = tool("--check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_both_forms_of_a_module_give_the_same_answers(folder: Path) -> None:
+    """A class on a store, with a lock, an event, a sleep and loops, serves threads as well."""
+    assert tool(folder / "async_counter.py").returncode == 0
+    tasks, threads = loaded(folder / "async_counter.py"), loaded(folder / "counter.py")
+
+    async def main() -> Any:
+        async with bk.open_async_store("memory://tasks") as store:
+            return await tasks.answers(store)
+
+    with bk.open_store("memory://threads") as store:
+        given = threads.answers(store)
+    assert given == asyncio.run(main())
+    assert given[:4] == [2, 15, b"15", [b"15", b"a", b"b"]]
+    assert given[-2:] == [("/n", 99), [False, []]]
+
+
+def test_each_form_of_a_module_is_one_for_its_callers(folder: Path) -> None:
+    """Many threads, or many tasks, count together, and each face has its own half of a pair."""
+    assert tool(folder / "async_counter.py").returncode == 0
+    tasks, threads = loaded(folder / "async_counter.py"), loaded(folder / "counter.py")
+
+    async def main() -> tuple[list[int], str]:
+        async with bk.open_async_store("memory://tasks") as store:
+            counter = await tasks.AsyncCounter(store, "/n").__aenter__()
+            sums = await asyncio.gather(*(counter.add(1) for _ in range(20)))
+            return sorted(sums), await counter.face()
+
+    with (
+        bk.open_store("memory://threads") as store,
+        threads.Counter(store, "/n") as counter,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        counted = sorted(pool.map(counter.add, [1] * 20))
+        assert (counted, counter.face()) == (list(range(1, 21)), "THREADS")
+    assert asyncio.run(main()) == (list(range(1, 21)), "TASKS")
+
+
+def test_what_is_made_reads_as_if_written(folder: Path) -> None:
+    """Comments, blank lines and docstrings stay, names in them follow, and imports are tidy."""
+    assert tool(folder / "async_counter.py").returncode == 0
+    text = (folder / "counter.py").read_text("utf-8")
+    assert text.startswith(
+        "# Made from async_counter.py by `python tools/faces.py`: change that file, and run this "
+        'command.\n"""Counters that tasks share."""\n\nfrom __future__ import annotations\n\n'
+        "import threading\nimport time\nfrom collections.abc import Callable, Iterable, Iterator\n"
+        "from contextlib import closing\n\nimport batchkeeper as bk\n\n\nclass Counter:\n"
+    )
+    for lines in (
+        "    Leaving the block of an :class:`Counter` is ``close()``, which removes the path.\n",
+        "        self._lock = threading.Lock()  # held from a look to its put\n",
+        "    def add(self, n: int, meanwhile: Callable[[], object] | None = None) -> int:\n",
+        '                # An "é" in a comment: the tree counts in bytes.\n',
+        "                    meanwhile()\n                    meanwhile = None\n\n",
+        '        said.append(store.get("/n").result().value)\n',
+    ):
+        assert lines in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("async def f(): pass", "def f(): pass"),
+        ("async def f(): return [x async for x in y if await g(x)]",
+         "def f(): return [x for x in y if g(x)]"),
+        ("async def f(): return await  g(await h())", "def f(): return g(h())"),
+        ("async def f(): return (await g())[0]", "def f(): return g()[0]"),
+        ("async def f(): return print(await g())", "def f(): return print(g())"),
+        ("async def f(): return await my_store.get(p, timeout=1)",
+         "def f(): return my_store.get(p, timeout=1).result()"),
+        ("async def f(): return await self.cache.get(p)", "def f(): return self.cache.get(p)"),
+        ("async def f(): return await store.split('/', 2)", "def f(): return store.split('/', 2)"),
+        ("async def f(): await asyncio.to_thread(a.b)", "def f(): a.b()"),
+        ("async def f(): await asyncio.to_thread(a, *b, c=d)", "def f(): a(*b, c=d)"),
+        ("def f(x: Iterable[T] | AsyncIterable[T] | None): pass",
+         "def f(x: Iterable[T] | None): pass"),
+        ("def f() -> AsyncGenerator[T, None]: pass", "def f() -> Generator[T, None, None]: pass"),
+        ("def f() -> Coroutine[Any, Any, Awaitable[T]]: pass", "def f() -> T: pass"),
+        ("from .async_base import _AsyncBase, open_async_store, pages_async",
+         "from .base import _Base, open_store, pages"),
+        ("class AsyncMetadataStore:\n    async def get(self) -> T | None: return await self.run()",
+         "class MetadataStore:\n    def get(self) -> Future[T | None]: return self.run()"),
+        ("class AsyncCache:\n    async def get(self) -> T: return await self._store.get(p)",
+         "class Cache:\n    def get(self) -> T: return self._store.get(p).result()"),
+        ("class AsyncMetadataStore:\n    async def flush(self) -> T: return await self.run()",
+         "class MetadataStore:\n    def flush(self) -> T: return self.run()"),
+        ("# async:\na = 1\n# end\n# sync:\n# | if x:\n# |     y = 'async_z'\n# |\n# | z()\n# end",
+         "if x:\n    y = 'z'\n\nz()\n"),
+    ],
+)  # fmt: skip
+def test_each_rule(faces: dict[str, Any], before: str, after: str) -> None:
+    """Each asynchronous form has the synchronous one that it becomes."""
+    head = "import asyncio\nfrom concurrent.futures import Future\n"
+    assert faces["synchronous"](head + before) == head + after
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("async def f(): await asyncio.gather()", "line 3: asyncio.gather has no synchronous twin"),
+        ("x = asyncio.CancelledError", "line 3: asyncio.CancelledError has no"),
+        ("from asyncio import Lock", "line 3: names of asyncio"),
+        ("async def f(): await future", "line 3: only calls are awaited"),
+        ("async def f():\n    x = self._store.get(p)", "line 4: a store's operation is awaited"),
+        ("f = asyncio.to_thread(g)", "line 3: to_thread is awaited"),
+        ("async def f(): await asyncio.to_thread(lambda: 1)", "line 3: to_thread is awaited"),
+        ("async def f(): return f'{await g()}'", "line 3: an f-string neither awaits"),
+        ("f'{asyncio}'", "line 3: an f-string neither awaits nor names asyncio"),
+        ("x: Coroutine[T]", "line 3: a Coroutine has three types"),
+        ("class AsyncMetadataStore:\n    async def get(self) -> T:\n        x = await self.run()",
+         "line 4: an operation has a type, and awaits only what it returns"),
+        ("# async:\nx\n", "line 3: '# async:' has no '# end'"),
+        ("# end", "line 3: '# end' has no place here"),
+        ("# sync:\n# async:\n# end", "line 4: '# async:' has no place here"),
+        ("# sync:\nx = 1\n# end", "line 4: a synchronous line begins with '# | '"),
+        ("# async:\n#\n# end\nasync def f(): await x", "line 6: only calls are awaited"),
+    ],
+)  # fmt: skip
+def test_what_has_no_twin_is_refused(faces: dict[str, Any], source: str, why: str) -> None:
+    """Nothing asynchronous is left by mistake: the line of the source is named, with the reason."""
+    with pytest.raises(faces["RefusedError"], match=f"^{re.escape(why)}"):
+        faces["synchronous"](f"import asyncio\n\n{source}")
+
+
+def test_a_check_names_the_command_and_writes_nothing(folder: Path) -> None:
+    """A twin that is missing or was changed fails the check, which shows where, and what to run."""
+    source, made = folder / "async_counter.py", folder / "counter.py"
+    missing = tool("--check", source)
+    assert (missing.returncode, made.exists()) == (1, False)
+    assert tool(source).returncode == tool("--check", source).returncode == 0
+    changed = made.read_text("utf-8").replace("+ n", "- n")
+    made.write_text(changed, "utf-8")
+    found = tool("--check", source)
+    assert found.returncode == 1
+    assert (
+        "\n-                return int(é.value) - n\n+                return int(é.value) + n\n"
+        in (found.stderr)
+    )
+    assert found.stderr.endswith(
+        "counter.py is not what async_counter.py makes: run `python tools/faces.py`\n"
+    )
+    assert made.read_text("utf-8") == changed
+
+
+def test_a_source_that_is_refused_leaves_its_twin(folder: Path) -> None:
+    """The tool says which file it refuses, and why, and touches nothing."""
+    source, made = folder / "async_counter.py", folder / "counter.py"
+    assert tool(source).returncode == 0
+    before = made.read_bytes()
+    source.write_text(COUNTER + "\n\nx = asyncio.gather\n", "utf-8")
+    refused = tool(source)
+    line = COUNTER.count("\n") + 3
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"async_counter.py: line {line}: asyncio.gather has no synchronous twin\n"
+    )
+    assert made.read_bytes() == before
