@@ -18,9 +18,9 @@ from .drive import Duration
 from .figures import check_extra
 from .progress import show_progress
 from .releases import ServerMissingError
-from .report import as_json, print_report
-from .runner import Plan, measure, settings_of
+from .runner import Schedule, measure, settings_of
 from .servers import ServerStartError
+from .tables import as_json, print_report
 from .target import BARE_TARGETS, open_target
 from .workload import DEFAULT_MIX, STEPS, Workload, WrongAnswerError
 
@@ -206,7 +206,7 @@ def _tell(message: str) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     check_extra()
-    plan = Plan(
+    plan = Schedule(
         workload=Workload(
             hubs=arguments.hubs,
             outstanding=arguments.outstanding,

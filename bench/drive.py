@@ -1,6 +1,6 @@
-"""Callers in a closed loop: each thread keeps its slots' operations under way, and times them.
+"""Callers in a closed loop: each thread keeps its chains' operations under way, and times them.
 
-A thread submits one operation for each of its slots, and whenever one ends, the slot's next. That
+A thread submits one operation for each of its chains, and whenever one ends, the chain's next. That
 is how a hub's event loop uses a client, and it needs no thread for each operation.
 
 A latency runs from the call to the moment when the thread holds the result, so it includes the time
@@ -22,13 +22,13 @@ from threading import Barrier, BrokenBarrierError
 from typing import Any, Final, TypeAlias
 
 from ..batching import MetadataStore, Metrics
-from .workload import Slot
+from .workload import Chain
 
 __all__ = ["Duration", "Samples", "drive"]
 
-_Open: TypeAlias = "deque[tuple[Future[Any], Slot, int]]"
+_Open: TypeAlias = "deque[tuple[Future[Any], Chain, int]]"
 
-#: The rate of a store is steady once every slot has had an answer; nobody waits for it longer.
+#: The rate of a store is steady once every chain has had an answer; nobody waits for it longer.
 _LONGEST_WARM_UP: Final = 2.0
 
 
@@ -38,7 +38,7 @@ class Duration:
 
     Attributes:
         seconds: of the timed part.
-        warm_up: seconds before it at the least; it lasts until every slot has had its first
+        warm_up: seconds before it at the least; it lasts until every chain has had its first
             answer, which takes longer with a slow setting and many operations under way.
         operations: ends the timed part earlier, after this many for each thread.
     """
@@ -68,21 +68,21 @@ class Samples:
 
 
 def drive(
-    store: MetadataStore, slots: Sequence[Slot], duration: Duration, threads: int = 1
+    store: MetadataStore, chains: Sequence[Chain], duration: Duration, threads: int = 1
 ) -> Samples:
-    """Let ``threads`` callers drive the slots, and return what was measured.
+    """Let ``threads`` callers drive the chains, and return what was measured.
 
     When the time is up, operations that are still queued are cancelled, and those that were sent
-    are waited for, so that afterwards the slots know what the store holds.
+    are waited for, so that afterwards the chains know what the store holds.
 
     Raises:
         WrongAnswerError: an answer contradicts what was acknowledged.
-        MetadataStoreError: an operation ended with an error that its slot does not expect.
+        MetadataStoreError: an operation ended with an error that its chain does not expect.
     """
     snapshots: list[Metrics] = []
     barrier = Barrier(threads, action=lambda: snapshots.append(store.metrics()))
     callers = [
-        _Caller(store, slots[number::threads], duration, barrier) for number in range(threads)
+        _Caller(store, chains[number::threads], duration, barrier) for number in range(threads)
     ]
     # What the preparation left behind is not to be collected in the timed part.
     gc.collect()
@@ -104,13 +104,13 @@ def drive(
 
 
 class _Caller:
-    """One thread with its slots."""
+    """One thread with its chains."""
 
     def __init__(
-        self, store: MetadataStore, slots: Sequence[Slot], duration: Duration, barrier: Barrier
+        self, store: MetadataStore, chains: Sequence[Chain], duration: Duration, barrier: Barrier
     ) -> None:
         self._store = store
-        self._slots = slots
+        self._chains = chains
         self._duration = duration
         self._barrier = barrier
         # Each lane of the store answers nearly in the order of submission, so a queue for each
@@ -130,12 +130,12 @@ class _Caller:
             raise
 
     def _run(self) -> None:
-        for slot in self._slots:
-            self._submit(slot)
+        for chain in self._chains:
+            self._submit(chain)
         begun = time.monotonic()
         answered, least, longest = 0, self._duration.warm_up, _LONGEST_WARM_UP
         while (waited := time.monotonic() - begun) < least or (
-            answered < len(self._slots) and waited < longest
+            answered < len(self._chains) and waited < longest
         ):
             answered += self._turn()
         self._barrier.wait()
@@ -152,13 +152,13 @@ class _Caller:
         self._give_up()
         self.read_times, self.write_times = times
 
-    def _submit(self, slot: Slot) -> None:
+    def _submit(self, chain: Chain) -> None:
         begun = time.perf_counter_ns()
-        future = slot.submit(self._store)
-        (self._reads if slot.reading else self._writes).append((future, slot, begun))
+        future = chain.submit(self._store)
+        (self._reads if chain.reading else self._writes).append((future, chain, begun))
 
     def _turn(self) -> int:
-        """Wait until an operation has ended, and go on with all slots whose have; count them."""
+        """Wait until an operation has ended, and go on with all chains whose have; count them."""
         # Reads come back sooner as a rule, so the wait is seldom for the later of the two.
         oldest = (self._reads or self._writes)[0][0]
         if not oldest.done():
@@ -169,23 +169,23 @@ class _Caller:
         for queue, times in ((reads, self.read_times), (writes, self.write_times)):
             record = times.append
             for _ in range(len(queue)):
-                future, slot, begun = queue[0]
+                future, chain, begun = queue[0]
                 if not future.done():
                     break
                 queue.popleft()
                 now = clock()
                 record(now - begun)
-                slot.ended(future)
-                future = slot.submit(store)
-                (reads if slot.reading else writes).append((future, slot, now))
+                chain.ended(future)
+                future = chain.submit(store)
+                (reads if chain.reading else writes).append((future, chain, now))
                 count += 1
         return count
 
     def _give_up(self) -> None:
         for queue in (self._reads, self._writes):
             # From the end, so that nothing is sent meanwhile of what could have been cancelled.
-            sent = [(future, slot) for future, slot, _ in reversed(queue) if not future.cancel()]
-            for future, slot in sent:
+            sent = [(future, chain) for future, chain, _ in reversed(queue) if not future.cancel()]
+            for future, chain in sent:
                 future.exception()
-                slot.ended(future)
+                chain.ended(future)
             queue.clear()

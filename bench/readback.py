@@ -10,14 +10,14 @@ from ..batching import MetadataStore
 from ..ops.errors import MetadataStoreError, NotFoundError
 from ..ops.operations import Delete, Get, GetChildren, Operation
 from ..ops.results import Outcome
-from .workload import Slot, check
+from .workload import Chain, check
 
 __all__ = ["read_back", "remove_below"]
 
 _AT_ONCE: Final = 5_000
 
 
-def read_back(store: MetadataStore, slots: Iterable[Slot], root: str) -> int:
+def read_back(store: MetadataStore, chains: Iterable[Chain], root: str) -> int:
     """Compare what a store holds with what it acknowledged; return how many paths were read.
 
     ``store`` is best another than the one that wrote, opened afterwards: what it answers does then
@@ -30,7 +30,7 @@ def read_back(store: MetadataStore, slots: Iterable[Slot], root: str) -> int:
     # A ZooKeeper server may lag behind the one that acknowledged, until it has confirmed a write.
     store.put(f"{root}/read-back", b"").result()
     count = 0
-    everything = chain.from_iterable(slot.expected() for slot in slots)
+    everything = chain.from_iterable(chain.expected() for chain in chains)
     while part := list(islice(everything, _AT_ONCE)):
         for expected, outcome in zip(
             part, store.apply(Get(expected.path) for expected in part), strict=True

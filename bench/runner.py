@@ -17,19 +17,19 @@ from .drive import Duration, Samples, drive
 from .figures import Batches, Figure, Ratio, batches_between, histogram, percentiles, ratio
 from .readback import read_back
 from .target import Target
-from .workload import Slot, Workload, hub_slots, put_slots
+from .workload import Chain, Workload, hub_chains, put_chains
 
-__all__ = ["PHASES", "SINGLE", "Phase", "Plan", "Results", "Setting", "measure", "settings_of"]
+__all__ = ["PHASES", "SINGLE", "Phase", "Schedule", "Results", "Setting", "measure", "settings_of"]
 
 #: The setting that all others are compared with.
 SINGLE: Final = "single"
 
-_SLOTS: Final[Mapping[str, Callable[[Workload, str], Sequence[Slot]]]] = {
-    "hub": hub_slots,
-    "puts": put_slots,
+_CHAINS: Final[Mapping[str, Callable[[Workload, str], Sequence[Chain]]]] = {
+    "hub": hub_chains,
+    "puts": put_chains,
 }
 #: What each setting is measured with: the hubs' work, and plain puts of new paths.
-PHASES: Final = tuple(_SLOTS)
+PHASES: Final = tuple(_CHAINS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def settings_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Schedule:
     """What is to be measured, and for how long.
 
     Attributes:
@@ -71,7 +71,7 @@ class Plan:
         settings: in the order of the report, single execution first.
         rounds: how often each is measured.
         duration: of one measurement.
-        threads: callers, who share the hubs' slots.
+        threads: callers, who share the hubs' chains.
     """
 
     workload: Workload
@@ -140,7 +140,7 @@ class Results:
         return ratio(self.phases[name]["puts"].rate, Figure(tuple(self.plain)))
 
 
-def measure(target: Target, plan: Plan, step: Callable[[str], None]) -> Results:
+def measure(target: Target, plan: Schedule, step: Callable[[str], None]) -> Results:
     """Measure everything in the plan; say with ``step`` what comes next.
 
     Raises:
@@ -172,17 +172,17 @@ def measure(target: Target, plan: Plan, step: Callable[[str], None]) -> Results:
 
 
 def _measure_setting(
-    target: Target, plan: Plan, setting: Setting, root: str, results: Results
+    target: Target, plan: Schedule, setting: Setting, root: str, results: Results
 ) -> None:
-    worked: list[tuple[Sequence[Slot], str]] = []
+    worked: list[tuple[Sequence[Chain], str]] = []
     with target.open(setting.batching) as store:
         for phase in PHASES:
             below = f"{root}/{phase}"
-            slots = _SLOTS[phase](plan.workload, below)
-            samples = drive(store, slots, plan.duration, plan.threads)
+            chains = _CHAINS[phase](plan.workload, below)
+            samples = drive(store, chains, plan.duration, plan.threads)
             results.phases[setting.name][phase].add(samples)
-            worked.append((slots, below))
+            worked.append((chains, below))
     # By another store than the one that wrote, as whoever needs the data later would be.
     with target.open() as store:
-        for slots, below in worked:
-            results.paths_read_back += read_back(store, slots, below)
+        for chains, below in worked:
+            results.paths_read_back += read_back(store, chains, below)

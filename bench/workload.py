@@ -1,7 +1,7 @@
 """What the harness asks of a store: a hub's work on its topics, and plain puts.
 
-A *slot* is one operation under way and what comes after it: it submits an operation, learns how it
-ended, and submits the next. A hub has a number of slots, and each slot has topics of its own, one
+A *chain* is one operation under way and what comes after it: it submits an operation, learns how it
+ended, and submits the next. A hub has a number of chains, and each chain has topics of its own, one
 of which it works on at a time:
 
 - it claims the topic: a put of the owner that must find none there;
@@ -11,8 +11,8 @@ of which it works on at a time:
 - it drops the ownership (a delete of the version that it holds) and turns to its next topic.
   The mark stays, and goes on when the topic's turn comes again.
 
-What a slot does follows from the seed, the slot's number and the answers alone, so two runs do the
-same, as far as each comes. Slots check every answer as it arrives, and know afterwards what the
+What a chain does follows from the seed, its number and the answers alone, so two runs do the same,
+as far as each comes. Chains check every answer as it arrives, and know afterwards what the
 store must hold.
 """
 
@@ -33,16 +33,16 @@ __all__ = [
     "DEFAULT_MIX",
     "STEPS",
     "Expected",
-    "HubSlot",
-    "PutSlot",
-    "Slot",
+    "HubChain",
+    "PutChain",
+    "Chain",
     "Workload",
     "WrongAnswerError",
     "check",
-    "hub_slots",
+    "hub_chains",
     "make_script",
     "put_path",
-    "put_slots",
+    "put_chains",
     "put_value",
 ]
 
@@ -68,7 +68,7 @@ DEFAULT_MIX: Final[Mapping[Step, float]] = {
 }
 
 _SCRIPT_STEPS: Final = 1 << 16
-# A prime, so that the slots start at places of the script that have nothing to do with each other.
+# A prime, so that the chains start at places of the script that have nothing to do with each other.
 _STRIDE: Final = 7919
 # Paths in one folder: a large one is slow to list, and no hub would keep all topics in one.
 _FOLDER: Final = 64
@@ -88,7 +88,7 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """How much of what the slots do.
+    """How much of what the chains do.
 
     Attributes:
         hubs: hubs at work at the same time.
@@ -119,9 +119,9 @@ class Workload:
             value = getattr(self, name)
             if not 1 <= value <= highest:
                 raise InvalidSettingError(f"{name} is an int from 1 to {highest}, not {value}")
-        if self.topics < self.slots:
+        if self.topics < self.chains:
             raise InvalidSettingError(
-                f"topics is at least hubs times outstanding ({self.slots}), so that each operation "
+                f"topics is at least hubs times outstanding ({self.chains}), so that each chain "
                 f"under way has a topic of its own, not {self.topics}"
             )
         for step, weight in self.mix.items():
@@ -135,12 +135,12 @@ class Workload:
             raise InvalidSettingError("the mix has at least one step with a weight above 0")
 
     @property
-    def slots(self) -> int:
+    def chains(self) -> int:
         """Operations under way, of all hubs together."""
         return self.hubs * self.outstanding
 
 
-class Slot(Protocol):
+class Chain(Protocol):
     """One operation under way at a time."""
 
     reading: bool  # whether the operation under way is a read
@@ -161,7 +161,7 @@ class Slot(Protocol):
 
 
 def make_script(workload: Workload) -> bytes:
-    """Draw the steps that slots take after a claim, as indexes of :data:`STEPS`."""
+    """Draw the steps that chains take after a claim, as indexes of :data:`STEPS`."""
     return _draw(workload.seed, tuple(workload.mix.get(step, 0.0) for step in STEPS))
 
 
@@ -172,15 +172,15 @@ def _draw(seed: int, weights: tuple[float, ...]) -> bytes:
     return bytes(dice.choices(range(len(STEPS)), weights, k=_SCRIPT_STEPS))
 
 
-def hub_slots(workload: Workload, root: str) -> list[HubSlot]:
-    """Return the slots of all hubs, whose topics lie below ``root``, with nothing done yet."""
+def hub_chains(workload: Workload, root: str) -> list[HubChain]:
+    """Return the chains of all hubs, whose topics lie below ``root``, with nothing done yet."""
     script = make_script(workload)
-    return [HubSlot(workload, root, number, script) for number in range(workload.slots)]
+    return [HubChain(workload, root, number, script) for number in range(workload.chains)]
 
 
-def put_slots(workload: Workload, root: str) -> list[PutSlot]:
-    """Return as many slots of plain puts below ``root``."""
-    return [PutSlot(workload, root, number) for number in range(workload.slots)]
+def put_chains(workload: Workload, root: str) -> list[PutChain]:
+    """Return as many chains of plain puts below ``root``."""
+    return [PutChain(workload, root, number) for number in range(workload.chains)]
 
 
 class _Topic:
@@ -197,14 +197,14 @@ class _Topic:
         self.mark_version = ABSENT
 
 
-class HubSlot:
-    """One slot of a hub: works on its topics, one after the other, and then again."""
+class HubChain:
+    """One chain of a hub: works on its topics, one after the other, and then again."""
 
     __slots__ = ("_at", "_count", "_name", "_script", "_size", "_step", "_topics", "_turn",
                  "_value", "reading")  # fmt: skip
 
     def __init__(self, workload: Workload, root: str, number: int, script: bytes) -> None:
-        numbers = range(number, workload.topics, workload.slots)
+        numbers = range(number, workload.topics, workload.chains)
         self._topics = [_Topic(root, topic) for topic in numbers]
         self._turn = 0
         self._script = script
@@ -273,15 +273,15 @@ class HubSlot:
         return value
 
 
-class PutSlot:
-    """A slot of unconditional puts, each of a new path."""
+class PutChain:
+    """A chain of unconditional puts, each of a new path."""
 
     __slots__ = ("_first", "_next", "_root", "_size", "_step", "reading")
 
     def __init__(self, workload: Workload, root: str, number: int) -> None:
         self._root = root
         self._first = self._next = number
-        self._step = workload.slots
+        self._step = workload.chains
         self._size = workload.value_bytes
         self.reading = False
 

@@ -111,7 +111,7 @@ class PutOptions:
         return options if ephemeral or sequential else None
 
 
-class _Read:
+class _ReadOperation:
     """What a read lacks and a write may have, so that all operations can be read alike."""
 
     __slots__ = ()
@@ -126,7 +126,7 @@ _set = object.__setattr__
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Get(_Read):
+class Get(_ReadOperation):
     """Ask for the value and the stat of a path: a ``GetResult``, or ``None``."""
 
     kind: ClassVar[Literal["get"]] = "get"
@@ -211,7 +211,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class GetChildren(_Read):
+class GetChildren(_ReadOperation):
     """Ask for the names below a path: a sorted ``list[str]``, empty for a missing path."""
 
     kind: ClassVar[Literal["get_children"]] = "get_children"
@@ -223,7 +223,7 @@ class GetChildren(_Read):
 
 
 @dataclass(frozen=True, slots=True)
-class Exists(_Read):
+class Exists(_ReadOperation):
     """Ask whether a path holds a value: a ``bool``."""
 
     kind: ClassVar[Literal["exists"]] = "exists"

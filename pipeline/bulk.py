@@ -13,7 +13,7 @@ from ..ops.errors import InvalidSettingError
 from .failures import plain_errors
 from .options import SourceOptions, parse_options
 from .partition import write_partition
-from .report import Tally
+from .row_report import RowCounts
 from .rows import Columns, columns_of
 from .throttle import rate_of
 
@@ -49,7 +49,7 @@ def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
 
     Returns:
         A frame with one row for each row of ``df``, within a partition in the same order: ``path``,
-        ``status`` (see :data:`batchkeeper.pipeline.report.Status`), ``version`` (of the path
+        ``status`` (see :data:`batchkeeper.pipeline.row_report.Status`), ``version`` (of the path
         afterwards, where it is known) and ``error`` (null for the rows that are done). It is lazy,
         as every frame is: each action on it writes the rows. Write the outcomes somewhere, or
         cache them, before looking at them in several ways.
@@ -73,7 +73,7 @@ def _applier(
     """Return what the tasks run. It is pickled, with the options and nothing else."""
 
     def apply(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        partition = write_partition(batches, columns, options, rate, Tally())
+        partition = write_partition(batches, columns, options, rate, RowCounts())
         with plain_errors(), closing(partition):
             for outcomes in partition:
                 arrays = [

@@ -14,7 +14,7 @@ from ..batching import MetadataStore
 from ..ops.operations import Delete
 from ..ops.results import ForeignKeys
 from .foreign import counted, warn_of_foreign
-from .report import RowsFailedError
+from .row_report import RowsFailedError
 from .sending import Sender
 
 __all__ = ["delete_older"]

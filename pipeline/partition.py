@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..ops.errors import StoreUnavailableError
 from .clients import client
 from .options import SourceOptions
-from .report import RowOutcome, Tally
+from .row_report import RowCounts, RowOutcome
 from .rows import Columns, RowWriter
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def write_partition(
     columns: Columns,
     options: SourceOptions,
     rate: float | None,
-    tally: Tally,
+    tally: RowCounts,
 ) -> Generator[list[RowOutcome], None, None]:
     """Write the rows of a partition; give their outcomes, in their order, by the slice.
 

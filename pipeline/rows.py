@@ -15,7 +15,7 @@ from ..batching import MetadataStore
 from ..ops.errors import InvalidPathError, InvalidSettingError, MetadataStoreError
 from ..ops.operations import Delete, Put
 from ..ops.paths import check_parent
-from .report import RowOutcome, Tally
+from .row_report import RowCounts, RowOutcome
 from .sending import PATIENCE, Patience, Sender, describe
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class RowWriter:
         self,
         store: MetadataStore,
         columns: Columns,
-        tally: Tally,
+        tally: RowCounts,
         *,
         prefix: str = "/",
         parents_count: bool = False,

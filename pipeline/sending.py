@@ -31,7 +31,7 @@ from ..ops.errors import (
 )
 from ..ops.operations import ABSENT, Delete, Get, GetChildren, Operation, Put
 from ..ops.results import GetResult, Outcome, Stat
-from .report import DONE, RowOutcome, Status
+from .row_report import DONE, RowOutcome, Status
 from .throttle import Throttle
 
 __all__ = ["PATIENCE", "Patience", "Sender", "describe", "may_pass"]

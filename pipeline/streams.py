@@ -50,7 +50,7 @@ from .foreign import warn_of_foreign
 from .options import SourceOptions
 from .partition import write_partition
 from .reader import COLUMNS
-from .report import Report, RowsFailedError, Tally, first_failed
+from .row_report import Report, RowCounts, RowsFailedError, first_failed
 from .rows import columns_of
 from .throttle import rate_of
 
@@ -323,7 +323,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             MetadataStoreError: the store cannot be opened.
         """
         key, attempt = _task()
-        tally = Tally()
+        tally = RowCounts()
         part = write_partition(iterator, self._columns, self._options, self._rate, tally)
         with plain_errors(), closing(part):
             for outcomes in part:

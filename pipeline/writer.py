@@ -18,7 +18,7 @@ from .failures import plain_errors
 from .options import SourceOptions
 from .overwrite import delete_older
 from .partition import write_partition
-from .report import Report, RowOutcome, RowsFailedError, Tally, first_failed
+from .row_report import Report, RowCounts, RowOutcome, RowsFailedError, first_failed
 from .rows import columns_of
 from .throttle import rate_of
 
@@ -87,7 +87,7 @@ class BatchWriter(DataSourceArrowWriter):
             RowsFailedError: with ``on_error=fail``, for the first slice with a row that failed.
             MetadataStoreError: the store cannot be opened.
         """
-        tally = Tally()
+        tally = RowCounts()
         partition = write_partition(iterator, self._columns, self._options, self._rate, tally)
         with plain_errors(), closing(partition):
             for outcomes in partition:
@@ -169,7 +169,7 @@ class BatchWriter(DataSourceArrowWriter):
             )
 
 
-def _fail_for_the_first(outcomes: Sequence[RowOutcome], tally: Tally) -> None:
+def _fail_for_the_first(outcomes: Sequence[RowOutcome], tally: RowCounts) -> None:
     """Raise for the first row of a slice that is not done."""
     failed = first_failed(outcomes)
     if failed is not None:

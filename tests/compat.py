@@ -22,12 +22,12 @@ TESTS: Final = Path(__file__).parent
 WHAT: Final = (
     "conformance",
     "histories/test_histories.py",
-    "stores/test_etcd_changes.py",
-    "stores/test_etcd_logins.py",
-    "stores/test_etcd_scans.py",
-    "stores/test_zookeeper_answers.py",
-    "stores/test_zookeeper_connect.py",
-    "stores/test_zookeeper_writes.py",
+    "stores/etcd/test_changes.py",
+    "stores/etcd/test_logins.py",
+    "stores/etcd/test_scans.py",
+    "stores/zookeeper/test_answers.py",
+    "stores/zookeeper/test_connect.py",
+    "stores/zookeeper/test_writes.py",
 )
 
 

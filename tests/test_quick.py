@@ -18,7 +18,7 @@ TESTS = Path(__file__).parent
 
 def collected(*options: str) -> set[str]:
     """Return the names of the tests that a run of some files takes, each with its parameters."""
-    files = ("conformance/test_bulk.py", "bench/test_limits.py", "stores/test_etcd_txn.py")
+    files = ("conformance/test_bulk.py", "bench/test_limits.py", "stores/etcd/test_txn.py")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"),

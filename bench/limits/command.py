@@ -20,9 +20,9 @@ from ..servers import ServerStartError
 from ..target import Target, open_target
 from ..workload import WrongAnswerError
 from .grid import grid_extent, measure_grid, quick_grid
-from .report import as_json, grid_as_json, print_grid, print_report
 from .rounds import Extent, measure, needed, quick, rows_of
 from .rows import ROWS, STORES
+from .tables import as_json, grid_as_json, print_grid, print_report
 
 __all__ = ["main"]
 

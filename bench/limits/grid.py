@@ -22,7 +22,7 @@ from ..figures import Figure, Ratio, ratio
 from ..readback import remove_below
 from ..runner import Setting
 from ..target import Target
-from ..workload import Workload, put_slots
+from ..workload import Workload, put_chains
 from .places import fresh_place
 from .work import VALUE_BYTES
 
@@ -229,7 +229,7 @@ def _measure(
             for name, root, store in opened:
                 step(f"{load} under way, {name}")
                 work = Workload(hubs=1, outstanding=load, topics=load, value_bytes=VALUE_BYTES)
-                samples = drive(store, put_slots(work, f"{root}/{load}"), duration)
+                samples = drive(store, put_chains(work, f"{root}/{load}"), duration)
                 latency = statistics.median(samples.writes) / 1e9
                 points[name, load] = Point(samples.rate, latency)
                 if target.kind.keeps_in_heap:

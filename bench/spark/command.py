@@ -20,9 +20,9 @@ from ..releases import ServerMissingError
 from ..servers import ServerStartError
 from ..workload import WrongAnswerError
 from .memory import JobFailedError
-from .report import as_json, print_report
 from .rounds import Extent, measure, quick, steps_of
 from .rows import PARTS, STORES, rows_of
+from .tables import as_json, print_report
 
 __all__ = ["main"]
 

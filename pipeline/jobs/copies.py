@@ -22,7 +22,7 @@ from ...ops.operations import ABSENT, Get
 from ...ops.results import GetResult, ScanResult, printable
 from ..clients import client
 from ..options import SourceOptions
-from ..report import Report, RowOutcome, Tally
+from ..row_report import Report, RowCounts, RowOutcome
 from ..rows import Columns, RowWriter
 from ..sending import may_pass
 from ..throttle import parallelism, rate_of
@@ -32,8 +32,8 @@ from .folder import Folder
 from .inputs import Batches
 from .places import Store
 from .progress import Steps
-from .session import JobError
-from .state import PLAN, REPORT, Plan, done_ranges, range_name, read_plan
+from .spark_session import JobError
+from .state import PLAN, REPORT, CopyPlan, done_ranges, range_name, read_plan
 from .summary import left_out, written
 from .writing import REPORT_DDL, report_batch, total
 
@@ -112,7 +112,7 @@ def _plan(
     *,
     resume: bool,
     overwrite: bool,
-) -> Plan:
+) -> CopyPlan:
     """Return the plan of this copy: the one that is resumed, or a new one, which is kept."""
     found = read_plan(folder)
     asked = (source.options.url, target.options.url, source.options.prefix, overwrite)
@@ -146,7 +146,7 @@ def _plan(
         raise JobError(f"{folder.uri} is not empty, and holds no state of a copy", "InputError")
     wanted = source.options.partitions or max(_RANGES, 4 * (parallelism(spark) or 1))
     revision, snapshot, ranges = reading(source.options, wanted)
-    plan = Plan(
+    plan = CopyPlan(
         source=source.options.url,
         target=target.options.url,
         prefix=source.options.prefix,
@@ -161,7 +161,7 @@ def _plan(
 
 def _copy_ranges(
     spark: SparkSession,
-    plan: Plan,
+    plan: CopyPlan,
     numbers: Sequence[int],
     source: SourceOptions,
     target: SourceOptions,
@@ -177,7 +177,7 @@ def _copy_ranges(
             for batch in batches:
                 for place in batch.column("id").to_pylist():
                     # One for each range: two of them have no path in common.
-                    tally = Tally()
+                    tally = RowCounts()
                     writer = RowWriter(
                         there,
                         Columns(0, 1, 2),
@@ -200,7 +200,7 @@ def _outcomes(rows: DataFrame) -> dict[str, int]:
 
 
 def _verify(
-    spark: SparkSession, plan: Plan, source: Store, target: Store, report: DataFrame
+    spark: SparkSession, plan: CopyPlan, source: Store, target: Store, report: DataFrame
 ) -> tuple[bool, dict[str, Any]]:
     """Compare the source, as of the plan's revision where it keeps old ones, with the target."""
     revision = plan.revision if plan.snapshot else None
@@ -232,7 +232,7 @@ def _verify(
 
 
 def _copy_range(
-    plan: Plan,
+    plan: CopyPlan,
     number: int,
     here: MetadataStore,
     there: MetadataStore,

@@ -21,7 +21,7 @@ from .folder import Folder
 from .manifest import DATA, MANIFEST, Manifest, PartFile, is_manifest, read_manifest, verify
 from .parts import HIDDEN, NAMED, Part, write_parts
 from .progress import Steps
-from .session import JobError
+from .spark_session import JobError
 from .summary import left_out, written
 from .writing import write
 

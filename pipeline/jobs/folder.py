@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs, parquet
 
 from .places import FOLDER_SCHEMES
-from .session import JobError
+from .spark_session import JobError
 
 __all__ = ["FileState", "Folder", "Output"]
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ...ops.paths import check_path
 from ...ops.records import parse_record
-from .session import JobError
+from .spark_session import JobError
 
 __all__ = ["BadRow", "Batches", "Checked", "Input", "check", "format_of", "listed", "read"]
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from ..options import SourceOptions
 from .inputs import Checked, check, listed, read
 from .progress import Steps
-from .session import JobError, explain
+from .spark_session import JobError, explain
 from .summary import written
 from .writing import write
 

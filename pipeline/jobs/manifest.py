@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from .folder import FileState, Folder
 from .inputs import Batches
-from .session import JobError
+from .spark_session import JobError
 
 __all__ = [
     "DATA",

@@ -27,7 +27,7 @@ from ..reader import COLUMNS, record_batches
 from .folder import Folder
 from .inputs import Batches
 from .manifest import DATA
-from .session import JobError
+from .spark_session import JobError
 
 __all__ = ["HIDDEN", "NAMED", "Part", "write_parts"]
 

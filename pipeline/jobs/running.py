@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from ...ops.errors import InvalidSettingError, error_class
 from ...ops.exit_codes import BAD_INPUT, OK, REFUSED, exit_code
 from ..clients import opened
-from ..report import DONE, STATUSES
+from ..row_report import DONE, STATUSES
 from .copies import copy
 from .diff import diff
 from .export import export, restore
@@ -22,8 +22,8 @@ from .inputs import format_of
 from .load import load
 from .places import Store
 from .progress import Steps, progress
-from .session import explain, spark_session
 from .sides import side
+from .spark_session import explain, spark_session
 from .summary import print_summary
 
 __all__ = ["run"]

@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 
 from ...ops.results import Range
 from .folder import Folder
-from .session import JobError
+from .spark_session import JobError
 
-__all__ = ["PLAN", "REPORT", "Plan", "done_ranges", "range_name", "read_plan"]
+__all__ = ["PLAN", "REPORT", "CopyPlan", "done_ranges", "range_name", "read_plan"]
 
 PLAN: Final = "plan.json"
 REPORT: Final = "report"
@@ -25,7 +25,7 @@ _VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CopyPlan:
     """What is copied.
 
     Attributes:
@@ -67,7 +67,7 @@ class Plan:
             raise ValueError(f"it is not the plan of a copy ({error})") from error
 
 
-def read_plan(folder: Folder) -> Plan | None:
+def read_plan(folder: Folder) -> CopyPlan | None:
     """Return the plan of the copy that was begun with this state; ``None`` if there is none.
 
     Raises:
@@ -77,7 +77,7 @@ def read_plan(folder: Folder) -> Plan | None:
     if data is None:
         return None
     try:
-        return Plan.loads(data)
+        return CopyPlan.loads(data)
     except ValueError as error:
         raise JobError(f"{folder.uri}/{PLAN} cannot be used: {error}", "InputError") from error
 
@@ -87,7 +87,7 @@ def range_name(number: int) -> str:
     return f"range-{number:05}.parquet"
 
 
-def done_ranges(folder: Folder, plan: Plan) -> frozenset[int]:
+def done_ranges(folder: Folder, plan: CopyPlan) -> frozenset[int]:
     """Return which ranges are done."""
     there = set(folder.names(REPORT))
     return frozenset(n for n in range(len(plan.ranges)) if range_name(n) in there)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..report import STATUSES, Report
+from ..row_report import STATUSES, Report
 
 __all__ = ["left_out", "print_summary", "written"]
 

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from ...ops.operations import ABSENT
 from ..options import SourceOptions
 from ..partition import write_partition
-from ..report import Report, Tally, first_failed
+from ..row_report import Report, RowCounts, first_failed
 from ..rows import Columns
 from ..throttle import rate_of
 from .inputs import Batches
-from .session import JobError
+from .spark_session import JobError
 
 __all__ = ["REPORT_DDL", "REPORT_SCHEMA", "report_batch", "total", "write"]
 
@@ -48,7 +48,7 @@ def write(
     expected = ABSENT if create_only else None
 
     def task(batches: Batches) -> Iterator[pa.RecordBatch]:
-        tally = Tally()
+        tally = RowCounts()
         rows = (_put_rows(batch, expected) for batch in parse(batches))
         for outcomes in write_partition(rows, Columns(0, 1, 2), options, rate, tally):
             failed = first_failed(outcomes) if options.on_error == "fail" else None

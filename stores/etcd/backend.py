@@ -20,18 +20,16 @@ from ...ops.kinds import BRINGS_VALUES
 from ...ops.paths import children_of
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
 from ..urls import ConnectOptions, StoreURL
-from .capacity import Capacity
 from .changes import History
 from .codecs import FIRST_PAGE, WRITES, below_of
-from .connection import Connection, FlatOnlyError
+from .connection import EtcdConnection, FlatOnlyError
 from .errors import EtcdRefusedError, Reason
-from .limits import AnswerBytes, Pace
+from .estimates import AnswerBytes, Pace
+from .limits import Capacity
 from .listing import Listing
 from .members import Credentials
 from .protos import messages
 from .scans import Scans
-from .settling import Settler
-from .tokens import Tokens
 from .txn import (
     flat_write,
     grouped,
@@ -42,6 +40,8 @@ from .txn import (
     parse_read,
     read_request,
 )
+from .txn_settling import TxnSettler
+from .write_ids import WriteIds
 
 __all__ = ["EtcdBackend", "connect"]
 
@@ -71,14 +71,14 @@ class EtcdBackend:
     """
 
     def __init__(
-        self, connection: Connection, prefix: str, deadline: float, *, flat_only: bool = False
+        self, connection: EtcdConnection, prefix: str, deadline: float, *, flat_only: bool = False
     ) -> None:
         self.tally = connection.tally
         self._connection = connection
         self._prefix = prefix
         self._capacity = Capacity(connection, prefix, deadline, flat_only=flat_only)
-        self._tokens = Tokens(connection, prefix, permitted=self._capacity.tokens)
-        self._settler = Settler(connection, self._tokens, prefix, self._capacity)
+        self._write_ids = WriteIds(connection, prefix, permitted=self._capacity.write_ids)
+        self._settler = TxnSettler(connection, self._write_ids, prefix, self._capacity)
         self._pace = Pace(self.limits.write_ops)
         self._read_values = AnswerBytes()
         self._overwritten = AnswerBytes()
@@ -117,7 +117,7 @@ class EtcdBackend:
 
     def close(self) -> None:
         """Close the connections. See :class:`Backend`."""
-        self._tokens.close(time.monotonic() + _LAST_WORDS)
+        self._write_ids.close(time.monotonic() + _LAST_WORDS)
         self._connection.close()
 
     # Requests that are taken apart
@@ -158,7 +158,7 @@ class EtcdBackend:
                 raise
         if too_many:
             self._capacity.learn_max_txn_ops(limits, deadline)
-            self._tokens.permitted &= self._capacity.tokens
+            self._write_ids.permitted &= self._capacity.write_ids
             if self.limits is not limits:
                 return self._in_parts(again, [requests], deadline)
             error = UnsupportedError(
@@ -400,7 +400,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
     credentials = Credentials(
         username=options.username, password=options.password, tls=tls, **url.options
     )
-    connection = Connection(addresses, credentials)
+    connection = EtcdConnection(addresses, credentials)
     try:
         return EtcdBackend(connection, prefix, time.monotonic() + options.connect_timeout)
     except OperationTimeoutError as error:

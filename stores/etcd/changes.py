@@ -38,11 +38,11 @@ from ...ops.results import Change, ChangePage
 from ..keys import own, path_of
 from .calls import cancel
 from .codecs import below_of
-from .connection import Connection
+from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason, read_text, short
 from .members import Link, tells_progress
+from .protobuf import field
 from .protos import messages
-from .wire import field
 
 __all__ = ["History"]
 
@@ -90,7 +90,7 @@ class History:
         prefix: stands before every path in the keys.
     """
 
-    def __init__(self, connection: Connection, prefix: str) -> None:
+    def __init__(self, connection: EtcdConnection, prefix: str) -> None:
         self._connection = connection
         self._prefix = prefix
 
@@ -102,7 +102,7 @@ class History:
 
 
 def _changes(
-    connection: Connection, prefix: str, path: str, after: int, until: int, timeout: float
+    connection: EtcdConnection, prefix: str, path: str, after: int, until: int, timeout: float
 ) -> Generator[Sequence[Change], None, None]:
     below, stop = below_of(path, prefix)
     own = below if path == "/" else below[:-1]
@@ -135,7 +135,7 @@ def _changes(
         _log.debug("etcd watch opened again", after=after)
 
 
-def _check(connection: Connection, span: _Span, after: int, until: int, timeout: float) -> None:
+def _check(connection: EtcdConnection, span: _Span, after: int, until: int, timeout: float) -> None:
     """Refuse revisions that are not there.
 
     A watch is refused, too, after a compaction, but not where its first revision is the compacted
@@ -173,7 +173,7 @@ def _check(connection: Connection, span: _Span, after: int, until: int, timeout:
         raise InvalidSettingError(f"there is no revision {until} yet, the newest is {last}")
 
 
-def _may_read_all(connection: Connection, timeout: float) -> bool:
+def _may_read_all(connection: EtcdConnection, timeout: float) -> bool:
     """Say whether the login may read all keys; others see those below the slash at the most."""
     request = messages.RangeRequest(key=_ALL, range_end=_ALL, limit=1, count_only=True)
     try:

@@ -23,7 +23,7 @@ from ...ops.errors import BadVersionError, MetadataStoreError
 from ...ops.operations import ABSENT, ReadKind, WriteKind
 from ...ops.results import GetResult, Stat
 from ..backend import Answer, ReadRequest, WriteRequest, refusal
-from .wire import VARINT, field
+from .protobuf import VARINT, field
 
 __all__ = [
     "FIRST_PAGE",

@@ -41,7 +41,7 @@ from .errors import (
 from .members import LOGIN_HELP, Credentials, Link, Member, greet
 from .protos import messages
 
-__all__ = ["Connection", "FlatOnlyError"]
+__all__ = ["EtcdConnection", "FlatOnlyError"]
 
 _log = get_logger(__name__)
 
@@ -64,7 +64,7 @@ class FlatOnlyError(Exception):
     """The member now in use does not check permissions inside nested transactions."""
 
 
-class Connection:
+class EtcdConnection:
     """The calls to a cluster, from any number of threads.
 
     Attributes:

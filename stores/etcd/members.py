@@ -20,7 +20,7 @@ import grpc
 
 from ...ops.errors import AuthenticationError, InvalidSettingError
 from .errors import Reason, Verdict, failure_of, short
-from .limits import ANSWER_BYTES
+from .estimates import ANSWER_BYTES
 from .protos import grpc_stubs, messages
 
 __all__ = [

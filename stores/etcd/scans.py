@@ -24,13 +24,13 @@ from ..backend import partly_removed
 from ..keys import Sorted, path_of, sort_keys
 from ..spans import ranges, spans, with_outside
 from .calls import cancel
-from .connection import Connection
+from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason
-from .limits import AnswerBytes
+from .estimates import AnswerBytes
 from .members import tells_leases
+from .page_ranges import AHEAD, PageRanges
 from .protos import messages
 from .splitting import Bucket, cuts
-from .windows import AHEAD, Windows
 
 __all__ = ["Scans"]
 
@@ -68,7 +68,7 @@ class Scans:
         prefix: stands before every path in the keys.
     """
 
-    def __init__(self, connection: Connection, prefix: str) -> None:
+    def __init__(self, connection: EtcdConnection, prefix: str) -> None:
         self._connection = connection
         self._prefix = prefix
         # One for each, because a page of keys says nothing about the sizes of values.
@@ -108,7 +108,7 @@ class Scans:
             raise InvalidSettingError("etcd's revisions begin with 1: there is no revision 0")
         asked = revision or 0  # 0 is etcd's word for the newest
         for start, end in self._stretches(prefix, within):
-            windows = Windows(start, end)
+            windows = PageRanges(start, end)
             outside = not start.startswith(b"/")
             keys_only = without_values or outside
             page = self._begin(windows, asked, timeout, keys_only)
@@ -182,7 +182,7 @@ class Scans:
         removed = 0
         try:
             for start, end in spans(path):
-                windows = Windows((self._prefix + start).encode(), (self._prefix + end).encode())
+                windows = PageRanges((self._prefix + start).encode(), (self._prefix + end).encode())
                 while not windows.done:
                     page = self._keys(windows.start, windows.end, _DELETED_AT_ONCE, timeout)
                     keys = [kv.key for kv in page.kvs]
@@ -293,7 +293,7 @@ class Scans:
     def _learned(self, keys_only: bool) -> AnswerBytes:
         return self._keys_alone if keys_only else self._values
 
-    def _begin(self, windows: Windows, revision: int, timeout: float, keys_only: bool) -> _Page:
+    def _begin(self, windows: PageRanges, revision: int, timeout: float, keys_only: bool) -> _Page:
         request = messages.RangeRequest(
             key=windows.start,
             range_end=_NO_END if windows.end == _LAST else windows.end,
@@ -303,11 +303,11 @@ class Scans:
         )
         return _Page(self._connection, request, timeout)
 
-    def _finished(self, page: _Page, windows: Windows) -> tuple[Any, Sequence[Any]]:
+    def _finished(self, page: _Page, windows: PageRanges) -> tuple[Any, Sequence[Any]]:
         """Return a page and its keys, fewer than were asked for if their values were too large.
 
         Raises:
-            EtcdRefusedError: as for ``Connection.call``.
+            EtcdRefusedError: as for ``EtcdConnection.call``.
         """
         while True:
             asked = page.request
@@ -442,7 +442,7 @@ class _Page:
     are made when the result is asked for.
     """
 
-    def __init__(self, connection: Connection, request: Any, timeout: float) -> None:
+    def __init__(self, connection: EtcdConnection, request: Any, timeout: float) -> None:
         self._connection = connection
         self.request = request
         self.timeout = timeout
@@ -451,7 +451,7 @@ class _Page:
         self._pending = connection.begin(request, timeout)
 
     def result(self) -> Any:
-        """Return the response; raises what ``Connection.call`` raises."""
+        """Return the response; raises what ``EtcdConnection.call`` raises."""
         asked = time.monotonic()
         deadline = self._deadline
         pending, self._pending = self._pending, None

@@ -10,7 +10,7 @@ from typing import Any
 from ...ops.errors import MetadataStoreError
 from ..backend import Answer, ReadRequest, WriteRequest
 from .codecs import READS, WRITES, refusal_of
-from .wire import field
+from .protobuf import field
 
 __all__ = [
     "flat_write",

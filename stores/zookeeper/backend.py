@@ -21,16 +21,9 @@ from ..backend import Answer, Backend, Limits, ReadRequest, Tally, WriteRequest,
 from ..urls import ConnectOptions, StoreURL
 from .answers import Reply, understand
 from .codecs import WRITES
-from .connection import Connection
+from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, UNIMPLEMENTED, refused
-from .nodes import Nodes
-from .plan import OP_OVERHEAD, REQUEST_OVERHEAD
-from .reads import Reader
-from .scans import Scanner
-from .session import Security
-from .sizes import Sizes
-from .slots import Slots
-from .wire import (
+from .jute import (
     ANYONE,
     CREATE,
     CREATOR,
@@ -46,6 +39,13 @@ from .wire import (
     parse_multi_read,
     single_read,
 )
+from .kazoo_client import Security
+from .nodes import Nodes
+from .plan import OP_OVERHEAD, REQUEST_OVERHEAD
+from .reads import Reader
+from .scans import Scanner
+from .sizes import Sizes
+from .write_ids import WriteIds
 from .writes import Writer
 
 __all__ = ["ZooKeeperBackend", "connect"]
@@ -71,7 +71,7 @@ class ZooKeeperBackend:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ZooKeeperConnection,
         chroot: str,
         packet: int,
         acl: bytes,
@@ -79,17 +79,17 @@ class ZooKeeperBackend:
         chroot_made: bool,
     ) -> None:
         nodes = Nodes()
-        slots = Slots(connection, chroot, acl)
+        write_ids = WriteIds(connection, chroot, acl)
         self.tally = tally
         self._connection = connection
         self._sizes = Sizes(connection, packet)
         self._reader = Reader(connection, self._sizes, nodes, chroot)
         self._writer = Writer(
-            connection, self._reader, nodes, self._sizes, slots, chroot, acl, tally
+            connection, self._reader, nodes, self._sizes, write_ids, chroot, acl, tally
         )
         self.scans = Scanner(connection, self._reader, self._writer, self._sizes, chroot)
         self._op_bytes = OP_OVERHEAD + len(chroot.encode())
-        self._request_overhead = REQUEST_OVERHEAD + slots.room
+        self._request_overhead = REQUEST_OVERHEAD + write_ids.room
         self._limits = self._limits_for(packet)
         self._chroot = chroot
         # Whether the chroot is there as far as this client knows. Set once, by any thread.
@@ -175,7 +175,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         raise InvalidSettingError(f"acl=creator needs a username and a password: {url.text}")
     security = _security(url, options)
     tally = Tally()
-    connection = Connection(
+    connection = ZooKeeperConnection(
         url.addresses(_PORT), options.connect_timeout, options.session_timeout, security, tally
     )
     try:
@@ -213,7 +213,7 @@ def _security(url: StoreURL, options: ConnectOptions) -> Security:
     return Security(digest, use_ssl, url.flag("check_hostname", True), **files)
 
 
-def _make_chroot(connection: Connection, chroot: str, acl: bytes, deadline: float) -> None:
+def _make_chroot(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadline: float) -> None:
     # One level after the other and only where it is missing: creating what is there fails for
     # lack of permission before it fails for being there.
     end = chroot.find("/", 1)
@@ -224,7 +224,7 @@ def _make_chroot(connection: Connection, chroot: str, acl: bytes, deadline: floa
         end = 0 if end < 0 else chroot.find("/", end + 1)
 
 
-def _is_there(connection: Connection, path: str, deadline: float) -> bool:
+def _is_there(connection: ZooKeeperConnection, path: str, deadline: float) -> bool:
     while True:
         (reply,) = connection.exchange(
             [(EXISTS, single_read(path.encode()))], deadline, repeat=True
@@ -239,7 +239,7 @@ def _is_there(connection: Connection, path: str, deadline: float) -> bool:
             raise refused(reply, path)
 
 
-def _make(connection: Connection, path: str, acl: bytes, deadline: float) -> None:
+def _make(connection: ZooKeeperConnection, path: str, acl: bytes, deadline: float) -> None:
     raw = path.encode()
     body = header_and_length(CREATE, len(raw)) + raw + NO_DATA + acl + END
     # Sent again if its answer is lost: the second time it is there, which is as good.
@@ -255,7 +255,7 @@ def _make(connection: Connection, path: str, acl: bytes, deadline: float) -> Non
         raise refused(answer, path)
 
 
-def _check_version(connection: Connection, deadline: float) -> None:
+def _check_version(connection: ZooKeeperConnection, deadline: float) -> None:
     """Refuse a server without multi-reads, which ends the connection when it is asked for one."""
     reply: Reply = CONNECTION_LOSS
     while reply == CONNECTION_LOSS:

@@ -15,8 +15,8 @@ from ...ops.operations import ABSENT, ReadKind, WriteKind
 from ...ops.paths import hidden
 from ...ops.results import GetResult, Result, Stat
 from ..backend import Answer, ReadRequest, WriteRequest, refusal
+from .jute import CREATE, DELETE, EXISTS, GET_CHILDREN, GET_DATA, SET_DATA, ZNode
 from .nodes import NULL, Nodes
-from .wire import CREATE, DELETE, EXISTS, GET_CHILDREN, GET_DATA, SET_DATA, ZNode
 
 __all__ = ["READS", "UNSEEN", "WRITES", "ReadCodec", "Seen", "WriteCodec"]
 

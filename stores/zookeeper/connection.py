@@ -1,4 +1,4 @@
-"""Requests and answers over one ZooKeeper session, with a deadline and a true verdict for each.
+"""Requests and answers over one ZooKeeper session, with a deadline and a true fate for each.
 
 kazoo keeps the session: its connection thread connects, pings, reconnects, sends what is in its
 queue and reads the answers. What it does not say is whether a request that failed had been sent.
@@ -35,11 +35,11 @@ from ...ops.errors import (
 from ...ops.log import get_logger
 from ..backend import Tally
 from .answers import Reply, UnreadableError, unreadable
-from .errors import CONNECTION_LOSS, NO_NODE, Verdict, code, verdict
-from .session import Handler, Security, new_client
-from .wire import EMPTY_MULTI, MULTI
+from .errors import CONNECTION_LOSS, NO_NODE, Fate, code, fate
+from .jute import EMPTY_MULTI, MULTI
+from .kazoo_client import Handler, Security, new_client
 
-__all__ = ["Connection"]
+__all__ = ["ZooKeeperConnection"]
 
 log = get_logger(__name__)
 
@@ -62,7 +62,7 @@ _CLOSE_GRACE: Final = 2.0
 _STOP_GRACE: Final = 5.0
 
 
-class _Call:
+class _Exchange:
     """One request under way: kazoo's request and kazoo's async object in one."""
 
     __slots__ = (
@@ -76,7 +76,7 @@ class _Call:
         "type",
     )
 
-    def __init__(self, owner: Connection, opcode: int, body: bytes) -> None:
+    def __init__(self, owner: ZooKeeperConnection, opcode: int, body: bytes) -> None:
         self.type = opcode
         self.sent = False  # guarded by owner.lock until the call has ended
         self.answer: Any = None
@@ -140,9 +140,9 @@ class _Call:
             self.end(None, _DeadlineError())
 
     @property
-    def verdict(self) -> Verdict | None:
+    def fate(self) -> Fate | None:
         """What is known of a call that has ended, ``None`` if it was answered."""
-        return None if self.error is None else verdict(self.error)
+        return None if self.error is None else fate(self.error)
 
     def __repr__(self) -> str:
         return f"<request of type {self.type}>"
@@ -152,7 +152,7 @@ class _DeadlineError(Exception):
     """The caller's time was up."""
 
 
-class Connection:
+class ZooKeeperConnection:
     """A session with a ZooKeeper ensemble."""
 
     def __init__(
@@ -176,8 +176,8 @@ class Connection:
         self._closed = False  # guarded by lock
         # Guarded by lock: why kazoo has given up, if it has.
         self._end: tuple[type[MetadataStoreError], str] | None = None
-        self._open: set[_Call] = set()  # guarded by lock: what has not ended
-        self._queued: set[_Call] = set()  # guarded by lock: what lies in kazoo's queue
+        self._open: set[_Exchange] = set()  # guarded by lock: what has not ended
+        self._queued: set[_Exchange] = set()  # guarded by lock: what lies in kazoo's queue
         self._tally = tally
         self._handler = Handler(min(connect_timeout, session_timeout) / len(addresses))
         self._client = new_client(addresses, session_timeout, security, self._handler)
@@ -287,7 +287,7 @@ class Connection:
     def _finish(
         self,
         requests: Sequence[tuple[int, bytes]],
-        calls: Sequence[tuple[int, _Call | MetadataStoreError]],
+        calls: Sequence[tuple[int, _Exchange | MetadataStoreError]],
         repeat: bool,
         deadline: float,
     ) -> list[Reply]:
@@ -299,13 +299,13 @@ class Connection:
             resent = 0
             lost = False
             for i, call in calls:
-                if isinstance(call, _Call):
+                if isinstance(call, _Exchange):
                     call.wait(deadline)
                     reply = self._judge(call, repeat)
                     if reply is None:
                         again.append(i)
                         resent += call.sent
-                        lost = lost or (call.sent and call.verdict is Verdict.LOST)
+                        lost = lost or (call.sent and call.fate is Fate.LOST)
                     else:
                         replies[i] = reply
                 else:
@@ -318,7 +318,7 @@ class Connection:
             attempt += 1
             calls = [(i, self._send(*requests[i], deadline)) for i in again]
 
-    def _send(self, opcode: int, body: bytes, deadline: float) -> _Call | MetadataStoreError:
+    def _send(self, opcode: int, body: bytes, deadline: float) -> _Exchange | MetadataStoreError:
         """Hand a request to kazoo as soon as it is connected, or say why that cannot be done."""
         client = self._client
         with self.lock:
@@ -331,7 +331,7 @@ class Connection:
                 if client.client_state == KeeperState.CONNECTED and len(self._queued) < _MAX_UNSENT:
                     break
                 self._changed.wait(remaining)
-            call = _Call(self, opcode, body)
+            call = _Exchange(self, opcode, body)
             self._open.add(call)
             self._queued.add(call)
         client._call(call, call)
@@ -345,7 +345,7 @@ class Connection:
             return kind(message)
         return None
 
-    def _judge(self, call: _Call, repeat: bool) -> Reply | None:
+    def _judge(self, call: _Exchange, repeat: bool) -> Reply | None:
         """Return the reply of a call that has ended, ``None`` if it may be sent again."""
         error = call.error
         if error is None:
@@ -354,16 +354,16 @@ class Connection:
             # For a multi kazoo has made a list of it.
             buffer, offset = call.answer
             return bytes(buffer), int(offset)
-        known = call.verdict
-        if known is Verdict.REFUSED:
+        known = call.fate
+        if known is Fate.REFUSED:
             return code(error)
         if isinstance(error, UnreadableError):
             return unreadable(error, write=not repeat)
-        if known is Verdict.LOCKED_OUT:
+        if known is Fate.LOCKED_OUT:
             return AuthenticationError(
                 f"ZooKeeper at {self.addresses} refuses the credentials: {error!r}"
             )
-        sent = call.sent and known is Verdict.LOST
+        sent = call.sent and known is Fate.LOST
         if isinstance(error, _DeadlineError):
             if sent and not repeat:
                 return self._indeterminate("no answer came in time", error)
@@ -387,20 +387,20 @@ class Connection:
         with self.lock:
             self._changed.wait_for(lambda: self._closed, delay)
 
-    def taken(self, call: _Call) -> None:
+    def taken(self, call: _Exchange) -> None:
         """Note that kazoo has taken a call out of its queue. The lock is held."""
         self._queued.discard(call)
         if len(self._queued) == _MAX_UNSENT - 1:
             self._changed.notify_all()
 
-    def ended(self, call: _Call) -> None:
+    def ended(self, call: _Exchange) -> None:
         """Note that a call has ended. The lock is held."""
         self._open.discard(call)
 
     def _on_state(self, _: object) -> None:
         # On kazoo's connection thread, which must not wait for anything here.
         state = self._client.client_state
-        unsent: list[_Call] = []
+        unsent: list[_Exchange] = []
         with self.lock:
             if state == KeeperState.CONNECTED:
                 self._note_connection()

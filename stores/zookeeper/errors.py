@@ -27,17 +27,17 @@ __all__ = [
     "NO_AUTH",
     "NO_NODE",
     "UNIMPLEMENTED",
-    "Verdict",
+    "Fate",
     "code",
     "is_conflict",
     "is_of_session",
     "name_of",
     "refused",
-    "verdict",
+    "fate",
 ]
 
 
-class Verdict(Enum):
+class Fate(Enum):
     """What is known of a request that ended with an error."""
 
     #: The server looked at it and said no: it changed nothing and never will.
@@ -52,57 +52,57 @@ class Verdict(Enum):
     LOCKED_OUT = "locked out"
 
 
-_VERDICTS: Final[dict[type[Exception], Verdict]] = {
+_FATES: Final[dict[type[Exception], Fate]] = {
     # The connection broke. kazoo raises it for what was sent and for what was still queued.
-    kazoo.ConnectionLoss: Verdict.LOST,
+    kazoo.ConnectionLoss: Fate.LOST,
     # Raised by kazoo for everything that is open when the session has ended, sent or not; the
     # server's own refusal of a late request has the same code, so it cannot be told apart.
-    kazoo.SessionExpiredError: Verdict.LOST,
+    kazoo.SessionExpiredError: Fate.LOST,
     # kazoo's client was stopped.
-    kazoo.ConnectionClosedError: Verdict.LOST,
+    kazoo.ConnectionClosedError: Fate.LOST,
     # The server gave up waiting for itself: the transaction may still be committed.
-    kazoo.OperationTimeoutError: Verdict.LOST,
-    kazoo.RequestTimeoutError: Verdict.LOST,
+    kazoo.OperationTimeoutError: Fate.LOST,
+    kazoo.RequestTimeoutError: Fate.LOST,
     # -1 to -3: the server is at odds with itself.
-    kazoo.SystemZookeeperError: Verdict.LOST,
-    kazoo.RuntimeInconsistency: Verdict.LOST,
-    kazoo.DataInconsistency: Verdict.LOST,
+    kazoo.SystemZookeeperError: Fate.LOST,
+    kazoo.RuntimeInconsistency: Fate.LOST,
+    kazoo.DataInconsistency: Fate.LOST,
     # -12: the server has removed the session. -100 marks a range of codes; no server sends it.
-    kazoo.UnknownSessionError: Verdict.LOST,
-    kazoo.APIError: Verdict.LOST,
+    kazoo.UnknownSessionError: Fate.LOST,
+    kazoo.APIError: Fate.LOST,
     # A code that kazoo does not know.
-    UnreadableError: Verdict.UNREADABLE,
+    UnreadableError: Fate.UNREADABLE,
     # "Operation was throttled and not executed at all" (RequestThrottler).
-    kazoo.ThrottledOpError: Verdict.LATER,
+    kazoo.ThrottledOpError: Fate.LATER,
     # "Session moved to another server, so operation is ignored" (checkSession).
-    kazoo.SessionMovedError: Verdict.LATER,
+    kazoo.SessionMovedError: Fate.LATER,
     # The server has lost its quorum and serves reads only (ReadOnlyRequestProcessor).
-    kazoo.NotReadOnlyCallError: Verdict.LATER,
+    kazoo.NotReadOnlyCallError: Fate.LATER,
     # kazoo stops for ever, so nothing that comes later is sent either.
-    kazoo.AuthFailedError: Verdict.LOCKED_OUT,
+    kazoo.AuthFailedError: Fate.LOCKED_OUT,
     # Refused while the request was read or prepared; no transaction was made of it.
-    kazoo.MarshallingError: Verdict.REFUSED,
-    kazoo.UnimplementedError: Verdict.REFUSED,
-    kazoo.BadArgumentsError: Verdict.REFUSED,
-    kazoo.NoNodeError: Verdict.REFUSED,
-    kazoo.NoAuthError: Verdict.REFUSED,
-    kazoo.BadVersionError: Verdict.REFUSED,
-    kazoo.NoChildrenForEphemeralsError: Verdict.REFUSED,
-    kazoo.NodeExistsError: Verdict.REFUSED,
-    kazoo.NotEmptyError: Verdict.REFUSED,
-    kazoo.InvalidACLError: Verdict.REFUSED,
-    kazoo.QuotaExceededError: Verdict.REFUSED,
+    kazoo.MarshallingError: Fate.REFUSED,
+    kazoo.UnimplementedError: Fate.REFUSED,
+    kazoo.BadArgumentsError: Fate.REFUSED,
+    kazoo.NoNodeError: Fate.REFUSED,
+    kazoo.NoAuthError: Fate.REFUSED,
+    kazoo.BadVersionError: Fate.REFUSED,
+    kazoo.NoChildrenForEphemeralsError: Fate.REFUSED,
+    kazoo.NodeExistsError: Fate.REFUSED,
+    kazoo.NotEmptyError: Fate.REFUSED,
+    kazoo.InvalidACLError: Fate.REFUSED,
+    kazoo.QuotaExceededError: Fate.REFUSED,
     # A local session that may not become a global one has no slots, then (checkUpgradeSession).
-    kazoo.EphemeralOnLocalSessionError: Verdict.REFUSED,
+    kazoo.EphemeralOnLocalSessionError: Fate.REFUSED,
     # Only for requests that are not made here: watches, reconfiguration, callbacks.
-    kazoo.NoWatcherError: Verdict.REFUSED,
-    kazoo.InvalidCallbackError: Verdict.REFUSED,
-    kazoo.NewConfigNoQuorumError: Verdict.REFUSED,
-    kazoo.ReconfigInProcessError: Verdict.REFUSED,
-    kazoo.ReconfigDisabledError: Verdict.REFUSED,
+    kazoo.NoWatcherError: Fate.REFUSED,
+    kazoo.InvalidCallbackError: Fate.REFUSED,
+    kazoo.NewConfigNoQuorumError: Fate.REFUSED,
+    kazoo.ReconfigInProcessError: Fate.REFUSED,
+    kazoo.ReconfigDisabledError: Fate.REFUSED,
     # Of single operations of a multi, never of a request.
-    kazoo.RolledBackError: Verdict.LOST,
-    kazoo.SessionClosedRequireSaslError: Verdict.LOCKED_OUT,
+    kazoo.RolledBackError: Fate.LOST,
+    kazoo.SessionClosedRequireSaslError: Fate.LOCKED_OUT,
 }
 
 BAD_VERSION: Final[int] = kazoo.BadVersionError.code
@@ -133,9 +133,9 @@ _OF_SESSION: Final = frozenset(
 )
 
 
-def verdict(error: Exception) -> Verdict:
+def fate(error: Exception) -> Fate:
     """Say what is known of a request that ended with ``error``; the unheard-of is lost."""
-    return _VERDICTS.get(type(error), Verdict.LOST)
+    return _FATES.get(type(error), Fate.LOST)
 
 
 def code(error: Exception) -> int:

@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 
 from ...ops.errors import MetadataStoreError
 from .answers import Reply, understand
-from .wire import MULTI_READ, Found, multi_read, parse_reads, single_read
+from .jute import MULTI_READ, Found, multi_read, parse_reads, single_read
 
 __all__ = [
     "ANSWER_BYTES",

@@ -8,9 +8,7 @@ from typing import Final
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
 from ..backend import Answer, WriteRequest
 from .codecs import UNSEEN, WRITES, Seen
-from .nodes import Nodes
-from .sizes import Sizes
-from .wire import (
+from .jute import (
     CREATE,
     NO_DATA,
     Step,
@@ -19,6 +17,8 @@ from .wire import (
     length,
     version_field,
 )
+from .nodes import Nodes
+from .sizes import Sizes
 
 __all__ = [
     "OP_OVERHEAD",
@@ -27,7 +27,7 @@ __all__ = [
     "UNDECIDED",
     "Batch",
     "Group",
-    "Plan",
+    "MultiPlan",
     "guess",
     "parent_of",
 ]
@@ -109,7 +109,7 @@ def parent_of(path: str) -> str:
     return path[: path.rindex("/")]
 
 
-class Plan:
+class MultiPlan:
     """The multis of one round, in ``groups``.
 
     Puts come before deletes, parents before children and, among deletes, children before parents.
@@ -126,7 +126,7 @@ class Plan:
         acl: bytes,
         limit: int,
     ) -> None:
-        """Plan one round.
+        """MultiPlan one round.
 
         Args:
             batch: its answers are filled in for requests that are too large.

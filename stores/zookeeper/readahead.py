@@ -19,11 +19,9 @@ from typing import Final, NamedTuple
 
 from ...ops.errors import MetadataStoreError
 from .answers import Reply, understand
-from .connection import Connection
+from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, UNIMPLEMENTED
-from .packets import ANSWER_BYTES, ENTRY_BYTES, FIRST_GUESS, SMALL, Packet
-from .sizes import ENVELOPE, Sizes
-from .wire import (
+from .jute import (
     EXISTS,
     GET_CHILDREN,
     GET_DATA,
@@ -33,6 +31,8 @@ from .wire import (
     parse_single,
     single_read,
 )
+from .packets import ANSWER_BYTES, ENTRY_BYTES, FIRST_GUESS, SMALL, Packet
+from .sizes import ENVELOPE, Sizes
 
 __all__ = ["Read", "ReadAhead"]
 
@@ -85,7 +85,7 @@ class ReadAhead:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ZooKeeperConnection,
         sizes: Sizes,
         sync: Callable[[float], None],
         chroot: str,

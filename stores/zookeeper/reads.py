@@ -11,8 +11,17 @@ from ...ops.results import GetResult, Stat
 from ..backend import Answer, ReadRequest
 from .answers import Reply
 from .codecs import READS
-from .connection import Connection
+from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_NODE, UNIMPLEMENTED, refused
+from .jute import (
+    EXISTS,
+    GET_DATA,
+    MULTI_READ,
+    SYNC,
+    Found,
+    ZNode,
+    length,
+)
 from .nodes import Nodes
 from .packets import (
     ENTRY_BYTES,
@@ -23,15 +32,6 @@ from .packets import (
     Packet,
 )
 from .sizes import ENVELOPE, Sizes
-from .wire import (
-    EXISTS,
-    GET_DATA,
-    MULTI_READ,
-    SYNC,
-    Found,
-    ZNode,
-    length,
-)
 
 __all__ = ["Reader"]
 
@@ -58,7 +58,9 @@ _ROOT: Final = length(1) + b"/"
 class Reader:
     """Answers reads, and looks at nodes for writes. Used by several threads at once."""
 
-    def __init__(self, connection: Connection, sizes: Sizes, nodes: Nodes, chroot: str) -> None:
+    def __init__(
+        self, connection: ZooKeeperConnection, sizes: Sizes, nodes: Nodes, chroot: str
+    ) -> None:
         self._connection = connection
         self._sizes = sizes
         self._nodes = nodes

@@ -16,10 +16,10 @@ from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer
+from .jute import DELETE, SET_DATA, ZNode
+from .multi_settling import Applied
 from .plan import PARENT, Batch, Group
 from .reads import Reader
-from .settling import Applied
-from .wire import DELETE, SET_DATA, ZNode
 
 __all__ = ["recover", "without_stat"]
 

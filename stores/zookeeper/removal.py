@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 from ...ops.errors import IndeterminateError, MetadataStoreError, NotEmptyError, NotFoundError
 from ..backend import Answer, WriteRequest, partly_removed
 from .nodes import NULL
-from .walk import Walk
+from .walk import TreeWalk
 
 __all__ = ["Removal"]
 
@@ -49,7 +49,7 @@ class Removal:
     def __init__(
         self,
         writer: _Writer,
-        walk: Callable[[], Walk],
+        walk: Callable[[], TreeWalk],
         pause: Callable[[int, float], None],
         timeout: float,
     ) -> None:
@@ -86,7 +86,7 @@ class Removal:
         return self._removed
 
     def _pass(self) -> bool:
-        """Walk and remove; say whether there is no reason to do it once more."""
+        """TreeWalk and remove; say whether there is no reason to do it once more."""
         open_before, self._unknown = self._unknown, set()
         self._unsure = None
         done = True
@@ -117,7 +117,7 @@ class Removal:
         self._removed += len(open_before)
         return done
 
-    def _add(self, ready: list[_Node], node: _Node, walk: Walk) -> None:
+    def _add(self, ready: list[_Node], node: _Node, walk: TreeWalk) -> None:
         if node.path not in walk.kept:
             ready.append(node)
 

@@ -7,15 +7,15 @@ from collections.abc import Generator, Iterator, Sequence
 
 from ...ops.paths import all_reachable, hidden, own, reachable
 from ...ops.results import Range, ScanPage, ScanResult, Stat, StatPage
-from .connection import Connection
+from .connection import ZooKeeperConnection
+from .jute import ZNode
 from .nodes import NULL
 from .readahead import ReadAhead
 from .reads import Reader
 from .removal import Removal
 from .sizes import Sizes
 from .splitting import split
-from .walk import Walk
-from .wire import ZNode
+from .walk import TreeWalk
 from .writes import Writer
 
 __all__ = ["Scanner"]
@@ -26,7 +26,7 @@ class Scanner:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ZooKeeperConnection,
         reader: Reader,
         writer: Writer,
         sizes: Sizes,
@@ -81,7 +81,7 @@ class Scanner:
     ) -> Iterator[tuple[list[tuple[str, ZNode]], Sequence[bytes]]]:
         """Give the nodes that hold a value, in pages, with the paths that callers cannot reach."""
         all_of_them = within == Range()
-        walk = Walk(self._reads(timeout), prefix, within, values=values, hides=self._hides)
+        walk = TreeWalk(self._reads(timeout), prefix, within, values=values, hides=self._hides)
         for nodes in walk.pages():
             page = [
                 (path, node)
@@ -108,7 +108,7 @@ class Scanner:
         self._connection.check_process()
         return Removal(
             self._writer,
-            lambda: Walk(self._reads(timeout), path, Range(), values=False),
+            lambda: TreeWalk(self._reads(timeout), path, Range(), values=False),
             self._connection.pause,
             timeout,
         ).run(path)

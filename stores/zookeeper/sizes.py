@@ -22,9 +22,9 @@ from typing import Final
 from ...ops.errors import MetadataStoreError
 from ...ops.log import get_logger
 from .answers import Reply
-from .connection import Connection
+from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS
-from .wire import EXISTS, single_read
+from .jute import EXISTS, single_read
 
 __all__ = ["ENVELOPE", "Sizes"]
 
@@ -49,7 +49,7 @@ class Sizes:
         most: the largest request that may pass: no larger one is sent.
     """
 
-    def __init__(self, connection: Connection, most: int) -> None:
+    def __init__(self, connection: ZooKeeperConnection, most: int) -> None:
         self.usual = most
         self.most = most
         self._connection = connection

@@ -20,9 +20,9 @@ from typing import Final
 from ...ops.paths import hidden
 from ...ops.results import Range
 from .errors import NO_NODE, refused
+from .jute import EXISTS, GET_CHILDREN, ZNode
 from .nodes import NULL
 from .readahead import Read, ReadAhead
-from .wire import EXISTS, GET_CHILDREN, ZNode
 
 __all__ = ["split"]
 

@@ -20,10 +20,10 @@ from typing import Final
 from ...ops.paths import hidden, parent
 from ...ops.results import Range
 from .errors import NO_NODE, refused
+from .jute import EXISTS, GET_CHILDREN, GET_DATA, ZNode
 from .readahead import Read, ReadAhead
-from .wire import EXISTS, GET_CHILDREN, GET_DATA, ZNode
 
-__all__ = ["Walk"]
+__all__ = ["TreeWalk"]
 
 # Nodes that are read ahead: so many, or as many as have so many bytes, but a few in any case.
 _WINDOW: Final = 2048
@@ -62,7 +62,7 @@ class _Frontier:
         return path
 
 
-class Walk:
+class TreeWalk:
     """One walk over what lies under a prefix and within a range. For one thread.
 
     Args:

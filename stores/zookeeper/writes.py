@@ -30,16 +30,16 @@ from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer, Tally, WriteRequest, refusal
 from .codecs import WRITES
-from .connection import Connection
+from .connection import ZooKeeperConnection
 from .errors import NO_AUTH, NO_NODE, NODE_EXISTS, is_conflict, is_of_session, refused
+from .jute import CREATE, DELETE, SET_DATA, Refused, Update, ZNode
+from .multi_settling import Applied, MultiSettler, Outcome, TooLong
 from .nodes import NULL, Nodes
-from .plan import PARENT, UNDECIDED, Batch, Group, Plan, guess, parent_of
+from .plan import PARENT, UNDECIDED, Batch, Group, MultiPlan, guess, parent_of
 from .reads import Reader
 from .recovery import recover, without_stat
-from .settling import Applied, Outcome, Settler, TooLong
 from .sizes import Sizes
-from .slots import Slots
-from .wire import CREATE, DELETE, SET_DATA, Refused, Update, ZNode
+from .write_ids import WriteIds
 
 __all__ = ["Writer"]
 
@@ -60,11 +60,11 @@ class Writer:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ZooKeeperConnection,
         reader: Reader,
         nodes: Nodes,
         sizes: Sizes,
-        slots: Slots,
+        write_ids: WriteIds,
         chroot: str,
         acl: bytes,
         tally: Tally,
@@ -73,8 +73,8 @@ class Writer:
         self._reader = reader
         self._nodes = nodes
         self._sizes = sizes
-        self._room = slots.room
-        self._settler = Settler(connection, sizes, slots, tally)
+        self._room = write_ids.room
+        self._settler = MultiSettler(connection, sizes, write_ids, tally)
         self._chroot = chroot
         self._acl = acl
         self._tally = tally
@@ -182,7 +182,7 @@ class Writer:
         elif batch.rounds >= _JOINT_ROUNDS:
             limit = _GROUP
         batch.rounds += 1
-        groups = Plan(batch, self._nodes, self._sizes, self._room, self._acl, limit).groups
+        groups = MultiPlan(batch, self._nodes, self._sizes, self._room, self._acl, limit).groups
         failed: list[int] = []
         outcomes = self._settler.send(groups, deadline)
         for group, outcome in zip(groups, outcomes, strict=True):

@@ -21,9 +21,9 @@ from batchkeeper.batching.futures import OperationFuture
 from batchkeeper.bench.figures import histogram
 from batchkeeper.ops.paths import check_path
 from batchkeeper.stores.etcd.txn import grouped, nested_write
+from batchkeeper.stores.zookeeper.jute import ANYONE
 from batchkeeper.stores.zookeeper.nodes import Nodes
-from batchkeeper.stores.zookeeper.plan import Batch, Plan
-from batchkeeper.stores.zookeeper.wire import ANYONE
+from batchkeeper.stores.zookeeper.plan import Batch, MultiPlan
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
@@ -136,7 +136,7 @@ def test_encoding_for_zookeeper(benchmark: BenchmarkFixture, puts: list[bk.Put])
     """A thousand writes, their missing parents included, to the bytes of one multi."""
 
     def encode() -> bytes:
-        (group,) = Plan(Batch(puts, "/chroot"), Nodes(), 1 << 20, ANYONE, COUNT).groups
+        (group,) = MultiPlan(Batch(puts, "/chroot"), Nodes(), 1 << 20, ANYONE, COUNT).groups
         return group.body()
 
     benchmark(encode)

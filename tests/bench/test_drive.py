@@ -12,7 +12,7 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.bench.drive import Duration, drive
 from batchkeeper.bench.readback import read_back
-from batchkeeper.bench.workload import Workload, WrongAnswerError, hub_slots, put_slots
+from batchkeeper.bench.workload import Workload, WrongAnswerError, hub_chains, put_chains
 
 WORK = Workload(hubs=3, outstanding=10, topics=60)
 
@@ -28,44 +28,44 @@ def url() -> Iterator[str]:
 def test_samples_are_of_the_timed_part_only(url: str, threads: int) -> None:
     """Each thread ends after its number of operations; the warm-up is in none of the figures."""
     with bk.open_store(url) as store:
-        slots = hub_slots(WORK, "/hub")
-        samples = drive(store, slots, Duration(60.0, 0.0, operations=200), threads)
+        chains = hub_chains(WORK, "/hub")
+        samples = drive(store, chains, Duration(60.0, 0.0, operations=200), threads)
     count = len(samples.reads) + len(samples.writes)
     # A turn takes in all that has ended, so the last one may bring more than was needed.
-    assert 200 * threads <= count < 200 * threads + WORK.slots
+    assert 200 * threads <= count < 200 * threads + WORK.chains
     assert samples.rate > 0
     assert min(*samples.reads, *samples.writes) > 0
     ended = samples.after.reads.operations + samples.after.writes.operations
     before = samples.before.reads.operations + samples.before.writes.operations
-    assert before >= WORK.slots
-    assert ended - before >= count - WORK.slots
+    assert before >= WORK.chains
+    assert ended - before >= count - WORK.chains
 
 
 def test_the_time_ends_it(url: str) -> None:
     """Without a number of operations the timed part ends with its time."""
     with bk.open_store(url) as store:
-        samples = drive(store, put_slots(WORK, "/p"), Duration(0.05, 0.0))
+        samples = drive(store, put_chains(WORK, "/p"), Duration(0.05, 0.0))
     assert samples.writes
     assert not samples.reads
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_afterwards_the_slots_know_what_the_store_holds(url: str, threads: int) -> None:
+def test_afterwards_the_chains_know_what_the_store_holds(url: str, threads: int) -> None:
     """Queued operations are cancelled and sent ones waited for, so the read-back finds all right.
 
     One operation at a time is sent, so at the end nearly all of them are queued.
     """
     batching = bk.BatchingConfig(enabled=False, max_in_flight=1)
-    slots = [*hub_slots(WORK, "/hub"), *put_slots(WORK, "/puts")]
+    chains = [*hub_chains(WORK, "/hub"), *put_chains(WORK, "/puts")]
     with bk.open_store(url, batching=batching) as store:
-        drive(store, slots, Duration(60.0, 0.0, operations=20), threads)
+        drive(store, chains, Duration(60.0, 0.0, operations=20), threads)
         after = store.metrics()
         assert after.reads.queued == after.writes.queued == 0
     with bk.open_store(url) as store:
-        assert read_back(store, slots, "/r") > WORK.topics
+        assert read_back(store, chains, "/r") > WORK.topics
 
 
-class FailingSlot:
+class FailingChain:
     """Gets a path a few times, and then says that the answer is wrong."""
 
     reading = True
@@ -89,6 +89,6 @@ class FailingSlot:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_wrong_answer_ends_all_threads(url: str, threads: int, good: int) -> None:
     """One caller's failure, in the warm-up or later, ends the measurement with its own error."""
-    slots = [FailingSlot(10**9), FailingSlot(10**9), FailingSlot(good)]
+    chains = [FailingChain(10**9), FailingChain(10**9), FailingChain(good)]
     with bk.open_store(url) as store, pytest.raises(WrongAnswerError, match="wrong: /x"):
-        drive(store, slots, Duration(0.2, 0.0), threads)
+        drive(store, chains, Duration(0.2, 0.0), threads)

@@ -17,9 +17,9 @@ from rich.console import Console
 import batchkeeper as bk
 from batchkeeper.bench.limits.rounds import Results
 from batchkeeper.bench.spark.memory import JobFailedError, peaks
-from batchkeeper.bench.spark.report import print_report
 from batchkeeper.bench.spark.rounds import Extent, Found, quick, steps_of
 from batchkeeper.bench.spark.rows import PARTS, STORES, rows_of
+from batchkeeper.bench.spark.tables import print_report
 from batchkeeper.bench.spark.work import check_flat, check_loaded, flat_rows, rows, write_parquet
 from batchkeeper.bench.target import Target, open_target
 from batchkeeper.bench.workload import WrongAnswerError

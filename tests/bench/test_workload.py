@@ -13,16 +13,16 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.bench.workload import (
     STEPS,
+    Chain,
     Expected,
-    HubSlot,
-    PutSlot,
-    Slot,
+    HubChain,
+    PutChain,
     Workload,
     WrongAnswerError,
     check,
-    hub_slots,
+    hub_chains,
     make_script,
-    put_slots,
+    put_chains,
 )
 
 
@@ -52,17 +52,17 @@ def store() -> Iterator[bk.MetadataStore]:
         yield opened
 
 
-def work(slot: Slot, store: Any, steps: int) -> None:
+def work(chain: Chain, store: Any, steps: int) -> None:
     for _ in range(steps):
-        future = slot.submit(store)
+        future = chain.submit(store)
         future.exception(10)
-        slot.ended(future)
+        chain.ended(future)
 
 
 def calls_of(store: bk.MetadataStore, workload: Workload, root: str) -> list[tuple[Any, ...]]:
     recorder = Recorder(store)
-    for slot in hub_slots(workload, root):
-        work(slot, recorder, 50)
+    for chain in hub_chains(workload, root):
+        work(chain, recorder, 50)
     return [tuple(str(part).replace(root, "") for part in call) for call in recorder.calls]
 
 
@@ -84,15 +84,15 @@ def test_steps_are_as_frequent_as_their_weights() -> None:
     assert script[STEPS.index("advance")] == pytest.approx(script.total() * 0.75, rel=0.02)
 
 
-def test_a_slot_claims_before_anything_else_and_again_after_a_drop(
+def test_a_chain_claims_before_anything_else_and_again_after_a_drop(
     store: bk.MetadataStore,
 ) -> None:
     """Ownership is taken with a put if absent, and dropped with the version that is held."""
     recorder = Recorder(store)
-    (slot,) = hub_slots(
+    (chain,) = hub_chains(
         Workload(hubs=1, outstanding=1, topics=1, mix={"advance": 1, "drop": 1}), "/r"
     )
-    work(slot, recorder, 40)
+    work(chain, recorder, 40)
     owner = [call for call in recorder.calls if "/owners/" in call[1]]
     assert recorder.calls[0] == owner[0]
     for number, call in enumerate(owner):
@@ -106,50 +106,50 @@ def test_a_slot_claims_before_anything_else_and_again_after_a_drop(
 def test_a_mark_advances_from_the_version_returned_before(store: bk.MetadataStore) -> None:
     """Each put of a mark expects the version that the one before it gave, over all claims."""
     recorder = Recorder(store)
-    (slot,) = hub_slots(
+    (chain,) = hub_chains(
         Workload(hubs=1, outstanding=1, topics=1, mix={"advance": 1, "drop": 1}), "/r"
     )
-    work(slot, recorder, 40)
+    work(chain, recorder, 40)
     expected = [call[3] for call in recorder.calls if "/marks/" in call[1]]
     assert expected == list(range(-1, len(expected) - 1))
     assert len(expected) > 4
 
 
-def test_slots_know_what_the_store_must_hold(store: bk.MetadataStore) -> None:
-    """What a slot expects at the end is what gets of its paths give, deleted owners included."""
-    slots = [*hub_slots(SMALL, "/hub"), *put_slots(SMALL, "/puts")]
-    for slot in slots:
-        work(slot, store, 100)
-    expected = [path for slot in slots for path in slot.expected()]
-    assert len(expected) == 2 * SMALL.topics + 100 * SMALL.slots
+def test_chains_know_what_the_store_must_hold(store: bk.MetadataStore) -> None:
+    """What a chain expects at the end is what gets of its paths give, deleted owners included."""
+    chains = [*hub_chains(SMALL, "/hub"), *put_chains(SMALL, "/puts")]
+    for chain in chains:
+        work(chain, store, 100)
+    expected = [path for chain in chains for path in chain.expected()]
+    assert len(expected) == 2 * SMALL.topics + 100 * SMALL.chains
     assert {item.value is None for item in expected} == {True, False}
     for item in expected:
         check(item, store.get(item.path).result())
 
 
-def test_slots_share_no_path() -> None:
-    """Slots never meet on a topic, so each of them can tell what its topics hold."""
-    paths = [item.path for slot in hub_slots(SMALL, "/r") for item in slot.expected()]
+def test_chains_share_no_path() -> None:
+    """Chains never meet on a topic, so each of them can tell what its topics hold."""
+    paths = [item.path for chain in hub_chains(SMALL, "/r") for item in chain.expected()]
     assert len(paths) == len(set(paths)) == 2 * SMALL.topics
 
 
 def test_a_rival_loses(store: bk.MetadataStore) -> None:
     """A second claim must fail, and changes nothing for the owner."""
-    (slot,) = hub_slots(Workload(hubs=1, outstanding=1, topics=1, mix={"rival": 1}), "/r")
-    work(slot, store, 20)
+    (chain,) = hub_chains(Workload(hubs=1, outstanding=1, topics=1, mix={"rival": 1}), "/r")
+    work(chain, store, 20)
     assert store.metrics().errors == {"BadVersionError": 19}
-    owner, _mark = slot.expected()
+    owner, _mark = chain.expected()
     check(owner, store.get(owner.path).result())
 
 
 def test_a_rival_that_wins_is_found_out(store: bk.MetadataStore) -> None:
     """If the owner's value vanished, the rival's claim succeeds, and that is a wrong answer."""
-    (slot,) = hub_slots(Workload(hubs=1, outstanding=1, topics=1, mix={"rival": 1}), "/r")
-    work(slot, store, 1)
-    owner, _mark = slot.expected()
+    (chain,) = hub_chains(Workload(hubs=1, outstanding=1, topics=1, mix={"rival": 1}), "/r")
+    work(chain, store, 1)
+    owner, _mark = chain.expected()
     store.delete(owner.path).result()
     with pytest.raises(WrongAnswerError, match=owner.path):
-        work(slot, store, 1)
+        work(chain, store, 1)
 
 
 @pytest.mark.parametrize("step", ["owner", "mark"])
@@ -157,32 +157,32 @@ def test_a_wrong_read_is_found_out_while_the_work_goes_on(
     store: bk.MetadataStore, step: str
 ) -> None:
     """Reads are compared as they arrive, not only at the end."""
-    (slot,) = hub_slots(Workload(hubs=1, outstanding=1, topics=1, mix={step: 1}), "/r")
-    work(slot, store, 2)
-    owner, mark = slot.expected()
+    (chain,) = hub_chains(Workload(hubs=1, outstanding=1, topics=1, mix={step: 1}), "/r")
+    work(chain, store, 2)
+    owner, mark = chain.expected()
     path = owner.path if step == "owner" else mark.path
     store.put(path, b"somebody else's").result()
     with pytest.raises(WrongAnswerError, match=path):
-        work(slot, store, 1)
+        work(chain, store, 1)
 
 
 def test_a_put_of_a_path_that_was_there_is_found_out(store: bk.MetadataStore) -> None:
     """A plain put expects to create its path: another version means that the keys are not fresh."""
-    slot = PutSlot(SMALL, "/r", 0)
+    chain = PutChain(SMALL, "/r", 0)
     store.put("/r/0", b"old").result()
     with pytest.raises(WrongAnswerError, match="version 1, where 0 was to be: /r/0"):
-        work(slot, store, 1)
+        work(chain, store, 1)
 
 
 def test_what_ended_with_an_error_is_not_expected(store: bk.MetadataStore) -> None:
     """An operation's own error is passed on, and leaves the expectation as it was."""
-    (slot,) = hub_slots(Workload(hubs=1, outstanding=1, topics=1, mix={"advance": 1}), "/r")
-    work(slot, store, 3)
-    before = list(slot.expected())
+    (chain,) = hub_chains(Workload(hubs=1, outstanding=1, topics=1, mix={"advance": 1}), "/r")
+    work(chain, store, 3)
+    before = list(chain.expected())
     store.put(before[1].path, b"of another").result()
     with pytest.raises(bk.BadVersionError):
-        work(slot, store, 1)
-    assert list(slot.expected()) == before
+        work(chain, store, 1)
+    assert list(chain.expected()) == before
 
 
 FOUND = bk.GetResult(b"v", bk.Stat("/p", 3, 9))
@@ -225,10 +225,10 @@ def test_a_workload_that_makes_no_sense_is_refused(settings: Any, message: str) 
 
 
 def test_values_have_the_size_asked_for(store: bk.MetadataStore) -> None:
-    """Every value has exactly the bytes of the setting, and no two of a slot are equal."""
+    """Every value has exactly the bytes of the setting, and no two of a chain are equal."""
     recorder = Recorder(store)
     workload = Workload(hubs=1, outstanding=1, topics=2, value_bytes=33)
-    work(HubSlot(workload, "/r", 0, make_script(workload)), recorder, 60)
+    work(HubChain(workload, "/r", 0, make_script(workload)), recorder, 60)
     values = [call[2] for call in recorder.calls if call[0] == "put"]
     assert {len(value) for value in values} == {33}
     assert len(set(values)) == len(values)

@@ -10,7 +10,7 @@ import pytest
 from batchkeeper import MetadataStore, open_store
 from batchkeeper.pipeline import overwrite
 from batchkeeper.pipeline.overwrite import delete_older
-from batchkeeper.pipeline.report import RowsFailedError
+from batchkeeper.pipeline.row_report import RowsFailedError
 
 
 @pytest.fixture

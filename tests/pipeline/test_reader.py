@@ -21,7 +21,7 @@ from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.reader import StoreReader
 from batchkeeper.pipeline.source import SCHEMA
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.etcd.connection import Connection
+from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
@@ -258,7 +258,7 @@ def test_a_compacted_revision_is_refused_on_the_driver(
         planned = load(spark, server.url)
         assert planned.count() == 1
         second = store.put("/a", b"2").result().revision
-    connection = Connection([server.address], Credentials())
+    connection = EtcdConnection([server.address], Credentials())
     stub = grpc_stubs.KVStub(connection._members[0].channel)
     stub.Compact(messages.CompactionRequest(revision=second))
     connection.close()

@@ -19,7 +19,7 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.pipeline import rows as rows_module
-from batchkeeper.pipeline.report import Report, RowOutcome, Status, Tally
+from batchkeeper.pipeline.row_report import Report, RowCounts, RowOutcome, Status
 from batchkeeper.pipeline.rows import Columns, RowWriter, columns_of
 from batchkeeper.pipeline.sending import Patience, describe, may_pass
 from batchkeeper.stores import ConnectOptions, connect
@@ -59,7 +59,7 @@ class Bench:
         self.backend = FaultyBackend(connect(self.url, ConnectOptions()), plan)
         self.store = MetadataStore(self.backend, BatchingConfig(), 60.0, self.url)
         self.pauses: list[float] = []
-        self.tally = Tally()
+        self.tally = RowCounts()
         self.restart()
 
     def restart(self, **settings: Any) -> None:
@@ -245,7 +245,7 @@ def test_a_create_above_other_paths_is_known_again_on_zookeeper(
     with open_store(fresh_url("zookeeper")) as store:
 
         def write() -> list[tuple[str, int | None]]:
-            writer = RowWriter(store, Columns(0, 1, 2, 3), Tally(), parents_count=True)
+            writer = RowWriter(store, Columns(0, 1, 2, 3), RowCounts(), parents_count=True)
             slices = [outcomes for rows in batches for outcomes in writer.write(batch_of(rows))]
             return [(outcome.status, outcome.version) for slice_ in slices for outcome in slice_]
 

@@ -20,7 +20,7 @@ from batchkeeper import MetadataStore, open_store
 from batchkeeper.bench.servers import EtcdServer, LocalServer
 from batchkeeper.pipeline import bulk_apply
 from batchkeeper.pipeline.options import parse_options
-from batchkeeper.pipeline.report import Report
+from batchkeeper.pipeline.row_report import Report
 from batchkeeper.pipeline.source import BatchkeeperSource
 from batchkeeper.pipeline.writer import BatchWriter, Written
 

@@ -38,7 +38,7 @@ OUTSIDE = [b"\0", b"!", b".batch", b"foo", b"zzz", b"\xff" * 12]
 #: What this client keeps for itself, whoever has written it.
 OWN = [b"/.batchkeeper/x", b"/a/.batchkeeper", b"/a/.batchkeeper/y"]
 
-# As stores.rocksdb_records has it: format, version, revision, created, modified.
+# As stores.rocksdb.records has it: format, version, revision, created, modified.
 _HEADER = struct.Struct(">BIQQQ")
 
 

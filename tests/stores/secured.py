@@ -9,7 +9,7 @@ import trustme
 
 from batchkeeper.bench.servers import EtcdServer, _free_ports
 from batchkeeper.stores import ConnectOptions
-from batchkeeper.stores.etcd.connection import Connection
+from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
@@ -19,7 +19,7 @@ ROOT = Credentials(username="root", password="root's")
 
 def secured(server: EtcdServer, key: bytes = b"/ok", end: bytes = b"/ok0") -> None:
     """Turn on etcd's authentication, with a user who may do all below /ok and nothing else."""
-    with closing(Connection([server.address], Credentials())) as connection:
+    with closing(EtcdConnection([server.address], Credentials())) as connection:
         stub = grpc_stubs.AuthStub(connection._members[0].channel)
         permission = messages.AuthRoleGrantPermissionRequest(name="some")
         permission.perm.permType = 2  # READWRITE

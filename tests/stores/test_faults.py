@@ -189,6 +189,7 @@ def test_a_scan_fails_at_the_page_that_the_plan_picks(store_url: str) -> None:
         assert results(scan) == []
 
 
+@pytest.mark.server
 def test_changes_can_be_held_and_fail(fresh_url: Callable[[str], str]) -> None:
     """History goes the same way: a held page comes when it is released, a failed one never."""
     store, faulty = opened(fresh_url("etcd"))

@@ -296,7 +296,7 @@ def test_a_node_called_zookeeper_below_a_chroot_is_counted(
 
 
 def test_what_the_client_keeps_for_itself_is_not_counted(store_url: str) -> None:
-    """Tokens and slots of writes that are settled are no foreign keys, on any store."""
+    """Write ids and slots of writes that are settled are no foreign keys, on any store."""
     with bk.open_store(store_url) as store:
         for outcome in store.apply([bk.Put(f"/a/{number}", b"") for number in range(300)]):
             assert outcome.ok

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import batchkeeper as bk
-from batchkeeper.stores import memory, rocksdb_walks
+from batchkeeper.stores import memory
+from batchkeeper.stores.rocksdb import walks
 
 PATIENCE = 60.0
 
@@ -30,7 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[bk.Metadat
     """A store with pages so small that there are several."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "_PAGE", 3)
-        patch.setattr(rocksdb_walks, "_PAGE_RECORDS", 3)
+        patch.setattr(walks, "_PAGE_RECORDS", 3)
         unique = uuid.uuid4().hex
         url = f"rocksdb://{tmp_path / unique}?sync=false"
         if request.param == "memory":

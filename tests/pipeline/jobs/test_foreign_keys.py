@@ -17,7 +17,7 @@ import batchkeeper as bk
 from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.overwrite import delete_older
 from batchkeeper.pipeline.reader import StoreReader
-from batchkeeper.pipeline.report import RowsFailedError
+from batchkeeper.pipeline.row_report import RowsFailedError
 from batchkeeper.pipeline.source import SCHEMA
 from batchkeeper.pipeline.streams import ChangesReader
 

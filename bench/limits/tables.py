@@ -1,0 +1,218 @@
+"""The results as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ..figures import Figure, Ratio
+from ..tables import conditions, conditions_as_json, figure_as_json, ratio_as_json
+from ..target import Target
+from .grid import DEFAULT, LEAST_RATE, LOADS, MOST_LATENCY, GridExtent, GridResults
+from .rounds import Extent, Results
+from .rows import Row
+
+__all__ = ["as_json", "grid_as_json", "print_grid", "print_report"]
+
+
+def as_json(target: Target, extent: Extent, results: Results) -> dict[str, Any]:
+    """Return everything that was measured. Times are in seconds, rates in operations a second."""
+    return {
+        **conditions_as_json(target),
+        "rounds": extent.rounds,
+        "seconds": extent.seconds,
+        "rows": [_row(results, row) for row in results.rows],
+        "variants": {
+            name: {
+                "operations": count,
+                "way": results.ways.get(name),
+                **{
+                    figure: figure_as_json(results.figure((name, figure)))
+                    for variant, figure in results.figures
+                    if variant == name
+                },
+            }
+            for name, count in results.counts.items()
+        },
+    }
+
+
+def _row(results: Results, row: Row) -> dict[str, Any]:
+    ratio = results.ratio(row)
+    goal = row.goals[results.store]
+    return {
+        "name": row.name,
+        "what": row.what,
+        "less_is_better": row.less,
+        "measured": figure_as_json(results.figure(row.figure)),
+        "against": None if row.base is None else figure_as_json(results.figure(row.base)),
+        "ratio": None if ratio is None else ratio_as_json(ratio),
+        "target": goal.target,
+        "goal": goal.goal,
+        "verdict": results.verdict(row),
+        "beside": {said: figure_as_json(results.figure(name)) for said, name in row.beside.items()},
+    }
+
+
+def print_report(console: Console, target: Target, extent: Extent, results: Results) -> None:
+    """Print what was measured, how, and what came of it."""
+    _say(console, *conditions(target))
+    _say(
+        console,
+        f"measured {extent.rounds} interleaved rounds, about {extent.seconds:g} s each time, "
+        f"warm-up excluded; medians, and ratios of the medians with the least and the greatest "
+        f"of one round",
+        "",
+    )
+    console.print(_table(console, results))
+    _say(console, *_details(results))
+
+
+def _say(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _new_table(console: Console) -> Table:
+    # Lines around cells are for people; what is piped is to be cut by columns.
+    box = SIMPLE_HEAD if console.is_terminal else None
+    return Table(box=box, pad_edge=False, header_style="bold")
+
+
+def _table(console: Console, results: Results) -> Table:
+    table = _new_table(console)
+    table.add_column("row", no_wrap=True)
+    table.add_column("what")
+    for head in ("measured", "against", "ratio", "least", "most", "target", "goal"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for row in results.rows:
+        goal = row.goals[results.store]
+        ratio = results.ratio(row)
+        measured = results.figure(row.figure)
+        bounds = (goal.target, goal.goal)
+        table.add_row(
+            row.name,
+            row.what,
+            _value(row.figure[1], measured.median),
+            "" if row.base is None else _value(row.base[1], results.figure(row.base).median),
+            *_spread(row, ratio, measured),
+            *("" if b is None else _bound(row, b) for b in bounds),
+            results.verdict(row),
+        )
+    return table
+
+
+def _spread(row: Row, ratio: Ratio | None, measured: Figure) -> list[str]:
+    if ratio is None:
+        return ["", *(_value(row.figure[1], value) for value in (measured.low, measured.high))]
+    return [f"{value:.2f} x" for value in (ratio.median, ratio.low, ratio.high)]
+
+
+def _bound(row: Row, bound: float) -> str:
+    return _value(row.figure[1], bound) if row.base is None else f"{bound:g} x"
+
+
+def _value(name: str, value: float) -> str:
+    # Everything that is no rate is a time.
+    return f"{value:,.0f}/s" if name in _RATES else f"{value * 1000:,.3g} ms"
+
+
+_RATES: Final = frozenset({"rate", "making", "bound"})
+
+
+def _details(results: Results) -> Iterator[str]:
+    for row in results.rows:
+        for said, name in row.beside.items():
+            figure = results.figure(name)
+            low, high = (_value(name[1], value) for value in (figure.low, figure.high))
+            yield f"{row.name}: {said}: {_value(name[1], figure.median)} ({low} to {high})"
+    costs = (
+        f"{variant} {results.figure((variant, name)).median * 1e6:,.3g}"
+        for variant, name in results.figures
+        if name == "cpu"
+    )
+    yield f"microseconds of the client's CPU for each operation: {', '.join(costs)}"
+    for variant, way in results.ways.items():
+        yield f"{variant}: {way}, the best of what was tried"
+
+
+def grid_as_json(target: Target, extent: GridExtent, results: GridResults) -> dict[str, Any]:
+    """Return everything that was measured. Times are in seconds, rates in operations a second."""
+    return {
+        **conditions_as_json(target),
+        "rounds": extent.rounds,
+        "settings": [
+            {
+                "name": setting.name,
+                "batching": dataclasses.asdict(setting.batching),
+                "trial": [
+                    {"load": load, "rate": point.rate, "latency": point.latency}
+                    for load, point in results.trials[setting.name].items()
+                ],
+            }
+            for setting in extent.settings
+        ],
+        "picked": results.picked,
+        "loads": [_load(results, load) for load in LOADS],
+    }
+
+
+def _load(results: GridResults, load: int) -> dict[str, Any]:
+    return {
+        "load": load,
+        "measured": {
+            name: {
+                "rate": figure_as_json(results.rate(name, load)),
+                "latency": figure_as_json(results.latency(name, load)),
+            }
+            for name in (DEFAULT, *results.picked)
+        },
+        "best": results.best(load),
+        "rate_of_best": ratio_as_json(results.rates(load)),
+        "rate_target": LEAST_RATE,
+        "latency_of_best": ratio_as_json(results.latencies(load)),
+        "latency_target": MOST_LATENCY,
+        "reached": results.reached(load),
+    }
+
+
+def print_grid(console: Console, target: Target, extent: GridExtent, results: GridResults) -> None:
+    """Print the picked settings beside the default, and what came of it."""
+    _say(console, *conditions(target))
+    _say(
+        console,
+        f"tried    {len(results.trials)} settings at {len(LOADS)} loads once; the best three and "
+        f"the default measured afresh",
+        f"measured {extent.rounds} interleaved rounds of {extent.fresh.seconds:g} s at the most, "
+        f"warm-up excluded; medians",
+        "",
+    )
+    table = _new_table(console)
+    table.add_column("under way", justify="right", no_wrap=True)
+    table.add_column("setting", no_wrap=True)
+    for head in ("puts/s", "least", "most", "median ms", "least", "most"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for load in LOADS:
+        for name in (DEFAULT, *results.picked):
+            rate, latency = results.rate(name, load), results.latency(name, load)
+            table.add_row(
+                str(load),
+                name,
+                *(f"{value:,.0f}" for value in (rate.median, rate.low, rate.high)),
+                *(f"{v * 1000:.3g}" for v in (latency.median, latency.low, latency.high)),
+            )
+    console.print(table)
+    for load in LOADS:
+        verdict = "reached" if results.reached(load) else "missed"
+        _say(
+            console,
+            f"{load} under way: the default has {results.rates(load).median:.2f} of the rate "
+            f"(target {LEAST_RATE:g}) and {results.latencies(load).median:.2f} of the median "
+            f"latency (target {MOST_LATENCY:g}) of the best, {results.best(load)}: {verdict}",
+        )

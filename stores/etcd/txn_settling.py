@@ -1,0 +1,408 @@
+"""Finding out what became of a write whose answer did not come, by sending it again.
+
+The write id in each transaction (see ``write_ids``) makes that safe. As long as the outcome of a
+transaction is unknown, the same bytes are sent again, after pauses: either they are applied now, or
+the write id says that they were applied before, and everything that they did is read back at the
+write id's revision. When the deadline has passed the transaction is not wanted any more; then it is
+shut out instead. Either way it ends only when it can no longer take effect: so the operations that
+follow on its paths, which wait for that, are never overtaken by it.
+
+A single etcd of a version before 3.5.5 may lose to a kill what it had acknowledged. What was not
+acknowledged is settled all the same: as etcd remembers it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Final, TypeAlias
+
+from ...ops.errors import (
+    IndeterminateError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    StoreClosedError,
+    passes,
+)
+from ...ops.log import get_logger
+from ..backend import Answer, WriteRequest
+from .codecs import WRITES, Recall, below_of
+from .connection import EtcdConnection, FlatOnlyError
+from .errors import EtcdRefusedError, Reason, UnansweredError, reason_of
+from .limits import Capacity
+from .protos import messages
+from .write_ids import WriteId, WriteIds
+
+__all__ = ["Send", "TxnSettler"]
+
+log = get_logger(__name__)
+
+#: Sends a transaction with the given fields before its own, and returns its response.
+Send: TypeAlias = Callable[[bytes, float], Any]
+
+# Seconds that one attempt to settle a transaction waits for an answer.
+_ATTEMPT: Final = 5.0
+
+
+class TxnSettler:
+    """Executes writes so that their outcome becomes known. Used by several threads at once.
+
+    Args:
+        connection: the calls to the cluster.
+        write ids: go with the writes.
+        prefix: stands before every path in the keys.
+        capacity: how many ranges there may be in a transaction that reads back.
+    """
+
+    def __init__(
+        self, connection: EtcdConnection, write_ids: WriteIds, prefix: str, capacity: Capacity
+    ) -> None:
+        self._connection = connection
+        self._write_ids = write_ids
+        self._prefix = prefix
+        self._capacity = capacity
+
+    def run(
+        self, requests: Sequence[WriteRequest], send: Send, deadline: float, *, whole: bool
+    ) -> Any | list[Answer]:
+        """Execute one transaction and return its response, without the write id's part.
+
+        Where it is found to have been applied by an earlier attempt, or its response could not be
+        taken in, the answers to its ``requests`` are returned, as a list.
+
+        Args:
+            requests: what the transaction does.
+            send: sends it.
+            deadline: by ``time.monotonic()``.
+            whole: whether it applies all of the requests or none.
+
+        Raises:
+            IndeterminateError: sent, and what became of it cannot be known: the store was closed,
+                etcd refuses what would tell, the write id is gone; or there are no write ids.
+            MetadataStoreError: as ``send`` does; nothing was applied.
+        """
+        try:
+            while True:
+                write_id = self._write_ids.take(deadline)
+                if write_id is None:
+                    return send(b"", deadline)
+                try:
+                    outcome = self._execute(write_id, requests, send, deadline, whole)
+                finally:
+                    self._write_ids.end(write_id)
+                if outcome is not None:
+                    return outcome
+        except IndeterminateError as unknown:
+            if not unknown.applied:
+                raise _plain(unknown) from unknown.__cause__
+            # The transaction was. Whether each of those nested in it was, nobody knows.
+            return [_applied_somehow(request, whole, unknown) for request in requests]
+
+    # Each of the following gives the slot back where it is known what is in it, and that nothing
+    # under way can change it. A slot that is not given back is not used again.
+
+    def _execute(
+        self,
+        write_id: WriteId,
+        requests: Sequence[WriteRequest],
+        send: Send,
+        deadline: float,
+        whole: bool,
+    ) -> Any | list[Answer] | None:
+        """Return what ``run`` does; ``None`` if it is to be sent with a new write id."""
+        try:
+            response = send(write_id.fields, deadline)
+        except IndeterminateError as unknown:
+            if (
+                reason_of(unknown) is Reason.NO_SPACE
+                and (found := self._look(write_id)) is not None
+            ):
+                return self._without_space(write_id, requests, found, deadline, whole)
+            return self._settle(write_id, requests, send, deadline, whole, unknown)
+        except (MetadataStoreError, FlatOnlyError) as error:
+            if reason_of(error) is Reason.LEASE_GONE:
+                # After a long sleep of this machine, or an etcd that was set up anew. Nothing
+                # was applied; a lease is to be had again.
+                self._write_ids.start_over(write_id)
+                return None
+            self._write_ids.give_back(write_id, write_id.before, write_id.since)
+            # A refused batch is taken apart, so one look for each operation that is refused.
+            if (
+                len(requests) == 1
+                and reason_of(error) is Reason.NOT_PERMITTED
+                and self._write_ids.forbidden(write_id, deadline)
+            ):
+                return None
+            raise
+        if response.succeeded:
+            self._write_ids.give_back(write_id, write_id.value, response.header.revision)
+            return _without_write_id(response)
+        holds, revision = _held(response)
+        if write_id.undecided(holds):  # This was the only attempt.
+            self._write_ids.give_back(write_id, holds, revision)
+            return _without_write_id(response)
+        if holds == write_id.value:  # gRPC sent it twice by itself
+            return self._applied(write_id, requests, revision, deadline, whole)
+        self._forgotten(write_id)
+        return None
+
+    def _settle(
+        self,
+        write_id: WriteId,
+        requests: Sequence[WriteRequest],
+        send: Send,
+        deadline: float,
+        whole: bool,
+        unknown: IndeterminateError,
+    ) -> Any | list[Answer] | None:
+        """Find out what became of a transaction that was sent, as ``_execute``."""
+        response, shut_out, refusal_of_all = self._until_known(write_id, send, deadline, unknown)
+        holds: bytes | None
+        if response.succeeded:
+            holds, revision = write_id.void_value, response.header.revision
+            if not shut_out:
+                self._write_ids.give_back(write_id, write_id.value, revision)
+                self._settled("carried out", requests)
+                return _without_write_id(response)
+        else:
+            holds, revision = _held(response)
+        if holds == write_id.value:
+            return self._applied(write_id, requests, revision, deadline, whole)
+        if holds == write_id.void_value:
+            self._write_ids.give_back(write_id, holds, revision)
+        elif self._never_happened(write_id):
+            refusal_of_all = None
+        else:
+            # It may have been applied, and its write id have gone since, with the lease.
+            log.warning("etcd lost a write id, and a write's outcome", operations=len(requests))
+            raise unknown
+        self._settled("not carried out", requests)
+        if refusal_of_all is not None:
+            return _without_write_id(refusal_of_all)
+        if time.monotonic() < deadline:
+            return None
+        raise OperationTimeoutError("not applied by the deadline, and never will be")
+
+    def _until_known(
+        self, write_id: WriteId, send: Send, deadline: float, unknown: IndeterminateError
+    ) -> tuple[Any, bool, Any | None]:
+        """Send a transaction, or what shuts it out, until an answer says what became of it.
+
+        Returns the response; whether it is to the one that shuts out; and, where a flat
+        transaction was refused before it was shut out, the response that says why.
+        """
+        wanted = True
+        refusal_of_all = None
+        for failures in count():
+            try:
+                self._connection.pause(failures)
+                self._connection.tally.add("retry")
+                until = time.monotonic() + _ATTEMPT
+                if not wanted or time.monotonic() >= deadline:
+                    void = self._txn(write_id.void(), until, write=True)
+                    return void, True, refusal_of_all
+                response = send(write_id.fields, until)
+                if response.succeeded or not write_id.undecided(_held(response)[0]):
+                    return response, False, None
+                # A condition of its own did not hold. An earlier attempt may still arrive, when
+                # it does: it must not be told as refused before that is ruled out.
+                refusal_of_all = response
+                wanted = False
+            except FlatOnlyError:
+                wanted = False  # These bytes cannot be sent any more.
+            except MetadataStoreError as error:
+                reason = reason_of(error)
+                if reason is Reason.NO_SPACE:
+                    # It cannot be shut out, but if it was applied it can be seen.
+                    found = self._look(write_id)
+                    if found is not None and _held(found)[0] == write_id.value:
+                        return found, False, None
+                if _hopeless(error, late=time.monotonic() >= deadline):
+                    break
+                if isinstance(error, EtcdRefusedError) and reason is not Reason.NO_SPACE:
+                    wanted = False  # This attempt was; an earlier one may have been applied.
+        raise unknown
+
+    def _forgotten(self, write_id: WriteId) -> bool:
+        """Whether etcd has forgotten the transaction before this one, which it acknowledged."""
+        try:
+            until = time.monotonic() + _ATTEMPT
+            look = write_id.look(write_id.since)
+            then = self._connection.call("range", look, until, write=False).kvs
+        except EtcdRefusedError as refused:
+            forgotten = refused.reason is Reason.FUTURE
+        except MetadataStoreError:
+            return False
+        else:
+            forgotten = not then or then[0].value != write_id.before
+        if forgotten:
+            log.error(
+                "etcd has lost writes that it had acknowledged (see etcd #14370)",
+                revision=write_id.since,
+            )
+        return forgotten
+
+    def _never_happened(self, write_id: WriteId) -> bool:
+        """Whether a transaction was not applied, and never will be, whose slot has gone."""
+        if write_id.before is None or not self._forgotten(write_id):
+            return False
+        try:
+            until = time.monotonic() + _ATTEMPT
+            void = self._txn(write_id.void(missing=True), until, write=True)
+        except MetadataStoreError:
+            return False
+        return bool(void.succeeded) or _held(void)[0] == write_id.void_value
+
+    def _without_space(
+        self,
+        write_id: WriteId,
+        requests: Sequence[WriteRequest],
+        found: Any,
+        deadline: float,
+        whole: bool,
+    ) -> list[Answer]:
+        """Say what became of a transaction to which etcd answered that it has no space.
+
+        etcd checks its quota once more when it applies a write, and then refuses what it has
+        applied. Since it has answered, nothing is under way any more.
+        """
+        holds, revision = _held(found)
+        if holds == write_id.value:
+            return self._applied(write_id, requests, revision, deadline, whole)
+        self._write_ids.give_back(write_id, holds, revision)
+        raise EtcdRefusedError(
+            MetadataStoreError("etcd refused: database space exceeded"), Reason.NO_SPACE
+        )
+
+    def _look(self, write_id: WriteId) -> Any | None:
+        """Return what the slot holds, as after a condition that did not hold, if it can be had."""
+        try:
+            until = time.monotonic() + _ATTEMPT
+            found = self._connection.call("range", write_id.look(), until, write=False)
+        except MetadataStoreError:
+            return None
+        response = messages.TxnResponse()
+        response.responses.add().response_range.CopyFrom(found)
+        return response
+
+    def _applied(
+        self,
+        write_id: WriteId,
+        requests: Sequence[WriteRequest],
+        revision: int,
+        deadline: float,
+        whole: bool,
+    ) -> list[Answer]:
+        self._write_ids.give_back(write_id, write_id.value, revision)
+        self._settled("carried out before", requests)
+        until = max(deadline, time.monotonic() + _ATTEMPT)
+        return self._read_back(requests, revision, until, whole)
+
+    def _txn(self, body: bytes, deadline: float, *, write: bool) -> Any:
+        answer = self._connection.call("txn", body, deadline, write=write)
+        return messages.TxnResponse.FromString(answer)
+
+    def _settled(self, how: str, requests: Sequence[WriteRequest]) -> None:
+        self._connection.tally.add("settled")
+        log.debug("etcd write settled", was=how, operations=len(requests))
+
+    # Reading back
+
+    def _read_back(
+        self, requests: Sequence[WriteRequest], revision: int, deadline: float, whole: bool
+    ) -> list[Answer]:
+        """Return the answers to requests whose transaction was applied at a revision."""
+        keys = [(self._prefix + request.path).encode() for request in requests]
+        answers: list[Answer] = []
+        gone: list[int] = []
+        try:
+            found = self._ranges(
+                [{"key": key, "keys_only": True} for key in keys], revision, deadline
+            )
+            for index, (request, kv) in enumerate(zip(requests, found, strict=True)):
+                answer = WRITES[request.kind].recalled(request, kv, revision)
+                if answer is Recall.LOOK_BEFORE:
+                    gone.append(index)
+                    answer = None
+                answers.append(answer)
+            before = self._ranges(
+                [{"key": keys[i], "keys_only": True} for i in gone]
+                + [self._some_below(requests[i].path) for i in gone],
+                revision - 1,
+                deadline,
+            )
+        except MetadataStoreError as error:
+            return [_applied_somehow(request, whole, error) for request in requests]
+        for index, there, below in zip(gone, before, before[len(gone) :], strict=False):
+            request = requests[index]
+            answers[index] = WRITES[request.kind].recalled_before(request, bool(there), bool(below))
+        return answers
+
+    def _some_below(self, path: str) -> dict[str, Any]:
+        below, end = below_of(path, self._prefix)
+        return {"key": below, "range_end": end, "limit": 1, "keys_only": True}
+
+    def _ranges(
+        self, ranges: Sequence[dict[str, Any]], revision: int, deadline: float
+    ) -> list[Any | None]:
+        """Return the first key of each range at a revision, ``None`` where there is none."""
+        found: list[Any | None] = []
+        step = self._capacity.max_txn_ops
+        for start in range(0, len(ranges), step):
+            some = [
+                messages.RangeRequest(revision=revision, **fields)
+                for fields in ranges[start : start + step]
+            ]
+            results = self._results(some, deadline)
+            found.extend([result.kvs[0] if result.kvs else None for result in results])
+        return found
+
+    def _results(self, ranges: Sequence[Any], deadline: float) -> list[Any]:
+        """Execute ranges in one transaction, or as single calls if etcd will not have it."""
+        operations = [messages.RequestOp(request_range=fields) for fields in ranges]
+        body = messages.TxnRequest(success=operations).SerializeToString()
+        try:
+            response = self._txn(body, deadline, write=False)
+        except EtcdRefusedError as refused:
+            if refused.reason not in (Reason.NO_SPACE, Reason.TOO_MANY_OPS):
+                raise
+            return [self._connection.call("range", one, deadline, write=False) for one in ranges]
+        return [result.response_range for result in response.responses]
+
+
+def _held(response: Any) -> tuple[bytes | None, int]:
+    """Return what the slot held when the condition on it, or another, did not hold; and since."""
+    kvs = response.responses[0].response_range.kvs
+    return (kvs[0].value, kvs[0].mod_revision) if kvs else (None, 0)
+
+
+def _hopeless(error: MetadataStoreError, *, late: bool) -> bool:
+    """Whether no further attempt will tell what became of the first, after this one's error."""
+    reason = reason_of(error)
+    if isinstance(error, StoreClosedError) or reason is Reason.LEASE_GONE:
+        return True
+    if reason is Reason.NO_SPACE:
+        return late
+    # A transaction, login or server that is refused. Without an answer there is hope for one.
+    return late and not passes(error)
+
+
+def _plain(error: IndeterminateError) -> IndeterminateError:
+    """Return the error as others are to see it, who know nothing of reasons."""
+    return IndeterminateError(str(error)) if isinstance(error, UnansweredError) else error
+
+
+def _without_write_id(response: Any) -> Any:
+    del response.responses[0]
+    return response
+
+
+def _applied_somehow(request: WriteRequest, whole: bool, error: Exception) -> IndeterminateError:
+    applied = whole or WRITES[request.kind].unconditional(request)
+    what = "it was applied" if applied else "the batch that it was part of was applied"
+    return IndeterminateError(
+        f"{what}, but its result could not be read back: {error}",
+        path=request.path,
+        applied=applied,
+    )

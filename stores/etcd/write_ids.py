@@ -1,0 +1,318 @@
+"""WriteIds: what makes it safe to send a write again whose answer did not come.
+
+Every transaction that writes also sets a write id: the key of a *slot*, to the transaction's own
+number, under the condition that the slot holds a smaller one. Numbers only grow, and a slot is used
+by one transaction at a time; so a transaction and a copy of it that is sent again exclude each
+other, whichever arrives first and however late the other does. When the transaction is not applied,
+what the slot holds says why:
+
+- the transaction's own number: it was applied before, at the revision of the write id, where
+  everything that it did can be read back;
+- a larger one: it is shut out, and never will be applied;
+- a smaller one, or nothing in a slot that was never used: nothing was applied (and some other
+  condition did not hold), but an attempt that is still on its way could be;
+- nothing in a slot that was used: its lease has ended, or etcd has lost what it had acknowledged.
+  Nothing is applied any more; whether an earlier attempt was is seen only in the latter case, when
+  the slot's past has gone too.
+
+A transaction that is not wanted any more is shut out by another that moves the slot on.
+
+The condition is "smaller", not "the one before", because of single etcds before 3.5.5: a kill may
+take one acknowledged transaction out of the middle of their history (etcd #13766, #14370), and
+those after it, when they are executed again from etcd's log, must not depend on it.
+
+They hang on a lease of their own, so that nothing is left of a client that disappears. Slots that
+come back are used again, so there are as many as there are transactions under way.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections import deque
+from typing import Any, Final
+
+from ...ops.errors import (
+    MetadataStoreError,
+    StoreClosedError,
+)
+from ...ops.log import get_logger
+from ...ops.paths import OWN
+from .connection import EtcdConnection
+from .errors import EtcdRefusedError, Reason
+from .protobuf import VARINT, field
+from .protos import messages
+
+__all__ = ["WriteId", "WriteIds"]
+
+log = get_logger(__name__)
+
+# Seconds. What is settled before its lease ends is settled for certain; where etcd will not grant
+# another one, the last is used for twice as long as else.
+_LEASE: Final = 1800
+_RENEW: Final = 600
+_OVERDUE: Final = 1200
+# Where they are refused, they are asked for again after so long: permissions change.
+_RECONSIDER: Final = 600
+# A slot that has not been used for so long may have lost its write id with the lease.
+_STALE: Final = 600
+
+
+class _IdSlot:
+    """A key for write ids, and what is in it."""
+
+    __slots__ = ("compare", "holds", "key", "lease", "look", "on_lease", "put", "since", "used")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.holds: bytes | None = None
+        self.since = 0  # the revision at which it was put there
+        self.used = time.monotonic()
+        # The parts of a transaction that are always the same.
+        size = VARINT[len(key)]
+        self.compare = b"\x1a%b%b" % (size, key)
+        self.put = b"\x0a%b%b" % (size, key)
+        self.look = field(b"\x1a", field(b"\x0a", self.put))
+        self.lease = 0
+        self.on_lease = b""
+
+    def hang_on(self, lease: int) -> None:
+        """Have later write ids hang on a lease."""
+        if lease != self.lease:
+            self.lease = lease
+            self.on_lease = b"\x18" + VARINT[lease]
+
+
+class WriteId:
+    """One transaction's use of a slot.
+
+    Attributes:
+        value: the transaction's number, as the slot holds it.
+        void_value: what the slot holds when the transaction is shut out.
+        before: what the slot was last known to hold, ``None`` if it was never used.
+        since: the revision at which that was put there.
+        lease: the lease that it hangs on.
+        fields: the first condition, change and look of the transaction, to be put before its own.
+    """
+
+    __slots__ = ("before", "fields", "lease", "since", "slot", "value", "void_value")
+
+    def __init__(self, slot: _IdSlot, number: int, lease: int) -> None:
+        slot.hang_on(lease)
+        self.slot = slot
+        self.lease = lease
+        # As large as its number among bytes; void, it is larger, and smaller than the next.
+        self.value = number.to_bytes(8, "big")
+        self.void_value = self.value + b"\x00"
+        self.before = slot.holds
+        self.since = slot.since
+        self.fields = self._moving(self.value, self.before is None)
+
+    def void(self, *, missing: bool = False) -> bytes:
+        """Return a transaction that shuts this one out, if it was not applied before.
+
+        Args:
+            missing: whether there is nothing in the slot, though it was used.
+        """
+        return self._moving(self.void_value, missing or self.before is None)
+
+    def undecided(self, holds: bytes | None) -> bool:
+        """Whether the transaction was not applied, and may yet be, if the slot holds this."""
+        return self.before is None if holds is None else holds < self.value
+
+    def look(self, revision: int = 0) -> Any:
+        """Return a request for what the slot holds now, or held at a revision."""
+        return messages.RangeRequest(key=self.slot.key, revision=revision)
+
+    def _moving(self, value: bytes, first: bool) -> bytes:
+        slot = self.slot
+        if first:  # a comparison of values never holds where there is none
+            compare = slot.compare + b"\x20\x00"  # its version is 0
+        else:  # its value is LESS
+            compare = b"\x08\x02\x10\x03%b\x3a\x08%b" % (slot.compare, self.value)
+        put = b"%b\x12%b%b%b" % (slot.put, VARINT[len(value)], value, slot.on_lease)
+        change = field(b"\x12", field(b"\x12", put))
+        return b"%b%b%b" % (field(b"\x0a", compare), change, slot.look)
+
+
+class WriteIds:
+    """The slots of one client, and the lease that their write ids hang on.
+
+    Args:
+        connection: the calls to the cluster.
+        prefix: of all keys. The write ids lie below it, where the client's permissions reach.
+        permitted: whether there is room for a write id in a transaction.
+
+    Attributes:
+        permitted: whether there is room for a write id in a transaction. Becomes ``False`` where it
+            turns out that there is none.
+    """
+
+    def __init__(self, connection: EtcdConnection, prefix: str, *, permitted: bool = True) -> None:
+        self._connection = connection
+        self._name = os.urandom(8).hex()
+        self._place = f"{prefix}/{OWN}/write-ids/{self._name}/"
+        self._lock = threading.Lock()  # guards what follows
+        self._free: deque[_IdSlot] = deque()
+        self._slots = 0
+        self._numbers = 0
+        self._lease = 0
+        self._granted = 0.0
+        self._under_way = 0
+        self._closed = False
+        self._granting = threading.Lock()  # held by the thread that asks for a lease
+        # These are read without a lock: who sees the old value writes one more write id, or none.
+        self._without_until = -math.inf  # etcd has refused them; written with _granting held
+        self.permitted = permitted
+
+    def take(self, deadline: float) -> WriteId | None:
+        """Return a write id for one transaction; ``None`` without room or permission for it.
+
+        Every write id is to be ended, with or without its slot being given back first.
+
+        Raises:
+            EtcdRefusedError: etcd has no space for a lease.
+            StoreClosedError: closed.
+            MetadataStoreError: there is no lease yet, and none to be had by the deadline.
+        """
+        lease = self._current_lease(deadline)
+        if lease is None:
+            return None
+        now = time.monotonic()
+        with self._lock:
+            if self._closed:
+                raise StoreClosedError("the store is closed")
+            self._under_way += 1
+            self._numbers += 1
+            number = self._numbers
+            # The one that came back last is the freshest.
+            slot = self._free.pop() if self._free else None
+            if slot is None or now - slot.used > _STALE:
+                self._slots += 1
+                slot = _IdSlot(f"{self._place}{self._slots}".encode())
+        return WriteId(slot, number, lease)
+
+    def give_back(self, write_id: WriteId, holds: bytes | None, since: int) -> None:
+        """Let a slot be used again; ``holds`` is what is known to be in it since a revision.
+
+        Not to be called while the write id's transaction may yet be applied.
+        """
+        slot = write_id.slot
+        if holds != write_id.before:
+            slot.used = time.monotonic()
+        slot.holds, slot.since = holds, since
+        with self._lock:
+            self._free.append(slot)
+
+    def end(self, write_id: WriteId) -> None:
+        """Forget a write id. Its slot is not used again unless it was given back."""
+        with self._lock:
+            self._under_way -= 1
+
+    def start_over(self, write_id: WriteId) -> None:
+        """Ask for a lease and slots anew: the one that the write id hangs on is gone."""
+        with self._lock:
+            if self._lease == write_id.lease:
+                self._lease = 0
+                self._free.clear()
+
+    def forbidden(self, write_id: WriteId, deadline: float) -> bool:
+        """Say whether a transaction may have been refused for its write id; then start over.
+
+        What a user may do can change while a lease is in use. Asking for the next lease finds that
+        out once more, and says it.
+        """
+        try:
+            self._try(write_id.lease, deadline)
+        except EtcdRefusedError as refusal:
+            if refusal.reason is Reason.NOT_PERMITTED:
+                self.start_over(write_id)
+                return True
+        return False
+
+    def close(self, deadline: float) -> None:
+        """Give up the lease, and with it all write ids, if that can be had at once.
+
+        Not while transactions are under way: what became of them is to be known as long as their
+        callers want to.
+        """
+        with self._lock:
+            idle = not (self._closed or self._under_way) and self._connection.in_use
+            lease, self._lease, self._closed = self._lease, 0, True
+        if lease and idle:
+            self._revoke(lease, deadline)
+
+    def _current_lease(self, deadline: float) -> int | None:
+        with self._lock:
+            lease, age = self._lease, time.monotonic() - self._granted
+        if not self._wanted():
+            return None
+        if lease and age < _RENEW:
+            return lease
+        usable = lease and age < _OVERDUE
+        patience = 0.0 if usable else max(0.0, deadline - time.monotonic())
+        if not self._granting.acquire(timeout=patience):
+            if usable:
+                return lease
+            raise self._connection.late("there is no lease yet; nothing was sent")
+        try:
+            if not self._wanted():
+                return None
+            # Only who holds _granting grants one.
+            if self._lease and time.monotonic() - self._granted < _RENEW:
+                return self._lease
+            return self._grant(deadline)
+        except EtcdRefusedError as refusal:
+            # Without a permission for write ids, what has one is refused as well.
+            if usable and refusal.reason is not Reason.NOT_PERMITTED:
+                return lease
+            if refusal.reason is Reason.NO_SPACE:
+                raise  # for now
+            self._without_until = time.monotonic() + _RECONSIDER
+            log.warning(
+                "etcd write ids refused: writes without an answer stay indeterminate",
+                reason=str(refusal),
+            )
+            return None
+        finally:
+            self._granting.release()
+
+    def _wanted(self) -> bool:
+        return self.permitted and time.monotonic() >= self._without_until
+
+    def _grant(self, deadline: float) -> int:
+        while True:
+            granted = time.monotonic()
+            request = messages.LeaseGrantRequest(TTL=_LEASE)
+            lease: int = self._connection.call("grant", request, deadline, write=False).ID
+            # Whether write ids are permitted is found out now, not when a transaction is refused.
+            try:
+                self._try(lease, deadline)
+            except EtcdRefusedError as refusal:
+                if refusal.reason is Reason.LEASE_GONE:  # an etcd that was set up anew meanwhile
+                    continue
+                self._revoke(lease, deadline)
+                raise
+            break
+        with self._lock:
+            if not self._closed:
+                self._lease, self._granted = lease, granted
+        return lease
+
+    def _try(self, lease: int, deadline: float) -> None:
+        """Send a write id alone, to see whether write ids are permitted.
+
+        Raises:
+            EtcdRefusedError: they are not, or the lease is gone.
+        """
+        trial = WriteId(_IdSlot(f"{self._place}0".encode()), 0, lease)
+        self._connection.call("txn", trial.fields, deadline, write=False)
+
+    def _revoke(self, lease: int, deadline: float) -> None:
+        try:
+            request = messages.LeaseRevokeRequest(ID=lease)
+            self._connection.call("revoke", request, deadline, write=False)
+        except MetadataStoreError as error:
+            log.info("etcd lease left to expire", reason=str(error))

@@ -1,0 +1,386 @@
+"""Sending multis so that what became of each is known in the end, whatever breaks in between.
+
+Every multi is led by its slot (see ``write_ids``). One whose answer did not come is sent again,
+after a pause, until there is an answer:
+
+- it was applied now;
+- its slot had moved on: an earlier attempt was applied, at the zxid and the time that the slot's
+  node tells;
+- one of its operations cannot hold, or all are refused: then no attempt was applied so far. Before
+  that is told, the earlier attempts are shut out, since one of them may still be on its way;
+- its slot is gone, with the session or by somebody's hand: nobody can tell any more, and no attempt
+  can be applied any more.
+
+When the deadline has passed the multi is not wanted any more, and is shut out as well; so is one
+that is longer than the server takes. Either way a multi has ended only when it can no longer take
+effect: what follows on its paths is never overtaken by it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+from typing import Final, NamedTuple, TypeAlias
+
+from ...ops.errors import (
+    IndeterminateError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    passes,
+)
+from ...ops.log import get_logger
+from ..backend import Tally
+from .answers import Reply, is_unreadable, understand
+from .connection import ZooKeeperConnection
+from .errors import BAD_VERSION, CONNECTION_LOSS, is_of_session, name_of
+from .jute import (
+    END,
+    EXISTS,
+    GET_DATA,
+    MULTI,
+    SET_DATA,
+    SYNC,
+    Refused,
+    Step,
+    Update,
+    ZNode,
+    length,
+    parse_multi,
+    parse_single,
+    parse_zxid,
+    single_read,
+)
+from .plan import Group
+from .sizes import ENVELOPE, Sizes
+from .write_ids import VOID, Slot, WriteIds
+
+__all__ = ["Applied", "Outcome", "MultiSettler", "TooLong"]
+
+log = get_logger(__name__)
+
+# Seconds that one attempt waits for its answer, once an earlier one was lost.
+_ATTEMPT: Final = 5.0
+# Multis under way for one call: each needs a slot.
+_WAVE: Final = 32
+
+# What the head of a multi is: it sets the slot.
+_HEAD: Final[Step] = (SET_DATA, 0, 0)
+
+
+class Applied(NamedTuple):
+    """A multi was applied.
+
+    ``zxid`` and ``time`` are those of everything that it did; ``None`` where they could not be had.
+    ``updates`` is what its setData left; ``None`` where the attempt that applied it got no answer.
+    """
+
+    zxid: int | None
+    time: int | None
+    updates: Sequence[Update] | None = None
+
+
+class TooLong(NamedTuple):
+    """A multi was not applied because the server takes none of its length."""
+
+
+#: What became of a multi. An ``int`` is the server's code for one that it refused as a whole.
+Outcome: TypeAlias = Applied | Refused | TooLong | int | MetadataStoreError
+
+#: What the answer to a multi says.
+_Answer: TypeAlias = list[Update] | Refused | int | MetadataStoreError
+
+
+class _Lost:
+    """A multi whose first attempt got no answer, or none that can be read."""
+
+    __slots__ = (
+        "before",
+        "body",
+        "index",
+        "outcome",
+        "refusal",
+        "slot",
+        "steps",
+        "unknown",
+        "voided",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        slot: Slot,
+        body: bytes,
+        steps: Sequence[Step],
+        unknown: IndeterminateError,
+    ) -> None:
+        self.index = index
+        self.slot = slot
+        self.body = body
+        self.steps = steps
+        self.unknown = unknown
+        self.before = slot.version
+        #: Why it is to be shut out, and what it has then ended with; ``None`` while it is wanted.
+        self.refusal: Outcome | None = None
+        #: Whether something was sent to shut it out.
+        self.voided = False
+        self.outcome: Outcome | None = None
+
+    @property
+    def size(self) -> int:
+        return ENVELOPE + len(self.slot.head()) + len(self.body) + len(END)
+
+    def request(self) -> tuple[int, bytes]:
+        if self.refusal is None:
+            return MULTI, b"".join((self.slot.head(), self.body, END))
+        self.voided = True
+        return MULTI, self.slot.head(VOID) + END
+
+    def understand(self, reply: Reply) -> _Answer:
+        """Return what a reply to the last request says."""
+        return _understand(reply, self.steps if self.refusal is None else ())
+
+
+class MultiSettler:
+    """Sends multis. Used by several threads at once.
+
+    Args:
+        connection: the session.
+        sizes: what the server takes.
+        write_ids: go with the multis.
+        tally: of retries and of what was settled.
+    """
+
+    def __init__(
+        self, connection: ZooKeeperConnection, sizes: Sizes, write_ids: WriteIds, tally: Tally
+    ) -> None:
+        self._connection = connection
+        self._sizes = sizes
+        self._write_ids = write_ids
+        self._tally = tally
+
+    def send(self, groups: Sequence[Group], deadline: float) -> list[Outcome]:
+        """Send multis, which are carried out in this order; return what became of each."""
+        outcomes: list[Outcome] = []
+        for start in range(0, len(groups), _WAVE):
+            outcomes += self._send(groups[start : start + _WAVE], deadline)
+        return outcomes
+
+    def _send(self, groups: Sequence[Group], deadline: float) -> list[Outcome]:
+        bodies = [group.body() for group in groups]
+        outcomes: list[Outcome] = [CONNECTION_LOSS] * len(groups)
+        waiting: Sequence[int] = range(len(groups))
+        while waiting:
+            try:
+                slots = self._write_ids.take(len(waiting), deadline)
+            except MetadataStoreError as error:
+                for i in waiting:
+                    outcomes[i] = error
+                break
+            if slots is None:
+                self._send_without(waiting, bodies, groups, outcomes, deadline)
+                break
+            requests = [
+                (MULTI, b"".join((slot.head(), bodies[i], END)))
+                for i, slot in zip(waiting, slots, strict=True)
+            ]
+            replies = self._sizes.exchange(requests, deadline, repeat=False)
+            again = []
+            lost = []
+            for i, slot, reply in zip(waiting, slots, replies, strict=True):
+                steps = groups[i].steps
+                answer = _understand(reply, steps)
+                if isinstance(answer, IndeterminateError):
+                    lost.append(_Lost(i, slot, bodies[i], steps, answer))
+                    continue
+                outcome = self._judge(slot, answer)
+                if outcome is None:
+                    again.append(i)
+                else:
+                    outcomes[i] = outcome
+            for multi in self._settle(lost, deadline):
+                if multi.outcome is None:
+                    again.append(multi.index)
+                else:
+                    outcomes[multi.index] = multi.outcome
+            waiting = sorted(again)
+        return outcomes
+
+    def _send_without(
+        self,
+        waiting: Sequence[int],
+        bodies: Sequence[bytes],
+        groups: Sequence[Group],
+        outcomes: list[Outcome],
+        deadline: float,
+    ) -> None:
+        """Send multis without slots. Those that are lost stay unknown.
+
+        No slot tells zxid and time of what they create. So right behind each goes a look at the
+        first path that it creates, or at the root where it creates none.
+        """
+        requests = []
+        for i in waiting:
+            created = groups[i].created or "/"
+            requests += [
+                (MULTI, bodies[i] + END),
+                (EXISTS, single_read(created.encode())),
+            ]
+        replies = self._sizes.exchange(requests, deadline, repeat=False)
+        for i, reply, look in zip(waiting, replies[::2], replies[1::2], strict=True):
+            answer = understand(reply, partial(parse_multi, groups[i].steps), write=True)
+            if isinstance(answer, list):
+                assert isinstance(reply, tuple)
+                node = understand(look, partial(parse_single, EXISTS))
+                outcomes[i] = _stamped(parse_zxid(reply[0]), answer, node)
+                continue
+            outcomes[i] = answer
+            if isinstance(answer, IndeterminateError) and not is_unreadable(answer):
+                # For those that come: this one may have been applied, by a server that takes it.
+                self._drops(ENVELOPE + len(bodies[i]) + len(END))
+
+    # Each of the following gives the slot back where it is known at which version it is, and that
+    # nothing under way can move it. A slot that is not given back is not used again.
+
+    def _judge(self, slot: Slot, answer: _Answer) -> Outcome | None:
+        """Say what an answer to the only attempt means; ``None``: send it with another slot."""
+        outcome: Outcome
+        if isinstance(answer, list):
+            slot.version += 1
+            outcome = _applied(answer)
+        elif isinstance(answer, Refused):
+            if answer.codes[0] != 0:
+                # The session is another one by now, or somebody has removed or set the slot.
+                return None
+            outcome = Refused(answer.codes[1:])
+        else:
+            outcome = answer
+        self._write_ids.give_back(slot)
+        return outcome
+
+    def _settle(self, lost: Sequence[_Lost], deadline: float) -> Sequence[_Lost]:
+        """Find out what became of multis that were sent. Those to be sent anew have no outcome."""
+        waiting = lost
+        for attempt in count():
+            if not waiting:
+                break
+            self._connection.pause(attempt, math.inf)
+            for multi in waiting:
+                if multi.refusal is None and self._drops(multi.size):
+                    multi.refusal = TooLong()
+                if multi.refusal is None and time.monotonic() >= deadline:
+                    multi.refusal = OperationTimeoutError(
+                        "not applied by the deadline, and never will be"
+                    )
+            self._tally.add("retry", len(waiting))
+            replies = self._sizes.exchange(
+                [multi.request() for multi in waiting], time.monotonic() + _ATTEMPT, repeat=False
+            )
+            waiting = [
+                multi
+                for multi, reply in zip(waiting, replies, strict=True)
+                if not self._learn(multi, reply, deadline)
+            ]
+        return lost
+
+    def _drops(self, size: int) -> bool:
+        """Whether the server takes no request of this size, as far as that can be found out."""
+        try:
+            return self._sizes.drops(size, time.monotonic() + _ATTEMPT)
+        except MetadataStoreError:
+            return False  # Closed, or given up: the next attempt says so.
+
+    def _learn(self, multi: _Lost, reply: Reply, deadline: float) -> bool:
+        """Take note of a reply; say whether it is known now what became of the multi."""
+        answer = multi.understand(reply)
+        if isinstance(answer, MetadataStoreError):
+            # A later attempt may be answered, and with more success.
+            if passes(answer) and not is_unreadable(answer) and not self._connection.stopped:
+                return False
+            multi.outcome = multi.unknown
+            return True
+        slot = multi.slot
+        if isinstance(answer, int):
+            if multi.voided:
+                multi.outcome = multi.unknown
+                return True
+            multi.refusal = answer
+            return False
+        if isinstance(answer, list):
+            slot.version += 1
+            self._write_ids.give_back(slot)
+            self._tally.add("settled")
+            if multi.refusal is None:
+                multi.outcome = _applied(answer)
+            else:
+                multi.outcome = multi.refusal
+                log.info("zookeeper write settled: it was shut out")
+            return True
+        codes = answer.codes
+        if codes[0] == BAD_VERSION:
+            self._find(multi, deadline)
+            return True
+        if is_of_session(codes[0]):
+            return False  # The session is ending: the next one tells whether the slot is gone.
+        if codes[0] != 0:
+            reason = name_of(codes[0])
+            log.warning("zookeeper slot lost, and with it a write's outcome", reason=reason)
+            multi.outcome = multi.unknown
+            return True
+        multi.refusal = Refused(codes[1:])
+        return False
+
+    def _find(self, multi: _Lost, deadline: float) -> None:
+        """Find out what has moved a slot on: the multi, or what was to shut it out."""
+        slot = multi.slot
+        node = self._look(slot, max(deadline, time.monotonic() + _ATTEMPT))
+        if isinstance(node, ZNode) and node.version == multi.before + 1:
+            slot.version = node.version
+            self._write_ids.give_back(slot)
+            self._tally.add("settled")
+            if node.value == VOID:
+                multi.outcome = multi.refusal
+                log.info("zookeeper write settled: it was shut out")
+            else:
+                multi.outcome = Applied(node.modified_zxid, node.modified)
+                log.info("zookeeper write settled: it was applied")
+        elif multi.voided:
+            multi.outcome = multi.unknown
+        else:
+            multi.outcome = Applied(None, None)
+
+    def _look(self, slot: Slot, until: float) -> ZNode | None:
+        """Return a slot's node as the leader knows it, if it can be had."""
+        reads = [(SYNC, length(1) + b"/"), (GET_DATA, single_read(slot.path.encode()))]
+        while True:
+            _, reply = self._connection.exchange(reads, until, repeat=True)
+            if reply == CONNECTION_LOSS:
+                continue
+            node = understand(reply, partial(parse_single, GET_DATA))
+            return node if isinstance(node, ZNode) else None
+
+
+def _understand(reply: Reply, steps: Sequence[Step]) -> _Answer:
+    """Return what a reply says to a multi that a slot leads."""
+    return understand(reply, partial(parse_multi, (_HEAD, *steps)), write=True)
+
+
+def _applied(updates: Sequence[Update]) -> Applied:
+    """Return what an answer says to a multi that a slot led."""
+    _, _, zxid, _, when, *_ = updates[0]
+    return Applied(zxid, when, updates[1:])
+
+
+def _stamped(zxid: int, updates: Sequence[Update], node: object) -> Applied:
+    """Return what became of a multi without a slot, at a zxid; ``node`` is one that it created.
+
+    A node of another zxid is somebody else's, who was quicker than the look.
+    """
+    if updates:
+        _, _, zxid, _, when, *_ = updates[0]
+        return Applied(zxid, when, updates)
+    if isinstance(node, ZNode) and node.created_zxid == zxid:
+        return Applied(zxid, node.created, updates)
+    return Applied(None, None, updates)

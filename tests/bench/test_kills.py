@@ -1,0 +1,33 @@
+"""What a kill catches, measured on real servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from batchkeeper.bench.kills import Findings, Kill, measure
+from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", [EtcdServer, ZooKeeperServer])
+def test_what_a_kill_catches_is_settled(kind: type[LocalServer], tmp_path: Path) -> None:
+    """Of the writes that a kill catches none stays unknown, and none is told wrongly."""
+    with kind(tmp_path) as server:
+        report = measure(server, kills=2, threads=2)
+    assert len(report.kills) == 2
+    assert all(kill.caught for kill in report.kills)
+    assert sum(kill.indeterminate for kill in report.kills) == 0
+    assert report.writes > 1000
+    assert report.false_conflicts == 0
+    assert report.false_failures == 0
+    # An old etcd may lose what it acknowledged last.
+    assert not report.missing or kind is EtcdServer
+
+
+def test_the_share_is_of_all_kills() -> None:
+    """Late and unknown writes count as not settled, whichever kill caught them."""
+    report = Findings([Kill(caught=90, settled=90), Kill(caught=10, settled=5, indeterminate=5)])
+    assert report.share == 0.95
+    assert Findings().share == 0.0

@@ -1,0 +1,376 @@
+"""The etcd back end when servers die, stand still, or are not there."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import Any
+
+import grpc
+import pytest
+from grpc import StatusCode
+
+from batchkeeper.bench.servers import EtcdServer
+from batchkeeper.ops import (
+    Delete,
+    Exists,
+    Get,
+    IndeterminateError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    Put,
+    Stat,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from batchkeeper.stores import ConnectOptions, connect
+from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.connection import EtcdConnection
+from batchkeeper.stores.etcd.errors import Reason
+from batchkeeper.stores.etcd.members import Credentials
+from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+
+PATIENCE = 60.0
+
+
+def soon(seconds: float = PATIENCE) -> float:
+    """Return a deadline: one that nothing here comes near, or one that is to pass."""
+    return time.monotonic() + seconds
+
+
+@contextmanager
+def under_way(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
+    """Run calls that block, each in a thread of its own."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        yield [pool.submit(call) for call in calls]
+
+
+def without_write_ids(backend: Any) -> None:
+    """Make a client as if it were not permitted to write write ids: it cannot settle anything."""
+    backend._write_ids.permitted = False
+
+
+def sent(monkeypatch: pytest.MonkeyPatch, backend: Any) -> threading.Semaphore:
+    """Return a semaphore that is released when a transaction has been handed to gRPC."""
+    released = threading.Semaphore(0)
+    link = backend._connection.open(soon())
+
+    class Announcing:
+        nesting, metadata, address = link.nesting, link.metadata, link.address
+
+        @staticmethod
+        def txn(*args: Any, **more: Any) -> Any:
+            future = link.txn.future(*args, **more)
+            released.release()
+            return future.result()
+
+    monkeypatch.setattr(backend._connection, "_link", Announcing)
+    return released
+
+
+# --- nobody there
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"])
+def test_an_unreachable_cluster_is_named(hosts: str) -> None:
+    """Opening ends within the timeout, with the addresses and the reason."""
+    with pytest.raises(StoreUnavailableError) as caught:
+        connect(f"etcd://{hosts}/prefix", ConnectOptions(connect_timeout=0.3))
+    assert hosts.replace(",", ", ") in str(caught.value)
+    assert "refused" in str(caught.value)
+    assert caught.value.outcome == "not_applied"
+
+
+def test_opening_waits_for_a_server_that_comes_up(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A server that starts within the timeout is found."""
+    server = own_etcd()
+    server.kill()
+    with under_way(lambda: connect(server.url, ConnectOptions(PATIENCE))) as (opening,):
+        server.start()
+        with closing(opening.result()) as backend:
+            assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+
+
+def test_a_member_without_a_quorum_is_unavailable(own_etcd: Callable[..., EtcdServer]) -> None:
+    """Opening ends within the timeout with the address, though the member says that it is there."""
+    server = own_etcd()
+    with closing(EtcdConnection([server.address], Credentials())) as connection:
+        stub = grpc_stubs.ClusterStub(connection._members[0].channel)
+        # A second member that never comes: from now on the first can agree on nothing.
+        stub.MemberAdd(messages.MemberAddRequest(peerURLs=["http://127.0.0.1:1"]))
+        connection.open(soon())
+    # Which of the requests of opening it is that gets no answer depends on the moment.
+    with pytest.raises(StoreUnavailableError, match=server.address):
+        connect(server.url, ConnectOptions(connect_timeout=1.0))
+
+
+def test_the_next_member_takes_over(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A member that does not answer is passed over, at opening and later."""
+    first, second = own_etcd(), own_etcd()
+    url = f"etcd://127.0.0.1:1,{first.address},{second.address}"
+    with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
+        backend.write([Put("/on-first", b"")], soon())
+        first.kill()
+        assert backend.read([Exists("/on-first")], soon()) == [False]
+        assert type(backend.write([Put("/on-second", b"")], soon())[0]) is Stat
+        second.kill()
+        first.start()
+        assert backend.read([Exists("/on-second")], soon()) == [False]
+
+
+def test_a_member_that_fails_is_tried_last(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A member may answer and still be of no use, so the search begins behind it."""
+    addresses = [own_etcd().address, own_etcd().address]
+    with closing(EtcdConnection(addresses, Credentials())) as connection:
+        used = []
+        for _ in range(4):
+            link = connection.open(soon())
+            used.append(link.address)
+            connection._lost(link, Reason.OTHER, "no leader")
+            connection._lost(link, Reason.OTHER, "said twice")
+        assert used == addresses * 2
+
+
+@contextmanager
+def useless_member(code: StatusCode, message: str) -> Iterator[tuple[str, list[str]]]:
+    """Run a member that tells its status, and fails all else; give address and calls so far."""
+    calls: list[str] = []
+
+    class Useless(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+        def service(self, call: Any) -> Any:
+            calls.append(call.method.rpartition("/")[2])
+
+            def answer(_: bytes, context: Any) -> bytes:
+                if not call.method.endswith("/Status"):
+                    context.abort(code, message)
+                return bytes(messages.StatusResponse(version="3.6.5").SerializeToString())
+
+            return grpc.unary_unary_rpc_method_handler(answer)
+
+    with ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool, handlers=[Useless()])
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        try:
+            yield address, calls
+        finally:
+            server.stop(None).wait()
+
+
+@pytest.mark.parametrize("code", [StatusCode.UNAVAILABLE, StatusCode.FAILED_PRECONDITION])
+def test_a_learner_is_passed_over(etcd_server: EtcdServer, code: StatusCode) -> None:
+    """A member that tells its status and serves nothing else refuses nothing: others are asked."""
+    with useless_member(code, "etcdserver: rpc not supported for learner") as (learner, _):
+        url = f"etcd://{learner},{etcd_server.address}/{uuid.uuid4().hex}"
+        with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
+            connection = backend._connection
+            for _ in range(2):
+                assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+                link = connection.open(soon())
+                connection._lost(link, Reason.OTHER, "back to the learner")
+            assert backend._write_ids.permitted
+
+
+def test_logins_that_fail_for_now_are_tried_after_growing_pauses() -> None:
+    """A server that is overloaded is not kept so by the logins of a client that finds it there."""
+    options = ConnectOptions(connect_timeout=1.0, username="a", password="b")
+    with useless_member(StatusCode.RESOURCE_EXHAUSTED, "too many requests") as (address, calls):
+        with pytest.raises(StoreUnavailableError, match="too many requests"):
+            connect(f"etcd://{address}", options)
+        # Pauses of 0.01 s at least that double, each with one attempt more behind it.
+        assert calls.count("Authenticate") <= 16
+
+
+# --- killed
+
+
+def test_what_was_never_sent_is_not_applied(own_etcd: Callable[..., EtcdServer]) -> None:
+    """Without a connection a write waits, ends as not applied, and never takes effect."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        server.kill()
+        with pytest.raises(StoreUnavailableError):
+            backend.read([Exists("/a")], soon(0.2))  # notices that the connection is gone
+        for call, operation in ((backend.write, Put("/a", b"")), (backend.read, Get("/a"))):
+            with pytest.raises(StoreUnavailableError) as caught:
+                call([operation], soon(0.2))
+            assert caught.value.outcome == "not_applied"
+            assert server.address in str(caught.value)
+        server.start()
+        assert backend.read([Exists("/a")], soon()) == [False]
+
+
+def test_errors_of_a_batch_are_each_operation_s_own(own_etcd: Callable[..., EtcdServer]) -> None:
+    """Operations that share a failure do not share its error object."""
+    server = own_etcd()
+    connection = EtcdConnection([server.address], Credentials())
+    with closing(EtcdBackend(connection, "", soon(), flat_only=True)) as backend:
+        server.kill()
+        # Flat, and too many for one transaction, since a delete counts twice.
+        deletes = [Delete(f"/ok/{number}") for number in range(100)]
+        answers = backend.write(deletes, soon(0.3))
+        assert {type(answer) for answer in answers} <= {StoreUnavailableError, IndeterminateError}
+        assert [answer.path for answer in answers] == [delete.path for delete in deletes]
+        assert len({id(answer) for answer in answers}) == 100
+
+
+def test_a_write_without_a_connection_is_sent_when_there_is_one(
+    own_etcd: Callable[..., EtcdServer],
+) -> None:
+    """Writes and reads that wait for the server go through when it is back, once each."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        backend.write([Put("/there", b"")], soon())
+        server.stop()  # To the end, as a kill may take what was acknowledged last (etcd #14370).
+        with pytest.raises(StoreUnavailableError):
+            backend.read([Get("/there")], soon(0.1))
+        calls = [lambda n=n: backend.write([Put(f"/{n}", b"", -1)], soon()) for n in range(8)]
+        reads = [lambda: backend.read([Exists("/there")], soon())] * 8
+        with under_way(*calls, *reads) as futures:
+            server.start()
+            answers = [future.result()[0] for future in futures]
+        assert [answer.version for answer in answers[:8]] == [0] * 8
+        assert answers[8:] == [True] * 8
+
+
+def test_a_write_that_a_kill_catches_is_indeterminate(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a write id it is not sent again, and nothing is claimed of it."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        without_write_ids(backend)
+        released = sent(monkeypatch, backend)
+        server.pause()
+        with under_way(lambda: backend.write([Put("/a", b""), Put("/b", b"")], soon())) as (call,):
+            assert released.acquire(timeout=PATIENCE)
+            server.kill()
+            error = call.exception(PATIENCE)
+        assert type(error) is IndeterminateError
+        assert error.outcome == "unknown"
+        server.start()
+        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+
+
+def test_a_read_that_a_kill_catches_is_repeated(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller of a read notices nothing but the delay."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        released = sent(monkeypatch, backend)
+        server.pause()
+        with under_way(lambda: backend.read([Exists("/a")], soon())) as (call,):
+            assert released.acquire(timeout=PATIENCE)
+            server.restart()
+            assert call.result(PATIENCE) == [False]
+
+
+# --- standing still
+
+
+def test_a_call_with_little_time_says_nothing_against_the_member(
+    own_etcd: Callable[..., EtcdServer],
+) -> None:
+    """A member is not given up for all because one caller could not wait for it."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        without_write_ids(backend)
+        link = backend._connection.open(soon())
+        server.pause()
+        with pytest.raises(IndeterminateError):
+            backend.write([Put("/a", b"")], soon(0.3))
+        assert backend._connection._link is link
+
+
+def test_a_server_that_stands_still_past_the_deadline(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sent write without an id is indeterminate, a read timed out; the rest is never sent."""
+    # The calls below then have time enough to say something against the member.
+    monkeypatch.setattr("batchkeeper.stores.etcd.connection._GREETING", 0.1)
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        without_write_ids(backend)
+        server.pause()
+        with pytest.raises(IndeterminateError):
+            backend.write([Put("/a", b"")], soon(0.3))
+        with pytest.raises(OperationTimeoutError) as caught:
+            backend.write([Put("/b", b"")], soon(0.3))
+        assert caught.value.outcome == "not_applied"
+        with pytest.raises(OperationTimeoutError) as caught:
+            backend.read([Get("/a")], soon(0.3))
+        assert caught.value.outcome == "not_applied"
+        server.resume()
+        assert backend.read([Exists("/b")], soon()) == [False]
+
+
+def test_close_ends_what_is_under_way(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sent write is indeterminate, a read says that the store is closed."""
+    server = own_etcd()
+    backend = connect(server.url, ConnectOptions())
+    backend.write([Put("/a", b"")], soon())
+    released = sent(monkeypatch, backend)
+    server.pause()
+    write, read = Put("/a", b""), Get("/a")
+    with under_way(
+        lambda: backend.write([write], soon()), lambda: backend.read([read], soon())
+    ) as calls:
+        for _ in calls:
+            assert released.acquire(timeout=PATIENCE)
+        backend.close()
+        errors = [call.exception(PATIENCE) for call in calls]
+    assert [type(error) for error in errors] == [IndeterminateError, StoreClosedError]
+
+
+def test_close_ends_the_wait_for_a_connection(own_etcd: Callable[..., EtcdServer]) -> None:
+    """What waits for the server to come back ends as closed, and was never sent."""
+    server = own_etcd()
+    backend = connect(server.url, ConnectOptions())
+    server.kill()
+    with pytest.raises(StoreUnavailableError):
+        backend.read([Exists("/a")], soon(0.1))
+    with under_way(*[lambda: backend.write([Put("/a", b"")], soon())] * 4) as calls:
+        backend.close()
+        assert [type(call.exception(PATIENCE)) for call in calls] == [StoreClosedError] * 4
+
+
+@pytest.mark.parametrize("flat_only", [False, True], ids=["nested", "flat"])
+@pytest.mark.parametrize("garbled", [b"\xff" * 9, b""], ids=["nonsense", "nothing"])
+def test_an_answer_that_cannot_be_read_is_a_lost_one(
+    etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch, flat_only: bool, garbled: bytes
+) -> None:
+    """A write is settled, or is unknown; a read fails with an error that says why."""
+    connection = EtcdConnection([etcd_server.address], Credentials())
+    prefix = f"/garbled-{uuid.uuid4().hex}"
+    with closing(EtcdBackend(connection, prefix, soon(), flat_only=flat_only)) as backend:
+        assert backend.write([Put("/a", b"0")], soon())[0].version == 0
+        link = connection.open(soon())
+        answers = iter([garbled])
+
+        class Garbling:
+            nesting, metadata = link.nesting, link.metadata
+            address, version = link.address, link.version
+            range, grant, revoke = link.range, link.grant, link.revoke
+
+            @staticmethod
+            def txn(*args: Any, **more: Any) -> Any:
+                answer = link.txn(*args, **more)
+                return next(answers, answer)
+
+        monkeypatch.setattr(connection, "_link", Garbling)
+        try:
+            (outcome,) = backend.write([Put("/a", b"1", 0)], soon())
+        except IndeterminateError as unknown:
+            outcome = unknown
+        assert type(outcome) is IndeterminateError or outcome.version == 1
+        answers = iter([garbled])
+        with pytest.raises(MetadataStoreError, match="etcd's answer cannot be read"):
+            backend.read([Get("/a")], soon())
+        assert backend.read([Get("/a")], soon())[0].stat.version == 1

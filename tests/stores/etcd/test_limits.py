@@ -1,0 +1,409 @@
+"""Limits of an etcd that are lower than assumed: found out, kept to, and of no harm to outcomes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchkeeper.bench.servers import EtcdServer
+from batchkeeper.ops import (
+    ABSENT,
+    BadVersionError,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    IndeterminateError,
+    MetadataStoreError,
+    NotEmptyError,
+    NotFoundError,
+    Operation,
+    Put,
+    Stat,
+    UnsupportedError,
+    ValueTooLargeError,
+)
+from batchkeeper.stores import RequestRefusedError, parse_url
+from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.stores.etcd.connection import EtcdConnection
+from batchkeeper.stores.etcd.estimates import (
+    ANSWER_BYTES,
+    AnswerBytes,
+    Pace,
+    RequestBytes,
+    oversize,
+)
+from batchkeeper.stores.etcd.members import Credentials
+
+PATIENCE = 60.0
+SMALL = ("--max-request-bytes", "16384")
+
+
+def soon() -> float:
+    """Return a deadline that nothing here comes near."""
+    return time.monotonic() + PATIENCE
+
+
+def opened(url: str, *, flat_only: bool = False) -> EtcdBackend:
+    """Open a back end that nests transactions where it can, or does not."""
+    parsed = parse_url(url)
+    connection = EtcdConnection(parsed.addresses(2379), Credentials())
+    return EtcdBackend(connection, parsed.prefix(), soon(), flat_only=flat_only)
+
+
+def refusals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that grows with each request that etcd refuses."""
+    seen: list[str] = []
+    call = EtcdConnection.call
+
+    def watching(self: EtcdConnection, *args: Any, **more: Any) -> Any:
+        try:
+            return call(self, *args, **more)
+        except RequestRefusedError as refusal:
+            seen.append(str(refusal))
+            raise
+
+    monkeypatch.setattr(EtcdConnection, "call", watching)
+    return seen
+
+
+def kinds(answers: Sequence[Any]) -> list[type]:
+    """Return what kind of answer each one is."""
+    return [type(answer) for answer in answers]
+
+
+def mixed(round_: int, value: bytes) -> tuple[list[Operation], list[type]]:
+    """Return operations of all kinds below a name of their own, and what each ends with.
+
+    The name holds ``there`` and ``full/leaf``.
+    """
+    at = f"/{round_}"
+    cases: list[tuple[Operation, type]] = [
+        (Put(f"{at}/fresh", value, ABSENT), Stat),
+        (Put(f"{at}/there", value, 5), BadVersionError),
+        (Put(f"{at}/full/leaf", value, ABSENT), BadVersionError),
+        (Put(f"{at}/plain", value), Stat),
+        (Delete(f"{at}/missing"), NotFoundError),
+        (Delete(f"{at}/full"), NotEmptyError),
+        (Delete(f"{at}/gone", 0), type(None)),
+        *((Put(f"{at}/more/{number}", value), Stat) for number in range(20)),
+        *((Put(f"{at}/create/{number}", value, ABSENT), Stat) for number in range(20)),
+    ]
+    return [op for op, _ in cases], [kind for _, kind in cases]
+
+
+def prepare(backend: EtcdBackend, round_: int) -> None:
+    """Write what ``mixed`` finds."""
+    at = f"/{round_}"
+    for path in (f"{at}/there", f"{at}/full", f"{at}/full/leaf", f"{at}/gone"):
+        assert kinds(backend.write([Put(path, b"")], soon())) == [Stat]
+
+
+@pytest.mark.parametrize("flat_only", [False, True], ids=["nested", "flat"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--max-txn-ops", "2"),
+        ("--max-txn-ops", "3"),
+        ("--max-txn-ops", "4"),
+        ("--max-txn-ops", "8"),
+        ("--max-txn-ops", "16"),
+        SMALL,
+        (*SMALL, "--max-txn-ops", "16"),
+        ("--max-request-bytes", "2048", "--max-txn-ops", "3"),
+    ],
+    ids=" ".join,
+)
+def test_every_operation_gets_its_outcome_whatever_the_limits(
+    own_etcd: Callable[..., EtcdServer],
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    flat_only: bool,
+) -> None:
+    """A lower limit is found out at the first refusal at the latest; then nothing is refused."""
+    server = own_etcd(*flags)
+    seen = refusals(monkeypatch)
+    with closing(opened(f"{server.url}/prefix", flat_only=flat_only)) as backend:
+        for round_ in range(6):
+            prepare(backend, round_)
+            operations, expected = mixed(round_, bytes(600))
+            if round_ == 2:
+                seen.clear()
+            assert kinds(backend.write(operations, soon())) == expected
+            reads = [Get(op.path) for op in operations] * 3
+            found = [answer and answer.value for answer in backend.read(reads, soon())]
+            there = {Stat: bytes(600), BadVersionError: b"", NotEmptyError: b""}
+            assert found == [there.get(kind) for kind in expected] * 3
+        assert seen == []
+
+
+def test_the_least_that_etcd_can_be_set_to(own_etcd: Callable[..., EtcdServer]) -> None:
+    """With one operation a transaction all works but deletes, which need two: they say so."""
+    server = own_etcd("--max-txn-ops", "1")
+    with closing(opened(server.url)) as backend:
+        answers = backend.write([Put("/a", b"", ABSENT), Put("/b", b""), Put("/c", b"", 3)], soon())
+        assert kinds(answers) == [Stat, Stat, BadVersionError]
+        assert backend.read([Exists("/a"), Exists("/c"), GetChildren("/")], soon()) == [
+            True,
+            False,
+            ["a", "b"],
+        ]
+        (error,) = backend.write([Delete("/a")], soon())
+        assert type(error) is UnsupportedError
+        assert "--max-txn-ops 1" in str(error)
+
+
+def test_the_limit_of_bytes_is_found_exactly(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One refusal, and one larger one that names the limit, are all that it takes."""
+    server = own_etcd(*SMALL)
+    seen = refusals(monkeypatch)
+    with closing(opened(server.url)) as backend:
+        before = backend.limits
+        assert backend.limits is before  # not made anew for each look
+        paths = [f"/{number}" for number in range(100)]
+        assert kinds(backend.write([Put(path, bytes(1000)) for path in paths], soon())) == [
+            Stat
+        ] * len(paths)
+        assert len(seen) == 2
+        assert backend.tally.counts()["split"] >= 1
+        limits = backend.limits
+        assert 15_500 < limits.request_bytes < 16_384
+        assert limits.value_bytes < limits.request_bytes
+        seen.clear()
+        large = Put("/large", bytes(limits.value_bytes), ABSENT)
+        assert kinds(backend.write([large], soon())) == [Stat]
+        assert seen == []
+
+
+def test_many_threads_find_a_limit_out_once(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those whose requests were refused meanwhile do not ask again."""
+    server = own_etcd(*SMALL)
+    with closing(opened(server.url)) as backend, ThreadPoolExecutor(8) as pool:
+        seen = refusals(monkeypatch)
+
+        def write(name: int) -> Sequence[Any]:
+            return backend.write([Put(f"/{name}/{n}", bytes(1000)) for n in range(100)], soon())
+
+        answers = [answer for some in pool.map(write, range(8)) for answer in some]
+        assert kinds(answers) == [Stat] * 800
+        assert sum("received message" in text for text in seen) == 1
+        assert len(seen) <= 9
+
+
+@pytest.mark.parametrize("size", [16_200, 40_000, 3_000_000])
+def test_an_operation_too_large_by_itself_is_refused_alone(
+    own_etcd: Callable[..., EtcdServer], size: int
+) -> None:
+    """Its neighbours are carried out, the message names the limit, the connection goes on."""
+    server = own_etcd(*SMALL)
+    with closing(opened(server.url)) as backend:
+        for round_ in range(2):
+            operations = [Put(f"/{round_}/{number}", bytes(100)) for number in range(20)]
+            operations[7] = Put(f"/{round_}/large", bytes(size))
+            operations[13] = Put(f"/{round_}/large/too", bytes(size), ABSENT)
+            answers = backend.write(operations, soon())
+            expected = [Stat] * 20
+            expected[7] = expected[13] = ValueTooLargeError
+            assert kinds(answers) == expected
+            assert answers[7].path == f"/{round_}/large"
+            # What is beyond any etcd's default does not even leave.
+            assert ("16,128" if size < 10**6 else "1.5 MiB") in str(answers[7])
+        assert backend.tally.counts()["reconnect"] == 0
+
+
+@pytest.mark.server
+def test_a_server_that_comes_back_with_less_is_asked_for_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits that a restart has lowered are found out like those at the beginning."""
+    server = EtcdServer(tmp_path / "etcd")
+    with server, closing(opened(server.url)) as backend:
+        prepare(backend, 0)
+        assert backend.limits.write_ops == 1024
+        monkeypatch.setattr(server, "_flags", (*SMALL, "--max-txn-ops", "16"))
+        server.restart()
+        for round_ in range(3):
+            prepare(backend, round_ + 1)
+            operations, expected = mixed(round_ + 1, bytes(600))
+            seen = refusals(monkeypatch)
+            assert kinds(backend.write(operations, soon())) == expected
+            assert len(backend.read([Exists(op.path) for op in operations] * 3, soon())) == 3 * 47
+            assert seen == [] or round_ == 0
+        assert backend.limits.write_ops == 36
+        assert backend.limits.read_ops == 16
+
+
+def test_large_values_are_read_a_few_at_a_time(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No answer has much more than is good for the server, the first one excepted."""
+    server = own_etcd()
+    paths = [f"/{number}" for number in range(64)]
+    with closing(opened(server.url)) as writer:
+        for path in paths:
+            writer.write([Put(path, bytes(2**20))], soon())
+    with closing(opened(server.url)) as backend:
+        sizes: list[int] = []
+        call = EtcdConnection.call
+
+        def watching(self: EtcdConnection, *args: Any, **more: Any) -> Any:
+            response = call(self, *args, **more)
+            sizes.append(len(response))
+            return response
+
+        monkeypatch.setattr(EtcdConnection, "call", watching)
+        seen = refusals(monkeypatch)
+        answers = backend.read([Get(path) for path in paths], soon())
+        assert [len(answer.value) for answer in answers] == [2**20] * 64
+        assert seen == []
+        assert sizes[0] < 20 * 2**20
+        assert max(sizes[1:]) < 5 * 2**20
+
+
+def test_an_answer_too_large_to_be_taken_in_is_asked_for_in_parts(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large values among many small ones come too, and without a detour from then on."""
+    server = own_etcd()
+    with closing(opened(server.url)) as backend:
+        for number in range(64):
+            backend.write([Put(f"/large/{number}", bytes(2**20))], soon())
+        backend._read_values.values = 1_000  # as after many small ones
+        seen = refusals(monkeypatch)
+        for _ in range(2):
+            answers = backend.read([Get(f"/large/{number}") for number in range(64)], soon())
+            assert [len(answer.value) for answer in answers] == [2**20] * 64
+        assert len(seen) == 1
+        assert backend.tally.counts()["reconnect"] == 0
+
+
+@pytest.mark.parametrize("flat_only", [False, True], ids=["nested", "flat"])
+def test_writes_over_large_values_end_with_their_results(
+    own_etcd: Callable[..., EtcdServer], flat_only: bool
+) -> None:
+    """An answer full of old values that is too large to be taken in does not hide what was done."""
+    server = own_etcd()
+    with closing(opened(server.url, flat_only=flat_only)) as backend:
+        for number in range(48):
+            backend.write([Put(f"/{number}", bytes(2**20))], soon())
+        backend._overwritten.values = 1_000  # as after many small ones
+        answers = backend.write([Put(f"/{number}", b"") for number in range(48)], soon())
+        assert [answer.version for answer in answers] == [1] * 48
+        assert backend.tally.counts()["settled"] == 1
+
+
+def test_an_answer_that_is_lost_for_its_size_claims_no_more_than_is_known(
+    own_etcd: Callable[..., EtcdServer],
+) -> None:
+    """Without a write id: plain puts were applied, a conditional one beside them may have been."""
+    server = own_etcd()
+    with closing(opened(server.url)) as backend:
+        for number in range(40):
+            backend.write([Put(f"/{number}", bytes(2**20))], soon())
+        backend._overwritten.values = 1_000  # as after many small ones
+        backend._write_ids.permitted = False
+        plain = [Put(f"/{number}", b"") for number in range(39)]
+        answers = backend.write([*plain, Put("/39", b"", ABSENT)], soon())
+        assert kinds(answers) == [IndeterminateError] * 40
+        assert [answer.applied for answer in answers] == [True] * 39 + [False]
+        first, last = backend.read([Get("/0"), Get("/39")], soon())
+        assert (first.stat.version, last.stat.version) == (1, 0)
+
+
+# --- what is learned, without a server
+
+
+def test_without_a_number_the_limit_is_bisected() -> None:
+    """Each refusal halves the way down to the largest request that was taken."""
+    limit, learned = 100_000, RequestBytes()
+    learned.accepted(40_000)
+    tries = 0
+    while learned.most > limit:
+        tries += 1
+        learned.refused(learned.most, "etcdserver: request is too large", "")
+    assert tries <= 5
+    assert learned.most > limit // 2
+
+
+@pytest.mark.parametrize("limit", [16_384, 100_000, 1_000_000])
+def test_grpc_names_the_limit(limit: int) -> None:
+    """The server's gRPC takes 512 KiB more than etcd; a number that cannot be is not believed."""
+    learned = RequestBytes()
+    size = limit + 1_000
+    grpc = f"grpc: received message larger than max ({oversize(size)} vs. {limit + 512 * 1024})"
+    learned.refused(size, "etcdserver: request is too large", grpc)
+    assert limit - 512 < learned.most < limit
+    known = learned.most
+    learned.refused(known // 2, "", grpc)  # a proxy's, or another member's
+    assert learned.most < known // 2
+
+
+def test_an_answer_grows_by_twice_at_most() -> None:
+    """After small values more are asked for, after large ones at once fewer."""
+    learned = AnswerBytes()
+    first = learned.values
+    assert first * 1.5 * 2**20 < ANSWER_BYTES
+    learned.saw(first, first * 100)
+    assert learned.values == 2 * first
+    learned.saw(2, 2 * 2**20)
+    assert learned.values <= 4
+    learned.saw(1, 100 * 2**20)
+    assert learned.values == 1
+    learned.saw(100, 0)
+    assert learned.values == 2
+
+
+def test_the_pace_follows_the_time_that_transactions_take() -> None:
+    """Slow ones make them smaller, down to a bound; quick and full ones larger again."""
+    pace = Pace(1_000)
+    for _ in range(200):
+        pace.took(min(pace.writes, 500), 0.1)
+    slowest = pace.writes
+    assert 32 <= slowest <= 128
+    for seconds in (0.001, 1.0) * 100:
+        pace.took(1, seconds)  # says nothing about larger ones
+    assert pace.writes == slowest
+    for _ in range(300):
+        pace.took(pace.writes, 0.001)
+    assert pace.writes == 1_000
+
+
+def test_the_pace_allows_for_some_slow_transactions() -> None:
+    """One in twenty may be late for other reasons; one in five is too many."""
+    pace = Pace(1_000)
+    for number in range(1, 401):
+        pace.took(pace.writes, 0.002 if number % 20 else 0.5)
+    assert pace.writes > 850
+    for number in range(1, 401):
+        pace.took(pace.writes, 0.002 if number % 5 else 0.5)
+    assert pace.writes < 200
+
+
+def test_errors_of_parts_stay_with_their_operations(
+    own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What goes wrong with one part of a request is no answer to the others."""
+    server = own_etcd("--max-txn-ops", "4")
+    with closing(opened(server.url)) as backend:
+        prepare(backend, 0)
+        call, wrong = EtcdConnection.call, iter([False, True, False, False])
+
+        def failing(self: EtcdConnection, method: Any, *args: Any, **more: Any) -> Any:
+            if method == "txn" and next(wrong, False):
+                raise MetadataStoreError("the second part")
+            return call(self, method, *args, **more)
+
+        monkeypatch.setattr(EtcdConnection, "call", failing)
+        answers = backend.write([Put(f"/{number}", b"") for number in range(9)], soon())
+        assert kinds(answers) == [Stat] * 3 + [MetadataStoreError] * 3 + [Stat] * 3
+        assert [answer.path for answer in answers] == [f"/{number}" for number in range(9)]

@@ -1,0 +1,434 @@
+"""The etcd back end where it is asked who it is: logins, certificates, permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from batchkeeper.bench.servers import EtcdServer
+from batchkeeper.ops import (
+    AuthenticationError,
+    BadVersionError,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    IndeterminateError,
+    NotEmptyError,
+    Put,
+    Stat,
+    StoreUnavailableError,
+)
+from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
+from batchkeeper.stores.etcd import connection as connection_module
+from batchkeeper.stores.etcd import members, write_ids
+from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
+from batchkeeper.stores.etcd.errors import Reason
+from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions
+from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+
+from ..secured import LIMITED, ROOT, TlsEtcd, secured
+from .test_faults import PATIENCE, soon, under_way
+
+LATER = ConnectOptions(PATIENCE)
+
+
+@pytest.fixture
+def secured_etcd(own_etcd: Callable[..., EtcdServer]) -> EtcdServer:
+    """An etcd that asks for a login; it keeps tokens in memory, and a restart loses them."""
+    server = own_etcd()
+    secured(server)
+    return server
+
+
+def outcomes(backend: Backend, operations: list[Any]) -> list[Any]:
+    """Execute a batch as the engine does: halve what is refused whole."""
+    execute = backend.read if operations[0].kind in {"get", "get_children"} else backend.write
+    try:
+        return list(execute(operations, soon()))
+    except RequestRefusedError:
+        half = len(operations) // 2
+        return [*outcomes(backend, operations[:half]), *outcomes(backend, operations[half:])]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ConnectOptions(),
+        ConnectOptions(username="limited", password="wrong-secret"),
+        ConnectOptions(username="nobody", password="wrong-secret"),
+    ],
+    ids=["none", "password", "user"],
+)
+def test_wrong_credentials_are_refused(secured_etcd: EtcdServer, options: ConnectOptions) -> None:
+    """Opening says so at once, and repeats no password."""
+    with pytest.raises(AuthenticationError) as caught:
+        connect(secured_etcd.url, options)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_login_is_of_no_harm_where_none_is_asked_for(etcd_server: EtcdServer) -> None:
+    """An etcd without authentication takes anybody."""
+    with closing(connect(etcd_server.url, LIMITED)) as backend:
+        assert backend.read([Exists("/no/such")], soon()) == [False]
+
+
+def test_a_login_that_is_asked_for_only_later_is_made(own_etcd: Callable[..., EtcdServer]) -> None:
+    """A store with a login goes on when authentication is turned on while it is open."""
+    server = own_etcd()
+    with closing(connect(f"{server.url}/ok", LIMITED)) as backend:
+        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+        secured(server)
+        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+        assert backend.read([Exists("/a")], soon()) == [True]
+
+
+def test_write_ids_that_are_no_longer_permitted_are_given_up(
+    own_etcd: Callable[..., EtcdServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a user may write is written, also where the write id beside it is forbidden by now."""
+    server = own_etcd()
+    with closing(connect(server.url, LIMITED)) as backend:
+        assert type(backend.write([Put("/ok/a", b"")], soon())[0]) is Stat
+        secured(server)  # From now on the user may not write write ids, at the top.
+        for version in (1, 2):
+            (stat,) = outcomes(backend, [Put("/ok/a", b"")])
+            assert stat.version == version
+        answers = outcomes(backend, [Put("/ok/a", b""), Put("/no/x", b"")])
+        assert [type(answer) for answer in answers] == [Stat, AuthenticationError]
+    said = [record for record in caplog.records if "write ids refused" in record.getMessage()]
+    assert len(said) == 1
+
+
+def test_a_refused_login_is_not_tried_for_each_call(
+    secured_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login costs etcd a tenth of a second; calls that come meanwhile end with its refusal."""
+    logins = []
+    log_in = members._log_in
+
+    def counted(*args: Any) -> Any:
+        logins.append(args)
+        return log_in(*args)
+
+    monkeypatch.setattr(members, "_log_in", counted)
+    monkeypatch.setattr(connection_module, "_LOGIN_PAUSE", 600)
+    wrong = Credentials(username="limited", password="wrong")
+    with closing(EtcdConnection([secured_etcd.address], wrong)) as connection:
+        errors = []
+        for _ in range(5):
+            with pytest.raises(AuthenticationError, match="refused the login") as caught:
+                connection.open(soon())
+            errors.append(caught.value)
+        assert len(logins) == 1
+        assert len({id(error) for error in errors}) == 5
+        monkeypatch.setattr(connection, "_refused_until", 0.0)
+        with pytest.raises(AuthenticationError):
+            connection.open(soon())
+        assert len(logins) == 2
+
+
+def test_permissions_hold_for_each_operation(secured_etcd: EtcdServer) -> None:
+    """Batching lets nothing through that a single call would refuse, and finds the culprit."""
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        answers = outcomes(
+            backend,
+            [
+                Put("/ok/a", b"1"),
+                Put("/no/x", b"1"),
+                Put("/ok/b", b"1", -1),
+                Put("/no/y", b"1", -1),
+                Put("/ok/c", b"1", 7),
+                Delete("/ok"),
+                Delete("/no/x"),
+            ],
+        )
+        assert [type(answer) for answer in answers] == [
+            Stat,
+            AuthenticationError,
+            Stat,
+            AuthenticationError,
+            BadVersionError,
+            NotEmptyError,
+            AuthenticationError,
+        ]
+        reads = outcomes(
+            backend, [Get("/ok/a"), Get("/no/x"), GetChildren("/ok"), GetChildren("/")]
+        )
+        assert reads[0].value == b"1"
+        assert reads[2] == ["a", "b"]
+        assert [type(answer) for answer in reads[1::2]] == [AuthenticationError] * 2
+
+
+def test_without_a_permission_for_write_ids_writes_go_without(
+    secured_etcd: EtcdServer, proxy: Callable[[str], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once, nothing is left behind, and what gets no answer is indeterminate."""
+    line = proxy(secured_etcd.address)
+    # The whole space of keys is the store's; the permission does not cover the write ids' place.
+    with closing(connect(f"etcd://{line.address}", LIMITED)) as backend:
+        for version in range(3):
+            (stat,) = backend.write([Put("/ok/a", b"")], soon())
+            assert stat.version == version
+        warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warnings) == 1
+        assert "write ids refused" in warnings[0].getMessage()
+        line.swallows = True
+        with under_way(lambda: backend.write([Put("/ok/a", b"")], soon())) as (call,):
+            assert line.swallowed.wait(PATIENCE)
+            line.swallows = False
+            line.cut()
+            assert type(call.exception(PATIENCE)) is IndeterminateError
+    with closing(EtcdConnection([secured_etcd.address], ROOT)) as connection:
+        link = connection.open(soon())
+        stub = grpc_stubs.LeaseStub(connection._members[0].channel)
+        found = stub.LeaseLeases(messages.LeaseLeasesRequest(), metadata=link.metadata)
+        assert list(found.leases) == []
+
+
+def test_write_ids_are_asked_for_again_where_permissions_may_have_changed(
+    own_etcd: Callable[..., EtcdServer],
+    proxy: Callable[[str], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They go with the writes as soon as they are permitted, and no longer than they are."""
+    server = own_etcd()
+    secured(server)
+    line = proxy(server.address)
+    place = {"key": b"/.batchkeeper/", "range_end": b"/.batchkeeper0"}
+    monkeypatch.setattr(write_ids, "_RECONSIDER", 0)
+    with (
+        closing(connect(f"etcd://{line.address}", LIMITED)) as backend,
+        closing(EtcdConnection([server.address], ROOT)) as connection,
+    ):
+        stub = grpc_stubs.AuthStub(connection._members[0].channel)
+
+        def change(method: Any, request: Any) -> None:
+            link = connection.open(soon())
+            method(request, metadata=link.metadata)
+            connection._lost(link, Reason.OTHER, "logged in before the change")
+
+        backend.write([Put("/ok/a", b"")], soon())
+        permission = messages.AuthRoleGrantPermissionRequest(name="some")
+        permission.perm.permType = 2  # READWRITE
+        permission.perm.key, permission.perm.range_end = place["key"], place["range_end"]
+        change(stub.RoleGrantPermission, permission)
+        line.swallows = True
+        with under_way(lambda: backend.write([Put("/ok/a", b"", 0)], soon())) as (call,):
+            assert line.swallowed.wait(PATIENCE)
+            line.swallows = False
+            line.cut()
+            assert [stat.version for stat in call.result(PATIENCE)] == [1]
+        change(
+            stub.RoleRevokePermission,
+            messages.AuthRoleRevokePermissionRequest(role="some", **place),
+        )
+        monkeypatch.setattr(write_ids, "_RENEW", 0)
+        (stat,) = backend.write([Put("/ok/a", b"", 1)], soon())
+        assert type(stat) is Stat
+
+
+def test_with_a_login_writes_are_settled_too(
+    secured_etcd: EtcdServer, proxy: Callable[[str], Any]
+) -> None:
+    """Where the prefix is within the permission, write ids are; a lost answer costs nothing."""
+    line = proxy(secured_etcd.address)
+    with closing(connect(f"etcd://{line.address}/ok", LIMITED)) as backend:
+        backend.write([Put("/a", b"")], soon())
+        line.swallows = True
+        with under_way(lambda: backend.write([Put("/a", b"", 0), Put("/b", b"")], soon())) as calls:
+            assert line.swallowed.wait(PATIENCE)
+            line.swallows = False
+            line.cut()
+            assert [stat.version for stat in calls[0].result(PATIENCE)] == [1, 0]
+
+
+def test_an_expired_login_is_renewed(secured_etcd: EtcdServer) -> None:
+    """A token that etcd no longer knows costs one more login: neither reads nor writes notice."""
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        assert backend.write([Put("/ok/a", b"0")], soon())[0].version == 0
+        secured_etcd.restart()
+        assert backend.write([Put("/ok/a", b"1", 0)], soon())[0].version == 1
+        secured_etcd.restart()
+        assert backend.read([Get("/ok/a")], soon())[0].stat.version == 1
+
+
+def test_a_login_that_is_taken_back_ends_calls(secured_etcd: EtcdServer) -> None:
+    """When the password no longer holds, renewing fails and calls say so."""
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        with closing(EtcdConnection([secured_etcd.address], ROOT)) as connection:
+            link = connection.open(soon())
+            stub = grpc_stubs.AuthStub(connection._members[0].channel)
+            change = messages.AuthUserChangePasswordRequest(name="limited", password="other")
+            stub.UserChangePassword(change, metadata=link.metadata)
+        for call, operation in ((backend.write, Put("/ok/a", b"")), (backend.read, Get("/ok/a"))):
+            with pytest.raises(AuthenticationError):
+                call([operation], soon())
+
+
+@pytest.mark.parametrize(
+    ("version", "safe"),
+    [
+        ("3.3.25", False),
+        ("3.4.43", False),
+        ("3.4.44", True),
+        ("3.5.1", False),
+        ("3.5.29", False),
+        ("3.5.30", True),
+        ("3.5.30-vendor1", True),
+        ("3.6.10", False),
+        ("3.6.11", True),
+        ("3.6.0-rc.5", False),
+        ("3.7.0-alpha.0", False),
+        ("3.7.0-beta.0", True),
+        ("3.7.0-rc.0", True),
+        ("3.7.0", True),
+        ("3.8.0-alpha.0", True),
+        ("3.7.0+git", True),
+        ("4.0.0", True),
+        ("strange", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_nesting_with_a_login_depends_on_the_version(version: str | None, safe: bool) -> None:
+    """Older versions do not look at permissions inside nested transactions."""
+    assert checks_nested_permissions(version) is safe
+
+
+def test_an_etcd_that_may_nest_with_a_login_checks_what_is_nested(
+    secured_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table of versions is right about this one: nested, it lets nothing through.
+
+    And a client that follows the table lets nothing through on any.
+    """
+    forbidden = [Put(f"/no/{n}", b"", -1) for n in range(3)]
+    for trusting in (True, False):
+        with monkeypatch.context() as patch:
+            if trusting:
+                patch.setattr(members, "checks_nested_permissions", lambda _: True)
+            with closing(connect(secured_etcd.url, LIMITED)) as backend:
+                nested = backend.limits.write_ops > 127
+                answers = outcomes(backend, forbidden)
+                version = backend._connection.open(soon()).version
+        if trusting and not checks_nested_permissions(version):
+            continue  # This one is not to be trusted, and may let through what it likes.
+        assert nested is checks_nested_permissions(version)
+        assert [type(answer) for answer in answers] == [AuthenticationError] * 3
+
+
+def test_the_version_is_asked_for_in_another_way_where_status_is_refused(
+    secured_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some etcds give their status to root alone; their version is to be had over HTTP.
+
+    Where neither tells, batches are flat, and everything works.
+    """
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        version = backend._connection.open(soon()).version
+    assert version == members._version_over_http(secured_etcd.address, ROOT, PATIENCE)
+    monkeypatch.setattr(members, "_version_of", lambda *_: None)
+    with closing(connect(f"{secured_etcd.url}/ok", LIMITED)) as backend:
+        assert backend.limits.write_ops == 127
+        assert type(backend.write([Put("/unknown", b"")], soon())[0]) is Stat
+
+
+def test_a_nested_request_never_goes_to_a_member_that_would_not_check_it(
+    secured_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failover to an older member, batches are flat."""
+    monkeypatch.setattr(members, "checks_nested_permissions", lambda _: False)
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        with pytest.raises(FlatOnlyError):
+            backend._connection.call("txn", b"", soon(), write=True, nested=True)
+        # As if the first member had been a newer one.
+        backend._capacity.group = 32
+        refused = backend.write([Put("/no/x", b"", -1)], soon())
+        assert type(refused[0]) is AuthenticationError
+        assert backend.limits.write_ops == 127
+
+
+# --- encryption
+
+
+@pytest.fixture(scope="module")
+def tls_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsEtcd]:
+    """An etcd with TLS that takes any client."""
+    with TlsEtcd(tmp_path_factory.mktemp("etcd"), asks=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["open", "secured"])
+def asking_etcd(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TlsEtcd]:
+    """An etcd that takes only clients with a certificate, once with permissions and once without.
+
+    The attribute ``secured`` says which.
+    """
+    with TlsEtcd(tmp_path_factory.mktemp("etcd"), asks=True) as server:
+        server.secured = request.param == "secured"
+        if server.secured:
+            secured(server)
+        yield server
+
+
+def test_an_encrypted_connection_trusts_the_given_certificate(tls_etcd: TlsEtcd) -> None:
+    """With ``ca`` the server is believed, and everything works as in the clear."""
+    with closing(connect(tls_etcd.tls_url(), LATER)) as backend:
+        assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
+        assert backend.limits.write_ops == 1024
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(tls_etcd: TlsEtcd) -> None:
+    """Without ``ca`` the server's certificate is not believed, and the message says why."""
+    with pytest.raises(StoreUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+        connect(f"etcds://{tls_etcd.tls_address}", ConnectOptions(connect_timeout=2.0))
+
+
+@pytest.mark.parametrize("authority", [None, "other"])
+def test_a_client_that_etcd_does_not_take_is_told_at_once(
+    asking_etcd: TlsEtcd, authority: str | None
+) -> None:
+    """A certificate that is missing, or of an authority unknown to etcd, is no outage."""
+    url = asking_etcd.tls_url("limited", authority)
+    with pytest.raises(AuthenticationError, match=r"certificate.*options 'cert' and 'key'"):
+        connect(url, LATER)
+
+
+def test_a_certificate_is_a_login(asking_etcd: TlsEtcd) -> None:
+    """Its common name is the user; batches nest only where etcd checks what is nested."""
+    url = asking_etcd.tls_url("limited", "trusted")
+    with closing(connect(url, LATER)) as backend:
+        version = backend._connection.open(soon()).version
+        assert version is not None
+        assert backend.limits.write_ops == (1024 if checks_nested_permissions(version) else 127)
+        answers = outcomes(backend, [Put("/ok/a", b""), Put("/no/x", b"")])
+        refused = AuthenticationError if asking_etcd.secured else Stat
+        assert [type(answer) for answer in answers] == [Stat, refused]
+
+
+@pytest.mark.parametrize("name", [None, "somebody"])
+def test_a_certificate_of_no_user_permits_nothing(asking_etcd: TlsEtcd, name: str | None) -> None:
+    """Opening or, on other versions, the first operation is refused; without permissions, none."""
+    try:
+        with closing(connect(asking_etcd.tls_url(name, "trusted"), LATER)) as backend:
+            (outcome,) = outcomes(backend, [Put("/ok/a", b"")])
+    except AuthenticationError as error:
+        outcome = error
+    assert type(outcome) is (AuthenticationError if asking_etcd.secured else Stat)
+
+
+def test_a_login_goes_before_a_certificate(asking_etcd: TlsEtcd) -> None:
+    """With both, the login decides; a wrong password is refused at once."""
+    url = asking_etcd.tls_url("somebody", "trusted")
+    with closing(connect(url, LIMITED)) as backend:
+        assert type(backend.write([Put("/ok/a", b"")], soon())[0]) is Stat
+    wrong = ConnectOptions(PATIENCE, username="limited", password="wrong")
+    if asking_etcd.secured:
+        with pytest.raises(AuthenticationError, match="refused the login of user 'limited'"):
+            connect(url, wrong)

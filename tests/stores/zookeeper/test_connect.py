@@ -1,0 +1,267 @@
+"""Opening a store on ZooKeeper: addresses, options, credentials, and what is said when it fails."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
+
+from batchkeeper.bench.servers import ZooKeeperServer
+from batchkeeper.ops import (
+    AuthenticationError,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    InvalidPathError,
+    InvalidSettingError,
+    NotFoundError,
+    Put,
+    Range,
+    Stat,
+    StoreUnavailableError,
+)
+from batchkeeper.stores import ConnectOptions, connect, parse_url
+from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.jute import MULTI
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """An address that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+@pytest.fixture
+def refusing() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_nobody_listens(refusing: str) -> None:
+    """The error names every address and the reason, and no thread stays behind."""
+    threads = set(threading.enumerate())
+
+    with pytest.raises(StoreUnavailableError) as raised:
+        connect(f"zookeeper://{refusing},localhost:1/a", ConnectOptions(connect_timeout=0.5))
+
+    assert refusing in str(raised.value)
+    assert "localhost:1" in str(raised.value)
+    assert "refused" in str(raised.value)
+    assert set(threading.enumerate()) == threads
+
+
+def test_a_server_that_says_nothing(silent: socket.socket) -> None:
+    """A server that takes the connection and never answers is given up in time."""
+    threads = set(threading.enumerate())
+    address = f"127.0.0.1:{silent.getsockname()[1]}"
+
+    with pytest.raises(StoreUnavailableError, match=address):
+        connect(f"zk://{address}", ConnectOptions(connect_timeout=0.5))
+
+    assert set(threading.enumerate()) == threads
+
+
+def test_one_of_several_addresses_is_enough(
+    zookeeper_server: ZooKeeperServer, refusing: str, silent: socket.socket
+) -> None:
+    """Servers that refuse or are silent do not keep the store from one that answers."""
+    quiet = f"127.0.0.1:{silent.getsockname()[1]}"
+    url = f"zookeeper://{refusing},{quiet},{zookeeper_server.address}"
+
+    store = connect(url, ConnectOptions(connect_timeout=30, session_timeout=4))
+    try:
+        assert isinstance(store.read([GetChildren("/")], time.monotonic() + 30)[0], list)  # type: ignore[list-item]
+    finally:
+        store.close()
+
+
+def test_the_chroot_is_made(
+    fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer
+) -> None:
+    """A chroot of several parts is made at connect, with null data, and found the next time."""
+    url = fresh_url("zookeeper") + "/deep/er"
+
+    connect(url, ConnectOptions()).close()
+    connect(url, ConnectOptions()).close()
+
+    raw = KazooClient(zookeeper_server.address)
+    raw.start()
+    value, node = raw.get(parse_url(url).prefix())
+    raw.stop()
+    raw.close()
+    assert (value, node.version, node.ephemeralOwner) == (None, 0, 0)
+
+
+def test_without_create_reading_makes_no_node(
+    fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer
+) -> None:
+    """A missing chroot is as empty, for deletes too, and stays missing; the first put makes it."""
+    url = fresh_url("zookeeper") + "/deep/er"
+    chroot = parse_url(url).prefix()
+    raw = KazooClient(zookeeper_server.address)
+    raw.start()
+    before = set(raw.get_children("/"))
+    store = connect(url, ConnectOptions(create=False))
+    assert isinstance(store, ZooKeeperBackend)
+    far = time.monotonic() + 60
+
+    assert store.read([Get("/a"), Exists("/a"), GetChildren("/")], far) == [None, False, []]
+    assert list(store.scan("/", Range(), None, 60)) == []
+    assert list(store.scan_stats("/a", Range(), None, 60)) == []
+    assert store.split("/", 4, 60) == [Range()]
+    assert store.revision(60) > 0
+    store.sync(far)
+    deletes = store.write([Delete("/a"), Delete("/a", 3)], far)
+    assert [type(answer) for answer in deletes] == [NotFoundError, NotFoundError]
+    assert store.delete_recursive("/a", 60) == 0
+    assert set(raw.get_children("/")) == before
+    (made,) = store.write([Put("/a", b"1")], far)
+
+    assert isinstance(made, Stat)
+    assert made.version == 0
+    assert raw.get(f"{chroot}/a")[0] == b"1"
+    store.close()
+    raw.stop()
+    raw.close()
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_chroot_whose_making_was_not_answered(
+    fresh_url: Callable[[str], str],
+    zookeeper_server: ZooKeeperServer,
+    monkeypatch: pytest.MonkeyPatch,
+    applied: bool,
+) -> None:
+    """A connection that breaks while the chroot is made costs another attempt, and no error."""
+    url = fresh_url("zookeeper")
+    raw = KazooClient(zookeeper_server.address)
+    raw.start()
+    call = KazooClient._call
+    lost = []
+
+    def lose_first_multi(client: KazooClient, request: Any, result: Any) -> None:
+        if request.type != MULTI or lost:
+            call(client, request, result)
+            return
+        lost.append(request.serialize())
+        if applied:
+            raw.create(parse_url(url).prefix(), None)
+        result.set_exception(ConnectionLoss())
+
+    monkeypatch.setattr(KazooClient, "_call", lose_first_multi)
+
+    connect(url, ConnectOptions()).close()
+
+    assert raw.exists(parse_url(url).prefix())
+    assert len(lost) == 1
+    raw.stop()
+    raw.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        ("zookeeper://h?colour=red", {}, "no option 'colour'"),
+        ("zookeeper://h?acl=none", {}, "open or creator"),
+        ("zookeeper://h?acl=creator", {}, "username"),
+        ("zookeeper://h?jute_maxbuffer=1", {}, "at least 1024"),
+        ("zookeeper://h?use_ssl=maybe", {}, "true or false"),
+        ("zookeeper://h?use_ssl=true&ca=/no/such.pem", {}, "names no file"),
+        (f"zookeeper://h?use_ssl=true&key={__file__}", {}, "go together"),
+        (f"zookeeper://h?ca={__file__}", {}, "use_ssl=true only"),
+        ("zookeeper://h:port", {}, "host and port"),
+        ("zookeeper://", {}, "at least one host"),
+        ("zookeeper://h", {"username": "anna"}, "or neither"),
+        ("zookeeper://h", {"password": "secret"}, "or neither"),
+        ("zookeeper://h", {"username": "an:na", "password": "secret"}, "no ':'"),
+    ],
+)
+def test_settings_that_cannot_be_used(url: str, options: dict[str, str], message: str) -> None:
+    """A wrong setting is refused before anything is connected, with the rule, without secrets."""
+    with pytest.raises(InvalidSettingError, match=message) as raised:
+        connect(url, ConnectOptions(**options))  # type: ignore[arg-type]
+
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("chroot", ["/zookeeper", "/a//b", "/a/../b"])
+def test_a_chroot_that_is_no_path(chroot: str) -> None:
+    """A chroot follows the path rule."""
+    with pytest.raises(InvalidPathError):
+        connect(f"zookeeper://h{chroot}", ConnectOptions())
+
+
+def test_a_login_that_the_server_refuses(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
+    """Where the scheme is switched off, the login fails at once, and no thread stays behind."""
+    # ZooKeeper 3.6 cannot switch it off, and refuses whoever has not logged in by SASL.
+    server = own_zookeeper(
+        "-Dzookeeper.DigestAuthenticationProvider.enabled=false",
+        "-Dzookeeper.authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+        "-Dzookeeper.sessionRequireClientSASLAuth=true",
+    )
+    threads = set(threading.enumerate())
+
+    with pytest.raises(AuthenticationError, match=server.address):
+        connect(server.url, ConnectOptions(username="anna", password="secret"))
+
+    assert set(threading.enumerate()) == threads
+
+
+@pytest.mark.server
+def test_secrets_stay_out_of_the_log(
+    fresh_url: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the lowest level of logging there is no password, session password or value."""
+    caplog.set_level(1)
+    logging.getLogger("batchkeeper").setLevel(1)
+    options = ConnectOptions(username="anna", password="s3cret")
+    store = connect(fresh_url("zookeeper"), options)
+    assert isinstance(store, ZooKeeperBackend)
+    session_password = store._connection._client.client_id[1]
+    store.write([Put("/a", b"a value")], time.monotonic() + 30)
+    store.close()
+    logging.getLogger("batchkeeper").setLevel(logging.NOTSET)
+
+    assert "Connecting to" in caplog.text
+    for secret in ("s3cret", "a value", session_password.hex(), repr(session_password)):
+        assert secret not in caplog.text
+    assert "s3cret" not in repr(options)
+
+
+@pytest.mark.server
+def test_limits_follow_the_setting(fresh_url: Callable[[str], str]) -> None:
+    """With another jute.maxbuffer named, requests and values are bounded by it."""
+    small = connect(fresh_url("zookeeper") + "?jute_maxbuffer=16384", ConnectOptions())
+    small.close()
+
+    assert small.limits.request_bytes < 16_384
+    assert 16_384 - 256 < small.limits.value_bytes < small.limits.request_bytes
+
+
+def test_a_server_that_does_not_answer_at_first(
+    fresh_url: Callable[[str], str],
+    zookeeper_server: ZooKeeperServer,
+    proxy: Callable[[str], Any],
+) -> None:
+    """A connection that is taken and never answered is given up long before the session ends."""
+    line = proxy(zookeeper_server.address)
+    chroot = parse_url(fresh_url("zookeeper")).prefix()
+    line.swallows = True
+    with ThreadPoolExecutor(1) as threads:
+        opening = threads.submit(
+            connect, f"zookeeper://{line.address}{chroot}", ConnectOptions(session_timeout=600)
+        )
+        assert line.swallowed.wait(60)
+        line.swallows = False
+        opening.result().close()

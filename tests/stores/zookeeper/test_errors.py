@@ -1,0 +1,49 @@
+"""What each of ZooKeeper's errors says about the request that ended with it."""
+
+from __future__ import annotations
+
+import pytest
+from kazoo import exceptions as kazoo
+
+from batchkeeper.ops import AuthenticationError, UnsupportedError, ValueTooLargeError
+from batchkeeper.stores.zookeeper.errors import _FATES, Fate, code, fate, refused
+
+
+def test_every_code_has_its_place_in_the_table() -> None:
+    """No code that a server can send, as far as kazoo knows them, is left to the default."""
+    assert [error for error in kazoo.EXCEPTIONS.values() if error not in _FATES] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (kazoo.ConnectionLoss(), Fate.LOST),
+        (kazoo.SessionExpiredError(), Fate.LOST),
+        (kazoo.OperationTimeoutError(), Fate.LOST),
+        (kazoo.ThrottledOpError(), Fate.LATER),
+        (kazoo.SessionMovedError(), Fate.LATER),
+        (kazoo.BadVersionError(), Fate.REFUSED),
+        (kazoo.AuthFailedError(), Fate.LOCKED_OUT),
+        (RuntimeError("never heard of"), Fate.LOST),
+    ],
+)
+def test_what_is_known_of_a_request(error: Exception, expected: Fate) -> None:
+    """Only what the server said it refused, or did not look at, is known not to have happened."""
+    assert fate(error) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (kazoo.NoAuthError(), AuthenticationError),
+        (kazoo.NoChildrenForEphemeralsError(), UnsupportedError),
+        (kazoo.QuotaExceededError(), ValueTooLargeError),
+    ],
+)
+def test_refusals_by_name(error: Exception, expected: type) -> None:
+    """A refusal has the error of its kind, with the path, and is definite."""
+    answer = refused(code(error), "/a")
+
+    assert type(answer) is expected
+    assert answer.path == "/a"
+    assert answer.outcome == "not_applied"

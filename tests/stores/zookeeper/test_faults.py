@@ -1,0 +1,507 @@
+"""A ZooKeeper that is killed, paused or gone, and a session that ends: what callers are told."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    ConnectionLoss,
+    SessionMovedError,
+    ThrottledOpError,
+    UnimplementedError,
+)
+
+from batchkeeper.bench.servers import ZooKeeperServer
+from batchkeeper.ops import (
+    ABSENT,
+    Exists,
+    Get,
+    IndeterminateError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    Put,
+    Stat,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from batchkeeper.stores import ConnectOptions, parse_url
+from batchkeeper.stores.zookeeper import connect
+from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.connection import _Exchange
+from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
+from batchkeeper.stores.zookeeper.jute import EMPTY_MULTI, GET_DATA, MULTI, MULTI_READ
+
+
+@pytest.fixture
+def server(own_zookeeper: Callable[..., ZooKeeperServer]) -> ZooKeeperServer:
+    return own_zookeeper()
+
+
+@pytest.fixture
+def backend(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
+    backend = connect(parse_url(server.url), ConnectOptions())
+    assert isinstance(backend, ZooKeeperBackend)
+    yield backend
+    backend.close()
+
+
+def write(backend: ZooKeeperBackend, *ops: Any, within: float = 60) -> Any:
+    """Return the answers, or the error that the call ended with."""
+    try:
+        return backend.write(ops, time.monotonic() + within)
+    except MetadataStoreError as error:
+        return error
+
+
+def read(backend: ZooKeeperBackend, *ops: Any, within: float = 60) -> Any:
+    try:
+        return backend.read(ops, time.monotonic() + within)
+    except MetadataStoreError as error:
+        return error
+
+
+def suspended(backend: ZooKeeperBackend) -> threading.Event:
+    """Return an event that is set as soon as the connection is lost."""
+    lost = threading.Event()
+    backend._connection._client.add_listener(
+        lambda state: lost.set() if state != "CONNECTED" else None
+    )
+    return lost
+
+
+def test_what_was_given_up_before_it_was_sent_never_happens(
+    server: ZooKeeperServer, backend: ZooKeeperBackend
+) -> None:
+    """When the server comes back to life, every write is known to have happened, or never does."""
+    # So that each of the writes would go through, if it went: slots, parents, a request as long.
+    with ThreadPoolExecutor(40) as threads:
+        list(threads.map(lambda i: write(backend, Put(f"/w/old-{i}", b"x" * 1_000_000)), range(40)))
+        server.pause()
+        # More than the system's buffers take: the rest waits in kazoo's queue.
+        outcomes = [
+            threads.submit(write, backend, Put(f"/w/{i}", b"x" * 1_000_000), within=2)
+            for i in range(40)
+        ]
+        wait(outcomes, return_when=FIRST_COMPLETED)
+        server.resume()
+        answers = [outcome.result() for outcome in outcomes]
+
+    (after,) = write(backend, Put("/after", b"1"))
+    there = [read(backend, Exists(f"/w/{i}"))[0] for i in range(40)]
+
+    assert isinstance(after, Stat)
+    refused = [type(answer) is OperationTimeoutError for answer in answers]
+    applied = [isinstance(answer, list) and type(answer[0]) is Stat for answer in answers]
+    assert [*map(sum, zip(refused, applied, strict=True))] == [1] * 40
+    assert there == applied
+    # Not one of them is left to be sent later.
+    assert not backend._connection._queued
+    assert not backend._connection._open
+
+
+@pytest.mark.parametrize("given_up_first", [True, False])
+def test_sending_and_giving_up_exclude_each_other(
+    backend: ZooKeeperBackend, given_up_first: bool
+) -> None:
+    """A write that was given up has no bytes left to send; one that was sent says so."""
+    call = _Exchange(backend._connection, MULTI, b"a multi")
+    if given_up_first:
+        call.wait(time.monotonic())
+        assert call.serialize() == EMPTY_MULTI
+    else:
+        assert call.serialize() == b"a multi"
+        call.wait(time.monotonic())
+        assert call.serialize() == EMPTY_MULTI
+    assert call.sent is not given_up_first
+
+
+def test_a_killed_server_loses_and_invents_nothing(
+    server: ZooKeeperServer, backend: ZooKeeperBackend
+) -> None:
+    """Over a kill -9 and a restart, what was acknowledged is there, what was refused is not."""
+    done = threading.Event()
+    acknowledged = threading.Semaphore(0)
+
+    def put_until_done(turn: int) -> dict[str, Any]:
+        outcomes: dict[str, Any] = {}
+        while not done.is_set():
+            paths = [f"/k/{turn}-{len(outcomes) + i}" for i in range(20)]
+            answers = write(backend, *[Put(path, path.encode(), ABSENT) for path in paths])
+            if isinstance(answers, MetadataStoreError):
+                answers = [answers] * 20
+            outcomes |= zip(paths, answers, strict=True)
+            acknowledged.release()
+        return outcomes
+
+    with ThreadPoolExecutor(8) as threads:
+        running = [threads.submit(put_until_done, turn) for turn in range(8)]
+        for _ in range(2):
+            for _ in range(40):
+                acknowledged.acquire()
+            server.kill()
+            server.start()
+        for _ in range(40):
+            acknowledged.acquire()
+        done.set()
+        outcomes = {path: answer for future in running for path, answer in future.result().items()}
+
+    paths = list(outcomes)
+    found = dict(zip(paths, read(backend, *map(Get, paths)), strict=True))
+    lost = [p for p in paths if isinstance(outcomes[p], Stat) and found[p] is None]
+    wrong = [p for p in paths if found[p] is not None and found[p].value != p.encode()]
+    assert (lost, wrong) == ([], [])
+    # Everything was a fresh path, and what got no answer was settled.
+    assert {type(answer) for answer in outcomes.values()} == {Stat}
+    assert {p: found[p].stat for p in paths} == outcomes
+
+
+def test_what_is_asked_of_a_server_that_is_gone(
+    server: ZooKeeperServer, backend: ZooKeeperBackend
+) -> None:
+    """Within its deadline it is done when the server is back; else it is never done."""
+    write(backend, Put("/there", b"1"))
+    lost = suspended(backend)
+    server.kill()
+    lost.wait()
+
+    refused = write(backend, Put("/never", b"1"), within=0.2)
+    unread = read(backend, Get("/there"), within=0.2)
+    with ThreadPoolExecutor(2) as threads:
+        patient = [
+            threads.submit(write, backend, Put("/later", b"1", ABSENT)),
+            threads.submit(read, backend, Get("/there"), Exists("/never")),
+        ]
+        server.start()
+        (stat,), (found, exists) = [future.result() for future in patient]
+
+    assert type(refused) is StoreUnavailableError
+    assert type(unread) is StoreUnavailableError
+    assert server.address in str(refused)
+    assert (stat.version, found.value, exists) == (0, b"1", False)
+    assert read(backend, Exists("/never")) == [False]
+
+
+def test_a_write_is_settled_however_long_the_server_was_away(
+    server: ZooKeeperServer, backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That no server answers an attempt to settle it says nothing of the write: it goes on."""
+    monkeypatch.setattr("batchkeeper.stores.zookeeper.multi_settling._ATTEMPT", 0.1)
+    write(backend, Put("/before", b"1"))
+    server.pause()
+    with ThreadPoolExecutor(1) as threads:
+        sent = threads.submit(write, backend, Put("/a", b"1"))
+        while not any(call.sent for call in list(backend._connection._open)):
+            time.sleep(0.001)
+        server.kill()
+        while not sent.done() and backend.tally.counts()["retry"] < 4:
+            time.sleep(0.01)
+        server.start()
+        (stat,) = sent.result()
+    assert (type(stat), stat.version) == (Stat, 0)
+
+
+def test_a_server_that_is_gone_is_reported_once(
+    server: ZooKeeperServer, backend: ZooKeeperBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often it is tried to connect, there is one warning, and one word of its return."""
+    caplog.set_level(logging.INFO)
+    connection = backend._connection
+    connection._connected_at = -math.inf  # as if it had lasted
+    before = connection.number
+    lost = suspended(backend)
+    server.kill()
+    lost.wait()
+    while connection._handler._attempts < 5:
+        time.sleep(0.01)
+    server.start()
+    assert isinstance(write(backend, Put("/a", b"1"))[0], Stat)
+
+    assert connection.number == before + 1
+    said = [record.levelname for record in caplog.records if "connect" in record.getMessage()]
+    assert said == ["WARNING", "INFO"]
+
+
+def test_many_callers_of_a_server_that_is_gone(
+    server: ZooKeeperServer, backend: ZooKeeperBackend
+) -> None:
+    """A thousand calls while disconnected end by their deadlines and leave nothing in the queue."""
+    lost = suspended(backend)
+    server.kill()
+    lost.wait()
+
+    with ThreadPoolExecutor(50) as threads:
+        outcomes = list(
+            threads.map(
+                lambda i: type(write(backend, Put(f"/n/{i}", b"1"), within=0.05)), range(1000)
+            )
+        )
+
+    assert set(outcomes) == {StoreUnavailableError}
+    assert len(backend._connection._client._queue) == 0
+
+
+def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
+    """At its deadline a read is late; a write that was sent ends when it is known what it did."""
+    write(backend, Put("/before", b"1"))
+    server.pause()
+    with ThreadPoolExecutor(1) as threads:
+        sent = threads.submit(write, backend, Put("/a", b"1"), Put("/a/b", b"1"), within=0.3)
+        while not any(call.sent for call in list(backend._connection._open)):
+            time.sleep(0.001)
+        late = read(backend, Get("/a"), within=0.6)
+        assert not sent.done()
+        server.resume()
+        stats = sent.result()
+
+    assert type(late) is OperationTimeoutError
+    # On one session they are in order: it came before what was to shut it out.
+    assert [type(stat) for stat in stats] == [Stat, Stat]
+    assert [found.stat for found in read(backend, Get("/a"), Get("/a/b"))] == stats
+
+
+def test_a_pause_that_outlasts_the_session(server: ZooKeeperServer) -> None:
+    """Whether the session survives or not, what was under way is told truthfully; all goes on."""
+    backend = connect(parse_url(server.url), ConnectOptions(session_timeout=1))
+    assert isinstance(backend, ZooKeeperBackend)
+    with closing(backend):
+        write(backend, Put("/before", b"1"))
+        server.pause()
+        with ThreadPoolExecutor(1) as threads:
+            open_write = threads.submit(write, backend, Put("/open", b"1", ABSENT))
+            time.sleep(3)  # The server's clock has to pass the end of the session.
+            server.resume()
+            outcome = open_write.result()
+        later = write(backend, Put("/later", b"1", ABSENT))
+        there = read(backend, Exists("/open"))[0]
+
+    assert [type(stat) for stat in later] == [Stat]
+    if isinstance(outcome, list):
+        assert there
+        assert outcome[0].version == 0
+    else:
+        assert type(outcome) is IndeterminateError
+
+
+def test_a_session_that_ends(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
+    """When the server ends the session, the store goes on with a new one."""
+    write(backend, Put("/a", b"1"))
+    client = backend._connection._client
+    before = backend._connection.session_id
+    lost = suspended(backend)
+    thief = KazooClient(server.address, client_id=client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+    lost.wait()
+
+    (stat,) = write(backend, Put("/a", b"2", 0))
+
+    assert stat.version == 1
+    assert backend._connection.session_id not in {None, before}
+
+
+def test_an_answer_that_never_arrives_whole_is_asked_for_in_parts(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads that lose the connection together are read one by one."""
+    write(backend, *[Put(f"/v/{i}", b"%d" % i) for i in range(30)])
+    exchange = backend._connection.exchange
+    asked = []
+
+    def lose_multi_reads(requests: Any, deadline: float, *, repeat: bool) -> Any:
+        asked.extend(opcode for opcode, _ in requests)
+        replies = exchange(requests, deadline, repeat=repeat)
+        return [
+            CONNECTION_LOSS if opcode == MULTI_READ else reply
+            for (opcode, _), reply in zip(requests, replies, strict=True)
+        ]
+
+    monkeypatch.setattr(backend._connection, "exchange", lose_multi_reads)
+
+    found = read(backend, *[Get(f"/v/{i}") for i in range(30)])
+
+    assert [result.value for result in found] == [b"%d" % i for i in range(30)]
+    assert asked == [MULTI_READ] + [GET_DATA] * 30
+
+
+def test_a_read_is_sent_again_after_its_connection_broke(
+    server: ZooKeeperServer, backend: ZooKeeperBackend
+) -> None:
+    """A read under way when the connection breaks is answered by the next one."""
+    write(backend, Put("/a", b"1"))
+    server.pause()
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(read, backend, Get("/a"))
+        connection = backend._connection
+        while not any(call.sent for call in list(connection._open)):
+            time.sleep(0.001)
+        server.kill()
+        server.start()
+
+        assert found.result()[0].value == b"1"
+
+
+def test_close_ends_what_is_under_way(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
+    """Close does not wait for a server that is silent: unsent is closed, sent is unknown."""
+    threads_before = set(threading.enumerate())
+    write(backend, Put("/w/before", b"x" * 1_000_100))
+    server.pause()
+    connection = backend._connection
+    with ThreadPoolExecutor(41) as threads:
+        outcomes = [
+            threads.submit(write, backend, Put(f"/w/{i}", b"x" * 1_000_000)) for i in range(40)
+        ]
+        reading = threads.submit(read, backend, Get("/a"))
+        while len(connection._open) < 41 or not any(c.sent for c in list(connection._open)):
+            time.sleep(0.001)
+        backend.close()
+        kinds = {type(outcome.result()) for outcome in outcomes}
+        read_ended = reading.result()
+
+    assert kinds == {IndeterminateError, StoreClosedError}
+    assert isinstance(read_ended, StoreClosedError)
+    assert isinstance(write(backend, Put("/late", b"1")), StoreClosedError)
+    assert isinstance(read(backend, Get("/late")), StoreClosedError)
+    backend.close()
+    assert set(threading.enumerate()) < threads_before
+    server.resume()
+
+
+def test_close_lets_what_was_sent_be_answered(backend: ZooKeeperBackend) -> None:
+    """With a server that answers, what was sent before the close ends with its result."""
+    write(backend, Put("/before", b"1"))
+    connection = backend._connection
+    exchange = connection._client._call
+    closing = threading.Thread(target=backend.close)
+
+    def call_and_close(request: Any, result: Any) -> None:
+        exchange(request, result)
+        while not request.sent:
+            time.sleep(0.0001)
+        closing.start()
+
+    connection._client._call = call_and_close
+
+    (stat,) = write(backend, *[Put("/a", b"x" * 500_000)])
+    closing.join()
+
+    assert isinstance(stat, Stat)
+
+
+def test_a_forked_child_is_refused(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
+    """In a forked child every call raises at once, and closing leaves the parent's session."""
+    write(backend, Put("/a", b"1"))
+    with warnings.catch_warnings():
+        # Python warns of forking with threads, which is what is tested here.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            refused = [read(backend, Get("/a")), write(backend, Put("/a", b"2"))]
+            backend.close()
+            status = int(not all(isinstance(error, StoreClosedError) for error in refused))
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    assert read(backend, Get("/a"))[0].value == b"1"
+
+
+def test_a_sync_whose_answer_is_lost_is_repeated(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only an answer counts as having caught up: what was lost twice is asked for once more."""
+    replies = [[CONNECTION_LOSS], [CONNECTION_LOSS], [(b"", 0)]]
+    monkeypatch.setattr(backend._connection, "exchange", lambda *_, **__: replies.pop(0))
+
+    backend.sync(time.monotonic() + 60)
+
+    assert replies == []
+
+
+def test_a_sync_that_is_refused_says_so(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that refuses to sync has not caught up."""
+    monkeypatch.setattr(backend._connection, "exchange", lambda *_, **__: [UnimplementedError.code])
+
+    with pytest.raises(MetadataStoreError, match="UnimplementedError"):
+        backend.sync(time.monotonic() + 60)
+
+
+def test_a_call_that_kazoo_forgot_is_sent_again(backend: ZooKeeperBackend) -> None:
+    """What is put into kazoo's queue as the connection breaks is not waited for until the end."""
+    client = backend._connection._client
+    call = client._call
+    forgotten = []
+
+    def forget_once(request: Any, result: Any) -> None:
+        if forgotten:
+            call(request, result)
+        else:
+            # What happens to a request that comes between kazoo's clearing of its queue and its
+            # making of a new one, for a new session.
+            forgotten.append(request)
+            client._connection._socket.shutdown(2)
+
+    client._call = forget_once
+
+    (stat,) = write(backend, Put("/a", b"1", ABSENT))
+
+    assert stat.version == 0
+    assert isinstance(forgotten[0].error, ConnectionLoss)
+
+
+@pytest.mark.parametrize("error", [ThrottledOpError, SessionMovedError])
+def test_what_the_server_did_not_look_at_is_sent_again(
+    backend: ZooKeeperBackend, error: type[Exception]
+) -> None:
+    """A write that the server says it has ignored is sent again, though it had been sent."""
+    client = backend._connection._client
+    call = client._call
+    ignored = []
+
+    def ignore_twice(request: Any, result: Any) -> None:
+        if len(ignored) < 2:
+            ignored.append(request.serialize())
+            result.set_exception(error())
+        else:
+            call(request, result)
+
+    client._call = ignore_twice
+
+    (stat,) = write(backend, Put("/a", b"1", ABSENT))
+
+    assert stat.version == 0
+    assert ignored[0] == ignored[1] != EMPTY_MULTI
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_client_that_broke_says_so(backend: ZooKeeperBackend) -> None:
+    """If kazoo's thread dies of a fault of its own, calls end at once and nothing hangs."""
+
+    def break_down(_: float) -> None:
+        raise RuntimeError("a fault")
+
+    write(backend, Put("/before", b"1"))
+    backend._connection._client._connection._read_socket = break_down
+
+    unknown = write(backend, Put("/a", b"1"))
+    unread = read(backend, Get("/a"))
+    refused = write(backend, Put("/a", b"1"))
+
+    assert isinstance(unknown, IndeterminateError)
+    assert isinstance(unread, StoreUnavailableError)
+    assert isinstance(refused, StoreUnavailableError)

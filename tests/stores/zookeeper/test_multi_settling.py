@@ -1,0 +1,420 @@
+"""Writes whose answers were lost on the way from a real ZooKeeper: each is settled, truthfully."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import count
+from struct import pack
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    ConnectionLoss,
+    SessionExpiredError,
+    SessionMovedError,
+    UnknownSessionError,
+    ZookeeperError,
+)
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
+
+from batchkeeper.bench.servers import ZooKeeperServer
+from batchkeeper.ops import (
+    ABSENT,
+    BadVersionError,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    IndeterminateError,
+    InvalidPathError,
+    NotFoundError,
+    Operation,
+    OperationTimeoutError,
+    Put,
+    Stat,
+)
+from batchkeeper.stores import ConnectOptions, parse_url
+from batchkeeper.stores.zookeeper import connect, write_ids
+from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.jute import END, MULTI
+
+PATIENCE = 60.0
+
+
+def soon(seconds: float = PATIENCE) -> float:
+    """Return a deadline: one that nothing here comes near, or one that is to pass."""
+    return time.monotonic() + seconds
+
+
+@pytest.fixture
+def url(fresh_url: Callable[[str], str]) -> str:
+    return fresh_url("zookeeper")
+
+
+@pytest.fixture
+def line(zookeeper_server: ZooKeeperServer, proxy: Callable[[str], Any]) -> Any:
+    """What can be cut between the store and the server."""
+    return proxy(zookeeper_server.address)
+
+
+@pytest.fixture
+def other(zookeeper_server: ZooKeeperServer, url: str) -> Iterator[KazooClient]:
+    """A raw client of the same chroot, on a line of its own."""
+    client = KazooClient(zookeeper_server.address + parse_url(url).prefix())
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def backend(line: Any, url: str) -> Iterator[ZooKeeperBackend]:
+    chroot = parse_url(url).prefix()
+    backend = connect(parse_url(f"zookeeper://{line.address}{chroot}"), ConnectOptions())
+    assert isinstance(backend, ZooKeeperBackend)
+    with closing(backend):
+        yield backend
+
+
+def lose_the_answer(
+    backend: ZooKeeperBackend,
+    line: Any,
+    ops: Sequence[Operation],
+    meanwhile: Callable[[], object] = lambda: None,
+    within: float = PATIENCE,
+) -> Any:
+    """Have ZooKeeper carry out a write, lose its answer, cut the line; return how it ends."""
+    with ThreadPoolExecutor(1) as pool:
+        line.swallowed.clear()
+        line.swallows = True
+        writing = pool.submit(backend.write, ops, soon(within))
+        assert line.swallowed.wait(PATIENCE)
+        meanwhile()
+        line.swallows = False
+        line.cut()
+        return writing.result(PATIENCE)
+
+
+def lose_the_request(
+    backend: ZooKeeperBackend, line: Any, ops: Sequence[Operation], instead: Callable[[], object]
+) -> Any:
+    """Cut the line in the moment when a write is sent; return how it ends, and what got lost."""
+    call = backend._connection._client._call
+    lost = []
+
+    def lose(request: Any, result: Any) -> None:
+        if request.type == MULTI and not lost:
+            lost.append(request.serialize())
+            instead()
+            line.cut()
+            result.set_exception(ConnectionLoss())
+        else:
+            call(request, result)
+
+    backend._connection._client._call = lose
+    try:
+        return backend.write(ops, soon()), lost[0]
+    finally:
+        backend._connection._client._call = call
+
+
+def seed(backend: ZooKeeperBackend) -> None:
+    """Leave a slot in use, and values to work on."""
+    backend.write([Put("/there", b"0"), Put("/gone", b"0"), Put("/often", b"0")], soon())
+    backend.write([Put("/there", b"1"), Put("/often", b"1")], soon())
+
+
+def test_what_was_applied_is_recovered(backend: ZooKeeperBackend, line: Any) -> None:
+    """Every operation of a multi that was applied gets the result that it had, once."""
+    seed(backend)
+    ops = [
+        Put("/new/below", b"n", ABSENT),
+        Put("/there", b"2", 1),
+        Put("/often", b"2"),
+        Put("/plain", b"p"),
+        Delete("/gone"),
+    ]
+
+    answers = lose_the_answer(backend, line, ops)
+
+    assert [type(answer) for answer in answers] == [Stat] * 4 + [type(None)]
+    assert [answer.version for answer in answers[:4]] == [0, 2, 2, 0]
+    found = backend.read([Get(op.path) for op in ops], soon())
+    assert [result and result.stat for result in found] == answers
+    assert backend.tally.counts()["settled"] == 1
+
+
+def test_a_create_is_never_told_that_it_exists_because_of_itself(
+    backend: ZooKeeperBackend, line: Any
+) -> None:
+    """Creates whose answers are lost, one after the other, succeed: no false conflict."""
+    for number in range(5):
+        (stat,) = lose_the_answer(backend, line, [Put(f"/{number}", b"", ABSENT)])
+        assert isinstance(stat, Stat)
+        assert stat.version == 0
+    assert backend.tally.counts()["reconnect"] == 5
+
+
+def test_a_delete_is_never_told_that_nothing_is_there_because_of_itself(
+    backend: ZooKeeperBackend, line: Any
+) -> None:
+    """A delete whose answer is lost succeeds, and one of nothing fails."""
+    seed(backend)
+
+    assert list(lose_the_answer(backend, line, [Delete("/gone")])) == [None]
+    (missing,) = lose_the_answer(backend, line, [Delete("/gone")])
+    assert isinstance(missing, NotFoundError)
+
+
+def test_what_never_arrived_is_sent_again(backend: ZooKeeperBackend, line: Any) -> None:
+    """A multi that was lost on its way takes effect once, when it is sent again."""
+    seed(backend)
+
+    (put,), _ = lose_the_request(backend, line, [Put("/often", b"2")], lambda: None)
+
+    assert (put.version, backend.read([Get("/often")], soon())[0].stat) == (2, put)
+
+
+def test_what_cannot_hold_any_more_is_refused_when_it_is_sent_again(
+    backend: ZooKeeperBackend, line: Any, other: KazooClient
+) -> None:
+    """A multi that did not arrive meets what others did meanwhile: each operation by itself."""
+    seed(backend)
+    ops = [Put("/mine", b"1", ABSENT), Put("/theirs", b"1", ABSENT), Put("/there", b"2", 1)]
+
+    answers, straggler = lose_the_request(
+        backend, line, ops, lambda: other.create("/theirs", b"other")
+    )
+
+    assert [type(answer) for answer in answers] == [Stat, BadVersionError, Stat]
+    assert backend.read([Get("/theirs")], soon())[0].value == b"other"
+    # It arrives after all, when it could hold again: it was shut out before it was refused.
+    for path in ("/mine", "/theirs"):
+        other.delete(path)
+    other.delete("/there")
+    other.create("/there", b"")
+    other.set("/there", b"")
+    backend._connection.exchange([(MULTI, straggler)], soon(), repeat=False)
+    assert backend.read([Exists("/mine"), Exists("/theirs")], soon()) == [False, False]
+
+
+def test_what_others_changed_meanwhile_is_said_to_be_applied(
+    backend: ZooKeeperBackend, line: Any, other: KazooClient
+) -> None:
+    """Where a version cannot be read back, the put is known to be applied; others are certain."""
+    seed(backend)
+    ops = [Put("/often", b"2"), Put("/there", b"2", 1), Put("/gone", b"1"), Put("/new", b"n")]
+
+    def change() -> None:
+        other.set("/often", b"later")
+        other.set("/there", b"later")
+        other.delete("/gone")
+        other.delete("/new")
+
+    often, there, gone, new = lose_the_answer(backend, line, ops, change)
+
+    for lost in (often, gone):
+        assert isinstance(lost, IndeterminateError)
+        assert lost.applied
+    assert [type(there), there.version, there.revision] == [Stat, 2, new.revision]
+    assert (new.version, new.created) == (0, there.modified)
+
+
+def test_a_write_that_is_not_wanted_any_more_is_shut_out(
+    backend: ZooKeeperBackend, line: Any
+) -> None:
+    """After the deadline the multi that got lost never takes effect, and that is known."""
+    seed(backend)
+    call = backend._connection._client._call
+    sent = []
+
+    def swallow(request: Any, result: Any) -> None:
+        if request.type == MULTI and not sent:
+            sent.append(request.serialize())
+        else:
+            call(request, result)
+
+    backend._connection._client._call = swallow
+
+    with pytest.raises(OperationTimeoutError) as late:
+        backend.write([Put("/late", b"1")], soon(0.2))
+
+    assert type(late.value) is OperationTimeoutError
+    # The straggler arrives after all: its slot has moved on.
+    backend._connection._client._call = call
+    straggler = sent[0]
+    (reply,) = backend._connection.exchange([(MULTI, straggler)], soon(), repeat=False)
+    assert isinstance(reply, tuple)
+    assert backend.read([Exists("/late")], soon()) == [False]
+
+
+def test_a_write_that_was_applied_in_spite_of_its_deadline_has_its_result(
+    backend: ZooKeeperBackend, line: Any
+) -> None:
+    """What cannot be shut out because it was applied ends with its result."""
+    seed(backend)
+
+    with ThreadPoolExecutor(1) as pool:
+        line.swallowed.clear()
+        line.swallows = True
+        writing = pool.submit(backend.write, [Put("/often", b"2")], soon(0.3))
+        assert line.swallowed.wait(PATIENCE)
+        # Its deadline passes; then what is to shut it out is swallowed as well.
+        while not backend.tally.counts()["retry"]:
+            time.sleep(0.01)
+        line.swallows = False
+        line.cut()
+        (stat,) = writing.result(PATIENCE)
+
+    assert backend.read([Get("/often")], soon())[0].stat == stat
+
+
+def test_what_shut_a_write_out_is_told_from_the_write(backend: ZooKeeperBackend, line: Any) -> None:
+    """Where the answer to what shuts a write out is lost as well, it is not taken for the write."""
+    seed(backend)
+    call = backend._connection._client._call
+    sent = []
+
+    def swallow(request: Any, result: Any) -> None:
+        if request.type == MULTI and not sent:
+            sent.append(request.serialize())
+            line.swallowed.clear()
+            line.swallows = True
+        else:
+            call(request, result)
+
+    backend._connection._client._call = swallow
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(backend.write, [Put("/late", b"1")], soon(0.2))
+        assert line.swallowed.wait(PATIENCE)
+        line.swallows = False
+        line.cut()
+        late = writing.exception(PATIENCE)
+
+    assert type(late) is OperationTimeoutError
+    assert backend.read([Exists("/late")], soon()) == [False]
+
+
+def test_a_session_that_ends_takes_the_slots_with_it(
+    backend: ZooKeeperBackend, line: Any, zookeeper_server: ZooKeeperServer
+) -> None:
+    """An open write is unknown when its session is lost; on the next one all goes on."""
+    seed(backend)
+    client_id = backend._connection._client.client_id
+
+    def end_session() -> None:
+        thief = KazooClient(zookeeper_server.address, client_id=client_id)
+        thief.start()
+        thief.stop()
+        thief.close()
+
+    with pytest.raises(IndeterminateError) as unknown:
+        lose_the_answer(backend, line, [Put("/open", b"1")], end_session)
+    (after,) = backend.write([Put("/after", b"1", ABSENT)], soon())
+    (again,) = lose_the_answer(backend, line, [Put("/again", b"1", ABSENT)])
+
+    assert not unknown.value.applied
+    assert [after.version, again.version] == [0, 0]
+    # It had been applied, which nobody could know any more.
+    assert backend.read([Exists("/open")], soon()) == [True]
+
+
+@pytest.mark.parametrize("error", [SessionExpiredError, SessionMovedError, UnknownSessionError])
+@pytest.mark.parametrize("where", ["new slot", "slot", "operation", "sent again"])
+def test_a_session_that_is_ending_refuses_nothing(
+    backend: ZooKeeperBackend,
+    line: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[ZookeeperError],
+    where: str,
+) -> None:
+    """A leader that prepares a multi while the session ends speaks of the session, not of it."""
+    seed(backend)
+    if where == "new slot":
+        backend._writer._settler._slots._free.clear()
+    # One for each operation: making a slot is a multi of one.
+    codes = {"new slot": [error.code], "operation": [0, error.code]}.get(where, [error.code, -2])
+    refusal = b"".join(pack("!i?ii", -1, False, code, code) for code in codes) + END
+    exchange = backend._connection.exchange
+    skipped = 1 if where == "sent again" else 0
+    multis = count()
+
+    def ending(requests: Any, deadline: float, *, repeat: bool) -> Any:
+        if requests[0][0] == MULTI and next(multis) == skipped:
+            return [(refusal, 0)]
+        return exchange(requests, deadline, repeat=repeat)
+
+    monkeypatch.setattr(backend._connection, "exchange", ending)
+    put = [Put("/there", b"2", 1)]
+    (stat,) = lose_the_answer(backend, line, put) if skipped else backend.write(put, soon())
+    (again,) = lose_the_answer(backend, line, [Put("/there", b"3", 2)])
+
+    assert (stat.version, again.version) == (2, 3)
+    assert next(multis) > skipped
+
+
+def test_slots_are_hidden_and_refused_as_a_path(
+    backend: ZooKeeperBackend, other: KazooClient
+) -> None:
+    """What the client keeps for itself is not among the children, and no path of a caller."""
+    seed(backend)
+
+    assert other.get_children("/.batchkeeper/slots")
+    assert backend.read([GetChildren("/")], soon()) == [["gone", "often", "there"]]
+    with pytest.raises(InvalidPathError):
+        Put("/.batchkeeper/slots", b"")
+
+
+def test_slots_end_with_the_session(backend: ZooKeeperBackend, other: KazooClient) -> None:
+    """A store that is closed leaves no slot behind."""
+    backend.write([Put("/a", b"1")], soon())
+    assert len(other.get_children("/.batchkeeper/slots")) == 1
+    backend.close()
+
+    assert other.get_children("/.batchkeeper/slots") == []
+
+
+def test_slots_that_somebody_removed_are_made_anew(
+    backend: ZooKeeperBackend, other: KazooClient
+) -> None:
+    """A multi whose slot is gone before it is sent goes with another one."""
+    seed(backend)
+    other.delete("/.batchkeeper", recursive=True)
+
+    (stat,) = backend.write([Put("/there", b"2", 1)], soon())
+
+    assert stat.version == 2
+
+
+def test_without_permission_for_slots_writes_work_and_stay_indeterminate(
+    backend: ZooKeeperBackend, line: Any, other: KazooClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the chroot takes no new nodes, what can be written is, with one warning."""
+    other.create("/open", b"0")
+    other.set_acls("/", [make_acl("world", "anyone", read=True, write=True)])
+    stats = [backend.write([Put("/open", b"%d" % i)], soon())[0] for i in range(1, 4)]
+
+    with pytest.raises(IndeterminateError):
+        lose_the_answer(backend, line, [Put("/open", b"lost")])
+
+    assert [stat.version for stat in stats] == [1, 2, 3]
+    assert [r.levelname for r in caplog.records if "slots refused" in r.message] == ["WARNING"]
+
+
+def test_slots_are_tried_again_where_permissions_may_have_changed(
+    backend: ZooKeeperBackend, line: Any, other: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal of slots is not for ever: once they are permitted, lost writes are settled."""
+    monkeypatch.setattr(write_ids, "_RECONSIDER", 0)
+    other.create("/open", b"0")
+    other.set_acls("/", [make_acl("world", "anyone", read=True, write=True, admin=True)])
+    stats = [backend.write([Put("/open", b"%d" % i)], soon())[0] for i in range(1, 3)]
+    other.set_acls("/", OPEN_ACL_UNSAFE)
+
+    (settled,) = lose_the_answer(backend, line, [Put("/open", b"lost", 2)])
+
+    assert [stat.version for stat in (*stats, settled)] == [1, 2, 3]

@@ -1,0 +1,832 @@
+"""Walks over a real ZooKeeper's tree: scans, splits, recursive deletes, and the revision."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kazoo.client import KazooClient
+from kazoo.security import make_acl
+
+import batchkeeper as bk
+from batchkeeper.bench.servers import ZooKeeperServer
+from batchkeeper.ops import (
+    AuthenticationError,
+    IndeterminateError,
+    Put,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from batchkeeper.ops.results import Range, ScanResult
+from batchkeeper.stores import ConnectOptions, parse_url
+from batchkeeper.stores.zookeeper import connect, splitting
+from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
+from batchkeeper.stores.zookeeper.jute import (
+    EXISTS,
+    GET_CHILDREN,
+    GET_DATA,
+    MULTI,
+    MULTI_READ,
+    SYNC,
+)
+from batchkeeper.stores.zookeeper.readahead import Read, ReadAhead
+from batchkeeper.stores.zookeeper.walk import TreeWalk
+
+from ...proxy import Proxy
+
+Requests = Sequence[tuple[int, bytes]]
+
+_TIMEOUT = 60.0
+_names = st.sampled_from(["a", "a-b", "a!", "b", "0", "~", "é", "\uff21", "a b"])
+_paths = st.lists(_names, min_size=1, max_size=5).map(lambda names: "/" + "/".join(names))
+# Large ones beside small and empty ones, for they are asked for in different ways.
+_values = st.binary(max_size=3) | st.integers(1_000, 4_000).map(bytes)
+_trees = st.dictionaries(_paths, _values, max_size=40)
+
+
+@pytest.fixture
+def url(fresh_url: Callable[[str], str], zookeeper_server: object) -> str:
+    return fresh_url("zookeeper")
+
+
+@pytest.fixture
+def backend(url: str) -> Iterator[ZooKeeperBackend]:
+    with closing(_connected(url)) as backend:
+        yield backend
+
+
+@pytest.fixture
+def other(
+    url: str, zookeeper_server: ZooKeeperServer, backend: ZooKeeperBackend
+) -> Iterator[KazooClient]:
+    """A plain client, with the store's own chroot."""
+    client = KazooClient(zookeeper_server.address + parse_url(url).prefix())
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def own_server(own_zookeeper: Callable[..., ZooKeeperServer]) -> ZooKeeperServer:
+    return own_zookeeper()
+
+
+@pytest.fixture
+def own_backend(own_server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
+    with closing(_connected(own_server.url)) as backend:
+        yield backend
+
+
+def _connected(url: str) -> ZooKeeperBackend:
+    backend = connect(parse_url(url), ConnectOptions())
+    assert isinstance(backend, ZooKeeperBackend)
+    return backend
+
+
+def _fill(backend: ZooKeeperBackend, values: dict[str, bytes]) -> None:
+    puts = [Put(path, value) for path, value in values.items()]
+    for start in range(0, len(puts), 1000):
+        answers = backend.write(puts[start : start + 1000], time.monotonic() + _TIMEOUT)
+        assert not [answer for answer in answers if isinstance(answer, Exception)]
+
+
+def _scanned(
+    backend: ZooKeeperBackend, prefix: str = "/", within: Range | None = None
+) -> list[ScanResult]:
+    pages = backend.scans.scan(prefix, within or Range(), None, _TIMEOUT)
+    return [result for page in pages for result in page]
+
+
+def _found(
+    backend: ZooKeeperBackend, prefix: str = "/", within: Range | None = None
+) -> dict[str, bytes]:
+    return {result.path: result.value for result in _scanned(backend, prefix, within)}
+
+
+def _under(path: str, prefix: str) -> bool:
+    return prefix == "/" or path == prefix or path.startswith(prefix + "/")
+
+
+def _model(values: dict[str, bytes], prefix: str, within: Range) -> list[tuple[str, bytes]]:
+    """What a scan has to give, in the order of the bytes."""
+    there = [(p, v) for p, v in values.items() if _under(p, prefix) and p in within]
+    return sorted(there, key=lambda pair: pair[0].encode())
+
+
+def _before_requests(
+    backend: ZooKeeperBackend, act: Callable[[Requests], object]
+) -> Callable[[], None]:
+    """Have ``act`` see all requests of walks before they are sent; return what ends that."""
+    connection = backend._connection
+    begin = connection.begin
+
+    def act_and_begin(requests: Requests, *args: Any, **options: Any) -> Any:
+        act(requests)
+        return begin(requests, *args, **options)
+
+    connection.begin = act_and_begin  # type: ignore[method-assign]
+    return lambda: setattr(connection, "begin", begin)
+
+
+def _counts(values: dict[str, bytes], prefix: str, ranges: Sequence[Range]) -> list[int]:
+    return [sum(_under(path, prefix) and path in each for path in values) for each in ranges]
+
+
+@given(
+    values=_trees,
+    prefix=st.one_of(st.just("/"), _paths),
+    start=st.none() | _paths,
+    end=st.none() | _paths,
+    n=st.integers(1, 5),
+)
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_a_scan_gives_what_a_sorted_dict_would(
+    backend: ZooKeeperBackend,
+    values: dict[str, bytes],
+    prefix: str,
+    start: str | None,
+    end: str | None,
+    n: int,
+) -> None:
+    """Any part of any tree comes in the byte order of paths, whole or in the parts of a split."""
+    backend.scans.delete_recursive("/", _TIMEOUT)
+    _fill(backend, values)
+    within = Range(start, end)
+
+    results = _scanned(backend, prefix, within)
+    found = [(path, value) for path, value, _ in results]
+    stats = [
+        stat for page in backend.scans.scan_stats(prefix, within, None, _TIMEOUT) for stat in page
+    ]
+    ranges = backend.scans.split(prefix, n, _TIMEOUT)
+    parts = [(path, value) for each in ranges for path, value, _ in _scanned(backend, prefix, each)]
+
+    assert found == _model(values, prefix, within)
+    assert stats == [result.stat for result in results]
+    assert len(ranges) <= n
+    assert parts == _model(values, prefix, Range())
+    assert backend.scans.delete_recursive(prefix, _TIMEOUT) == len(parts)
+    rest = {path: value for path, value in values.items() if not _under(path, prefix)}
+    assert _found(backend) == rest
+
+
+def test_a_scan_of_a_flat_directory(backend: ZooKeeperBackend) -> None:
+    """Twenty thousand children of one path come complete, in order, and in pages."""
+    values = {f"/flat/{i * 7919 % 20_000:05}": b"%d" % i for i in range(20_000)}
+    _fill(backend, values)
+
+    pages = list(backend.scans.scan("/flat", Range(), None, _TIMEOUT))
+
+    found = [(path, value) for page in pages for path, value, _ in page]
+    assert found == sorted(values.items())
+    assert max(map(len, pages)) <= 4096
+
+
+def test_a_scan_of_a_bushy_tree_holds_a_bounded_part_of_it(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of directories are not all read ahead of what comes next, and none twice."""
+    values = {f"/{i:04}/{j}/{name}": b"v" for i in range(1500) for j in range(3) for name in "xy"}
+    _fill(backend, values)
+    next_read = TreeWalk._next_read
+    reads = []
+    held = []
+
+    def note_read(walk: TreeWalk) -> Read | None:
+        read = next_read(walk)
+        reads.append(read)
+        held.append(len(walk._window))
+        return read
+
+    monkeypatch.setattr(TreeWalk, "_next_read", note_read)
+
+    found = _scanned(backend)
+
+    assert [result.path for result in found] == sorted(values)
+    made = [read for read in reads if read is not None]
+    assert len(made) == len(set(made)) == 2 + 2 * 1500 + 2 * 4500 + 9000
+    # So many on each of the two levels that have as many.
+    assert 1000 < max(held) <= 2 * 2048 + 100
+
+
+def test_a_scan_does_not_run_away_from_what_comes_next(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a deep path is followed step by step, only so much is read of what comes after it."""
+    values = {"/a" + "/x" * i: b"v" for i in range(100)} | {f"/b/{i:05}": b"v" for i in range(9000)}
+    _fill(backend, values)
+    page = TreeWalk._page
+    held = []
+
+    def note_page(walk: TreeWalk) -> Any:
+        held.append(len(walk._window))
+        return page(walk)
+
+    monkeypatch.setattr(TreeWalk, "_page", note_page)
+
+    assert list(_found(backend)) == sorted(values)
+    assert 1000 < max(held) <= 2048 + 100
+
+
+def test_a_scan_leaves_out_what_is_not_the_callers(
+    backend: ZooKeeperBackend, other: KazooClient
+) -> None:
+    """Parents without a value, the chroot's own, and what is hidden are walked, and not given."""
+    _fill(backend, {"/a/b": b"1", "/empty": b"", "/zookeeper-not": b"2"})
+    other.set("/", b"of the chroot")
+    other.create("/zookeeper", b"reserved")
+    other.create("/a/.batchkeeper", b"of a store below")
+    other.create("/a/.batchkeeper/slots", b"too")
+
+    assert _found(backend) == {"/a/b": b"1", "/empty": b"", "/zookeeper-not": b"2"}
+    assert _found(backend, "/a") == {"/a/b": b"1"}
+    assert _found(backend, "/a/b") == {"/a/b": b"1"}
+    assert _found(backend, "/nowhere") == {}
+
+
+def test_a_scan_gives_stats(backend: ZooKeeperBackend, other: KazooClient) -> None:
+    """Versions, revisions and times are the nodes' own, and ephemeral ones are told apart."""
+    _fill(backend, {"/a": b"0"})
+    _fill(backend, {"/a": b"1"})
+    other.create("/e", b"session", ephemeral=True)
+
+    lasting, passing = _scanned(backend)
+
+    stat = other.exists("/a")
+    assert lasting.stat == ("/a", 1, stat.mzxid, stat.ctime, stat.mtime, False, False)
+    assert passing.stat.ephemeral
+    assert not passing.stat.owned
+    (page,) = backend.scans.scan_stats("/", Range(), None, _TIMEOUT)
+    assert [*page] == [lasting.stat, passing.stat]
+
+
+def test_large_values_are_not_fetched_for_their_stats(
+    url: str, other: KazooClient, proxy: Callable[[str], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan without values brings stats alone, and their sizes do not make it wait for them."""
+    values = {f"/t/{i:03}": bytes(100_000) for i in range(200)} | {"/void": b""}
+    line = proxy(parse_url(url).hosts[0])
+    with bk.open_store(url.replace(parse_url(url).hosts[0], line.address)) as store:
+        assert all(o.ok for o in store.apply(bk.Put(path, v) for path, v in values.items()))
+        other.create("/.batchkeeper/x", bytes(100_000), makepath=True)
+        page, held = TreeWalk._page, []
+
+        def note_page(walk: TreeWalk) -> Any:
+            held.append(len(walk._window))
+            return page(walk)
+
+        monkeypatch.setattr(TreeWalk, "_page", note_page)
+
+        before = line.answered
+        stats = [stat for page in store.scan_pages("/", values=False) for stat in page]
+        without = line.answered - before
+        widest = max(held)
+        found = [*store.scan("/")]
+        full = line.answered - before - without
+
+    assert stats == [result.stat for result in found]
+    # Neither "/t" nor "/void" has any bytes, and only one of them has a value.
+    assert [stat.path for stat in stats] == [*values]
+    assert full > sum(map(len, values.values()))
+    assert without < 100_000
+    # With values, no more nodes than have 8 MiB would be held ahead of what comes next.
+    assert widest * 100_000 > 10 << 20
+
+
+def test_a_scan_reads_no_subtree_outside_its_range(backend: ZooKeeperBackend) -> None:
+    """What cannot lie in the range is neither read nor listed."""
+    _fill(backend, {f"/{top}/{i}": b"v" for top in "abc" for i in range(100)})
+    sent: list[bytes] = []
+    _before_requests(backend, lambda requests: sent.extend(body for _, body in requests))
+
+    found = _found(backend, "/", Range("/b/50", "/b/53"))
+
+    assert list(found) == ["/b/50", "/b/51", "/b/52"]
+    assert b"".join(sent).count(b"/a") == b"".join(sent).count(b"/c") == 0
+    assert b"".join(sent).count(b"/b/") == 3
+
+    for prefix, within in [("/a", Range("/b")), ("/b", Range(None, "/b-"))]:
+        sent.clear()
+        assert _found(backend, prefix, within) == {}
+        # A sync, and the one node itself.
+        assert len(sent) == 2
+
+
+def test_a_node_that_vanishes_under_a_scan_is_left_out(
+    backend: ZooKeeperBackend, other: KazooClient
+) -> None:
+    """A path that is removed after it was listed is not given, and no error."""
+    _fill(backend, {"/a/1": b"1", "/a/2": b"2", "/a/3": b"3", "/b/1": b"4"})
+
+    def remove(requests: Requests) -> None:
+        if any(b"/a/2" in body for _, body in requests) and other.exists("/a/2"):
+            other.delete("/a/2")
+
+    _before_requests(backend, remove)
+
+    assert _found(backend) == {"/a/1": b"1", "/a/3": b"3", "/b/1": b"4"}
+
+
+def test_a_directory_that_vanishes_before_it_is_listed(
+    backend: ZooKeeperBackend, other: KazooClient
+) -> None:
+    """A parent that is removed between its reading and its listing is given as it was read."""
+    _fill(backend, {"/a": b"1", "/a/b": b"2"})
+
+    def remove(requests: Requests) -> None:
+        if any(opcode == GET_CHILDREN and body.endswith(b"/a\0") for opcode, body in requests):
+            other.delete("/a", recursive=True)
+
+    _before_requests(backend, remove)
+
+    assert _found(backend) == {"/a": b"1"}
+
+
+def test_a_scan_syncs_before_it_reads(backend: ZooKeeperBackend) -> None:
+    """The walk begins when the server has caught up with what was written anywhere before."""
+    _fill(backend, {"/a": b"1"})
+    opcodes: list[int] = []
+    _before_requests(backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
+
+    pages = backend.scans.scan("/", Range(), None, _TIMEOUT)
+    assert opcodes == []
+    list(pages)
+
+    assert opcodes[:2] == [SYNC, GET_DATA]
+
+
+def test_a_scan_that_is_closed_early_ends(backend: ZooKeeperBackend) -> None:
+    """What a scan has asked for ahead does not stand in the way of what comes after."""
+    _fill(backend, {f"/{i:04}": b"v" for i in range(3000)})
+    pages = backend.scans.scan("/", Range(), None, _TIMEOUT)
+    assert next(pages)[0].path == "/0000"
+    pages.close()
+
+    assert len(_scanned(backend)) == 3000
+
+
+def test_large_values_come_few_at_a_time(backend: ZooKeeperBackend) -> None:
+    """A walk that meets large values after small ones asks for fewer at a time from then on."""
+    values = {f"/{i:04}": b"s" for i in range(1000)}
+    values |= {f"/big-{i:03}": b"L" * 40_000 for i in range(900)}
+    _fill(backend, values)
+    counts: list[int] = []
+    end = _before_requests(
+        backend, lambda requests: counts.extend(body.count(b"/big") for _, body in requests)
+    )
+
+    found = _found(backend)
+    end()
+
+    assert found == values
+    # What was under way when the first large value was seen; then about a megabyte each.
+    asked = [count for count in counts if count]
+    few = [count for count in asked if count * 40_000 <= 1_100_000]
+    assert sum(asked) - sum(few) <= 512
+    assert len(few) * 26 >= 900 - 512
+
+
+def test_a_scan_begins_with_a_few_values(backend: ZooKeeperBackend) -> None:
+    """Nobody knows how large the first ones are; so there are not many of them at a time."""
+    _fill(backend, {f"/big-{i:03}": b"L" * 100_000 for i in range(100)})
+    counts: list[int] = []
+    end = _before_requests(
+        backend, lambda requests: counts.extend(body.count(b"/big") for _, body in requests)
+    )
+
+    assert len(_found(backend)) == 100
+    end()
+    assert max(counts) == 16
+    assert sum(count > 11 for count in counts) == 1
+
+
+def test_answers_that_do_not_arrive_together_are_asked_for_singly(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where multi-reads are lost again and again, a walk goes on with single reads."""
+    values = {f"/{i % 3}/{i}": b"%d" % i for i in range(300)}
+    _fill(backend, values)
+    begin = backend._connection.begin
+    lost = []
+
+    def lose_multi_reads(requests: Requests, *args: Any, **options: Any) -> Any:
+        finish = begin(requests, *args, **options)
+
+        def finish_badly(deadline: float) -> Any:
+            replies = finish(deadline)
+            lost.extend(request for request in requests if request[0] == MULTI_READ)
+            return [
+                CONNECTION_LOSS if opcode == MULTI_READ else reply
+                for (opcode, _), reply in zip(requests, replies, strict=True)
+            ]
+
+        return finish_badly
+
+    monkeypatch.setattr(backend._connection, "begin", lose_multi_reads)
+
+    assert list(_found(backend).items()) == sorted(values.items())
+    assert lost
+
+
+def test_a_server_that_takes_short_requests_only(
+    own_zookeeper: Callable[..., ZooKeeperServer],
+) -> None:
+    """A walk finds out by itself how long its multi-reads may be."""
+    server = own_zookeeper("-Djute.maxbuffer=4096")
+    with closing(_connected(server.url)) as backend:
+        values = {f"/{'directory' * 5}/{'name' * 10}-{i:04}": b"%d" % i for i in range(600)}
+        for path, value in values.items():
+            _fill(backend, {path: value})
+
+        assert list(_found(backend).items()) == sorted(values.items())
+        assert backend.limits.request_bytes <= 4096
+
+
+def test_what_may_not_be_read_is_an_error(backend: ZooKeeperBackend, other: KazooClient) -> None:
+    """A subtree without permission is not left out in silence."""
+    _fill(backend, {"/a/b": b"1"})
+    nobody = [make_acl("ip", "192.0.2.1", all=True)]
+    other.create("/closed", b"", acl=nobody)
+
+    with pytest.raises(AuthenticationError):
+        _scanned(backend)
+    with pytest.raises(AuthenticationError):
+        backend.scans.split("/", 2, _TIMEOUT)
+    assert _found(backend, "/a") == {"/a/b": b"1"}
+
+
+def test_a_server_that_restarts_under_a_scan(
+    own_server: ZooKeeperServer, own_backend: ZooKeeperBackend
+) -> None:
+    """A kill in the middle of a walk is waited out, and nothing is missing or twice."""
+    values = {f"/{i % 50:02}/{i:05}": b"%d" % i for i in range(20_000)}
+    _fill(own_backend, values)
+    found: list[tuple[str, bytes]] = []
+
+    for number, page in enumerate(own_backend.scans.scan("/", Range(), None, _TIMEOUT)):
+        found += [(path, value) for path, value, _ in page]
+        if number == 5:
+            own_server.kill()
+            own_server.start()
+
+    assert found == sorted(values.items())
+
+
+def test_a_session_that_ends_under_a_scan(
+    backend: ZooKeeperBackend, zookeeper_server: ZooKeeperServer
+) -> None:
+    """A walk that goes on in another session syncs in it, and asks anew for what was under way."""
+    values = {f"/{i % 50:02}/{i:05}": b"%d" % i for i in range(10_000)}
+    _fill(backend, values)
+    opcodes: list[int] = []
+    _before_requests(backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
+    pages = backend.scans.scan("/", Range(), None, _TIMEOUT)
+    found = list(next(pages))
+    client = backend._connection._client
+    lost = threading.Event()
+    client.add_listener(lambda state: lost.set() if state != "CONNECTED" else None)
+    thief = KazooClient(zookeeper_server.address, client_id=client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+    lost.wait()
+
+    found += [result for page in pages for result in page]
+
+    assert [(path, value) for path, value, _ in found] == sorted(values.items())
+    assert opcodes.count(SYNC) >= 2
+
+
+def test_a_server_that_stays_away_ends_a_scan(
+    own_server: ZooKeeperServer, own_backend: ZooKeeperBackend
+) -> None:
+    """After the timeout the walk ends with an error; after a close at once."""
+    _fill(own_backend, {f"/{i:05}": b"v" for i in range(3000)})
+    pages = own_backend.scans.scan("/", Range(), None, 1.0)
+    others = own_backend.scans.scan("/", Range(), None, _TIMEOUT)
+    next(pages)
+    next(others)
+    own_server.kill()
+
+    with pytest.raises(StoreUnavailableError):
+        list(pages)
+    own_backend.close()
+    with pytest.raises(StoreClosedError):
+        list(others)
+
+
+def _flat() -> dict[str, bytes]:
+    return {f"/flat/{i:05}": b"v" for i in range(20_000)}
+
+
+def _deep() -> dict[str, bytes]:
+    return {"/deep" + "/x" * i: b"v" for i in range(200)}
+
+
+def _bushy() -> dict[str, bytes]:
+    return {f"/bushy/{i:03}/{j}/{k}": b"v" for i in range(100) for j in range(10) for k in range(8)}
+
+
+@pytest.mark.parametrize("n", [2, 7])
+def test_a_split_is_balanced(backend: ZooKeeperBackend, n: int) -> None:
+    """Flat, deep and bushy trees, and all of them together, fall into about equal parts."""
+    trees = {"/flat": _flat(), "/deep": _deep(), "/bushy": _bushy()}
+    values = {path: value for tree in trees.values() for path, value in tree.items()}
+    _fill(backend, values)
+
+    for prefix, tree in [*trees.items(), ("/", values)]:
+        ranges = backend.scans.split(prefix, n, _TIMEOUT)
+        counts = _counts(tree, prefix, ranges)
+        assert len(ranges) == n
+        assert sum(counts) == len(tree)
+        assert max(counts) <= 1.1 * len(tree) / n
+        assert min(counts) >= 0.9 * len(tree) / n
+
+
+@pytest.mark.parametrize("n", [2, 5, 16])
+def test_a_split_looks_at_a_sample_of_a_large_tree(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    """A split's cost is bounded, and what it did not look at is estimated by what it did."""
+    flat, bushy = _flat(), _bushy()
+    values = {**flat, **bushy}
+    _fill(backend, values)
+    monkeypatch.setattr(splitting, "_LEVEL_NODES", 1000)
+    monkeypatch.setattr(splitting, "_NODES", 3000)
+    monkeypatch.setattr(splitting, "_NAMES", 500)
+    fetch = ReadAhead.fetch
+    asked: list[Read] = []
+
+    def note_and_fetch(ahead: ReadAhead, reads: Iterable[Read]) -> Any:
+        reads = list(reads)
+        asked.extend(reads)
+        return fetch(ahead, reads)
+
+    monkeypatch.setattr(ReadAhead, "fetch", note_and_fetch)
+
+    for prefix, tree in {"/": values, "/bushy": bushy}.items():
+        asked.clear()
+        ranges = backend.scans.split(prefix, n, _TIMEOUT)
+        counts = _counts(tree, prefix, ranges)
+        assert len(ranges) == n
+        assert max(counts) <= 1.4 * len(tree) / n
+        assert sum(read.opcode == EXISTS for read in asked) <= 3000
+        # Large directories and others, of two levels, and those at the top.
+        names = sum(read.children for read in asked if read.path != "/flat")
+        assert names <= 2 * 2 * 500 + 102
+
+
+def test_a_split_of_little(backend: ZooKeeperBackend) -> None:
+    """There are no more parts than values, and at least one; the bounds join."""
+    assert backend.scans.split("/", 4, _TIMEOUT) == [Range()]
+    assert backend.scans.split("/none", 4, _TIMEOUT) == [Range()]
+    _fill(backend, {"/a": b"1", "/b/c": b"2", "/d": b"3"})
+
+    ranges = backend.scans.split("/", 9, _TIMEOUT)
+
+    assert _counts({"/a": b"", "/b/c": b"", "/d": b""}, "/", ranges) == [1, 1, 1]
+    assert ranges[0].start is None
+    assert ranges[-1].end is None
+    assert all(one.end == next_one.start for one, next_one in pairwise(ranges))
+    assert backend.scans.split("/", 1, _TIMEOUT) == [Range()]
+
+
+def test_a_recursive_delete(backend: ZooKeeperBackend, other: KazooClient) -> None:
+    """Values and the parents without one go, and only values are counted."""
+    _fill(backend, {"/a": b"1", "/a/b/c": b"2", "/a/b/d": b"", "/a-b": b"3", "/z/y": b"4"})
+
+    assert backend.scans.delete_recursive("/a", _TIMEOUT) == 3
+    assert other.exists("/a") is None
+    assert _found(backend) == {"/a-b": b"3", "/z/y": b"4"}
+    assert backend.scans.delete_recursive("/a", _TIMEOUT) == 0
+    assert backend.scans.delete_recursive("/", _TIMEOUT) == 2
+    assert _found(backend) == {}
+    assert [name for name in other.get_children("/") if name != ".batchkeeper"] == []
+    _fill(backend, {"/a": b"again"})
+
+
+def test_a_recursive_delete_of_many(backend: ZooKeeperBackend, other: KazooClient) -> None:
+    """More than one call's and one multi's worth is removed, deepest first."""
+    values = {f"/t/{i % 30}/{i}": b"v" for i in range(9000)}
+    _fill(backend, values)
+    conflicts = backend.tally.counts()["conflict"]
+    write = backend._writer.write
+    begin = backend._connection.begin
+    first: list[str] = []
+    multis: list[int] = []
+
+    def note_and_write(requests: Sequence[Any], deadline: float) -> Any:
+        first.extend(request.path for request in requests if not multis)
+        return write(requests, deadline)
+
+    def note_and_begin(requests: Requests, *args: Any, **options: Any) -> Any:
+        multis.extend(body.count(b"/t/") for opcode, body in requests if opcode == MULTI)
+        return begin(requests, *args, **options)
+
+    backend._writer.write = note_and_write  # type: ignore[method-assign]
+    backend._connection.begin = note_and_begin  # type: ignore[method-assign]
+
+    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 9000
+    assert max(multis) == 1000
+    # Parents go as soon as nothing is left below them.
+    assert "/t/0" in first
+    assert other.exists("/t") is None
+    assert backend.tally.counts()["conflict"] == conflicts
+
+
+def test_a_recursive_delete_of_large_and_empty_values(backend: ZooKeeperBackend) -> None:
+    """Where values are large they are not read, and empty ones are still told from none."""
+    values = {f"/v/{i:03}/x": b"L" * 10_000 if i % 3 else b"" for i in range(300)}
+    _fill(backend, values)
+    opcodes: list[int] = []
+    end = _before_requests(
+        backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests)
+    )
+
+    removed = backend.scans.delete_recursive("/", _TIMEOUT)
+    end()
+
+    assert removed == 300
+    assert EXISTS in opcodes
+
+
+def test_what_is_hidden_survives_a_recursive_delete(
+    backend: ZooKeeperBackend, other: KazooClient
+) -> None:
+    """Another store's own nodes stay, and so do the parents that they need."""
+    _fill(backend, {"/a/b": b"1", "/a/c/d": b"2", "/e": b"3"})
+    other.create("/a/c/.batchkeeper", b"")
+    other.create("/a/c/.batchkeeper/slots", b"")
+    write = backend._writer.write
+    asked: list[str] = []
+
+    def note_and_write(requests: Sequence[Any], deadline: float) -> Any:
+        asked.extend(request.path for request in requests)
+        return write(requests, deadline)
+
+    backend._writer.write = note_and_write  # type: ignore[method-assign]
+
+    assert backend.scans.delete_recursive("/", _TIMEOUT) == 3
+    assert other.get_children("/a") == ["c"]
+    assert other.get_children("/a/c/.batchkeeper") == ["slots"]
+    assert sorted(asked) == ["/a/b", "/a/c/d", "/e"]
+
+
+def test_a_recursive_delete_meets_other_clients(
+    backend: ZooKeeperBackend, other: KazooClient
+) -> None:
+    """What vanishes meanwhile is no error, what comes into being below is removed as well."""
+    _fill(backend, {f"/t/{i}": b"v" for i in range(20)})
+    write = backend._writer.write
+    calls = []
+
+    def interfere(*args: Any) -> Any:
+        if not calls:
+            other.delete("/t/3")
+            other.create("/t/4/new", b"n")
+        calls.append(args)
+        return write(*args)
+
+    backend._writer.write = interfere  # type: ignore[method-assign]
+
+    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 20
+    assert other.exists("/t") is None
+    assert len(calls) == 2
+
+
+def test_a_recursive_delete_ends_among_restless_clients(
+    backend: ZooKeeperBackend, other: KazooClient
+) -> None:
+    """The tree is not walked for ever where somebody keeps adding to it."""
+    _fill(backend, {"/t/0": b"v"})
+    write = backend._writer.write
+    calls = []
+
+    def add_and_write(*args: Any) -> Any:
+        calls.append(args)
+        other.create(f"/t/new-{len(calls)}", b"n")
+        return write(*args)
+
+    backend._writer.write = add_and_write  # type: ignore[method-assign]
+
+    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 5
+    assert len(calls) == 5
+    assert other.get_children("/t") == ["new-5"]
+
+
+def test_deletes_without_an_answer_are_found_out_about(
+    backend: ZooKeeperBackend, other: KazooClient
+) -> None:
+    """What became of them is seen in the next walk, so that they count exactly once."""
+    _fill(backend, {f"/t/{i}": b"v" for i in range(10)})
+    write = backend._writer.write
+    calls = []
+
+    def lose_answers(requests: Any, deadline: float) -> Any:
+        calls.append(len(requests))
+        if len(calls) == 1:
+            applied = write(requests[:4], deadline)
+            assert applied == [None] * 4
+            return [IndeterminateError("lost") for _ in requests]
+        if len(calls) == 2:
+            raise IndeterminateError("lost")
+        return write(requests, deadline)
+
+    backend._writer.write = lose_answers  # type: ignore[method-assign]
+
+    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 10
+    assert calls == [11, 7, 7]
+    assert other.exists("/t") is None
+
+
+def test_deletes_that_stay_unknown_are_said_to_be(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If nothing is ever heard of them, the outcome is unknown."""
+    _fill(backend, {"/t/1": b"v"})
+    monkeypatch.setattr(
+        backend._writer, "write", lambda requests, _: [IndeterminateError("lost")] * len(requests)
+    )
+
+    with pytest.raises(IndeterminateError):
+        backend.scans.delete_recursive("/t", _TIMEOUT)
+
+
+@pytest.mark.parametrize("applied", [0, 4])
+def test_a_delete_that_fails_half_way_says_so(backend: ZooKeeperBackend, applied: int) -> None:
+    """What is gone, or may be, is not said to be there: also if the first answer is a refusal."""
+    _fill(backend, {f"/t/{i}": b"v" for i in range(10)})
+    write = backend._writer.write
+    left = StoreUnavailableError("gone")
+
+    def fail_after(requests: Any, deadline: float) -> Any:
+        return [left, *write(requests[:applied], deadline), *[left] * (len(requests) - applied - 1)]
+
+    backend._writer.write = fail_after  # type: ignore[method-assign]
+    with pytest.raises(IndeterminateError if applied else StoreUnavailableError) as caught:
+        backend.scans.delete_recursive("/t", _TIMEOUT)
+    assert caught.value.path == "/t"
+    assert len(_found(backend, "/t")) == 10 - applied
+
+
+def test_a_walk_that_fails_behind_deletes_without_an_answer(backend: ZooKeeperBackend) -> None:
+    """They may have been applied, so the error does not claim that nothing was done."""
+    _fill(backend, {"/t/1": b"v"})
+
+    def lose(requests: Any, deadline: float) -> Any:
+        backend.close()
+        return [IndeterminateError("lost") for _ in requests]
+
+    backend._writer.write = lose  # type: ignore[method-assign]
+    with pytest.raises(IndeterminateError, match="the store is closed"):
+        backend.scans.delete_recursive("/t", _TIMEOUT)
+
+
+def test_a_server_that_restarts_under_a_recursive_delete(
+    own_server: ZooKeeperServer, own_backend: ZooKeeperBackend
+) -> None:
+    """A kill in the middle is waited out, and each value counts once."""
+    values = {f"/{i % 20}/{i:05}": b"v" for i in range(20_000)}
+    _fill(own_backend, values)
+    write = own_backend._writer.write
+    calls = []
+
+    def kill_and_write(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) != 3:
+            return write(*args)
+        killer = threading.Thread(target=lambda: (own_server.kill(), own_server.start()))
+        killer.start()
+        try:
+            return write(*args)
+        finally:
+            killer.join()
+
+    own_backend._writer.write = kill_and_write  # type: ignore[method-assign]
+
+    assert own_backend.scans.delete_recursive("/", _TIMEOUT) == 20_000
+    assert _found(own_backend) == {}
+
+
+def test_the_revision_lies_between_earlier_and_later_changes(
+    backend: ZooKeeperBackend, other: KazooClient
+) -> None:
+    """Every later change has a greater one, and no earlier one."""
+    for i in range(5):
+        before = other.create(f"/{i}-before", b"", include_data=True)[1].mzxid
+        revision = backend.scans.revision(_TIMEOUT)
+        after = other.create(f"/{i}-after", b"", include_data=True)[1].mzxid
+        assert before <= revision < after
