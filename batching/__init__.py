@@ -1,4 +1,26 @@
-"""The engine: bounded queues, batches, futures, settings and metrics, and the stores on top."""
+"""The engine: bounded queues, batches, futures, settings and metrics, and the stores on top.
+
+- ``entry``: one operation in the engine, and its states: read this first
+- ``lines``: the order of operations that share a path
+- ``accumulator``: what goes into the next batch, and when it leaves: a pure object
+- ``lane``: a bounded queue with its batches and senders
+- ``engine``: the threads and the lock: submitting, sending, deadlines, closing
+- ``epochs``: what a flush waits for
+- ``execution``: one request at the back end, whatever happens there
+- ``futures``: the future of an entry, and done-callbacks
+- ``metrics``: what ``metrics()`` returns
+- ``recording``: counts for it, a batch at a time
+- ``settings``: ``BatchingConfig``, validated
+- ``checks``: what a call refuses before it queues an operation
+- ``async_store``: the store for tasks, and the source of ``store``
+- ``store``: the store for threads, generated
+- ``async_store_base``: how the calls of tasks reach the engine
+- ``store_base``: how the calls of threads reach it
+- ``bulk``: many operations in, their outcomes out
+- ``scans``: scans and splits, in the caller's thread or on others for a task
+- ``changes``: the history of changes, likewise
+- ``lifetime``: forks, and the end of the interpreter
+"""
 
 from .async_store import AsyncMetadataStore
 from .bulk import OutcomeStream

@@ -1,4 +1,15 @@
-"""The vocabulary of batchkeeper: operations, results, versions, paths and errors. No I/O."""
+"""The vocabulary of batchkeeper: operations, results, versions, paths and errors. No I/O.
+
+- ``operations``: what a caller can ask of a store
+- ``kinds``: the table of kinds: lane, whether it writes, results
+- ``results``: what a store answers
+- ``errors``: the tree of errors, each with its policy
+- ``exit_codes``: which exit code an error gives a command
+- ``paths``: the one path rule
+- ``capabilities``: what a store can do beyond the operations that all have
+- ``records``: lines of JSON to puts, and values to JSON
+- ``log``: where log events go
+"""
 
 from .capabilities import CAPABILITIES, Capability
 from .errors import (

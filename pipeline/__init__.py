@@ -10,6 +10,27 @@
     outcomes = bulk_apply(df, url)
 
 It needs the extra ``spark``. Importing this module does not import pyspark.
+
+- ``source``: the data source, of which each process of Spark loads the part that it needs
+- ``registration``: how Spark finds it
+- ``options``: what a user may set
+- ``clients``: the client that a worker keeps
+- ``failures``: errors in one line
+- ``reader``: reads in partitions of one revision
+- ``filters``: Spark's filters
+- ``bounds``: filters as bounds between valid paths
+- ``foreign``: counts keys that are not valid paths, and warns of them
+- ``rows``: rows to operations
+- ``sending``: operations to outcomes: what is looked at, and what is sent again
+- ``partition``: what a task does with its partition
+- ``writer``: ``df.write``
+- ``overwrite``: what an overwrite deletes
+- ``bulk``: ``bulk_apply``
+- ``streams``: changes as a stream, and streams that are written
+- ``row_report``: what became of a job's rows
+- ``throttle``: a job's rate
+- ``java``: a Java that Spark starts on
+- ``jobs``: the command ``batchkeeper spark``
 """
 
 from __future__ import annotations

@@ -50,3 +50,21 @@ def test_links_lead_somewhere(document: Path) -> None:
         target = document.parent / name if name else document
         assert target.is_file(), link
         assert not anchor or anchor in anchors(target), link
+
+
+PACKAGES = sorted(
+    path.parent
+    for path in ROOT.glob("*/**/__init__.py")
+    if path.relative_to(ROOT).parts[0] in {"batching", "bench", "ops", "pipeline", "stores"}
+)
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_each_package_lists_its_modules(package: Path) -> None:
+    """The head of a package says in a line what each of its modules is, and of no others."""
+    head = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    listed = re.findall(r"^- ``(\w+)``: .", head, re.MULTILINE)
+    modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
+    folders = {path.parent.name for path in package.glob("*/__init__.py")}
+    assert len(listed) == len(set(listed))
+    assert set(listed) == modules | folders

@@ -42,7 +42,6 @@ from batchkeeper.stores import (
     ConnectOptions,
     RequestRefusedError,
     connect,
-    rocksdb,
 )
 
 
@@ -292,7 +291,7 @@ def test_large_records_are_not_all_held_at_once(
 ) -> None:
     """Where records may be large, they are read one by one, with the same answers."""
     write(backend, Put("/large", bytes(1000)), Put("/b", b"1"), Put("/c", b"2"))
-    monkeypatch.setattr(rocksdb, "_RECORDS_BYTES", 4 * 1000)
+    monkeypatch.setattr("batchkeeper.stores.rocksdb.backend._RECORDS_BYTES", 4 * 1000)
     watched = Watched(backend)
     refused, missing, *stats = write(
         backend,
