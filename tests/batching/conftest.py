@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,8 @@ from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.backend import Limits
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
 
+from .faulty import MakeBackend, OpenOn
+
 
 class _Backend(FaultyBackend):
     """A faulty memory back end with limits of the test's choice."""
@@ -35,7 +36,7 @@ class _Backend(FaultyBackend):
 
 
 @pytest.fixture
-def make_backend() -> Iterator[Callable[..., FaultyBackend]]:
+def make_backend() -> Iterator[MakeBackend]:
     """Make a back end: takes a plan and changes to its limits, and closes it after the test."""
     backends: list[FaultyBackend] = []
 
@@ -52,7 +53,7 @@ def make_backend() -> Iterator[Callable[..., FaultyBackend]]:
 
 
 @pytest.fixture
-def open_on() -> Iterator[Callable[..., MetadataStore]]:
+def open_on() -> Iterator[OpenOn]:
     """Open a store on a back end, with any settings; it is closed at once after the test."""
     stores: list[MetadataStore] = []
 
@@ -74,6 +75,12 @@ def hold_all() -> Plan:
     return lambda call: Fault(hold="before")
 
 
+@pytest.fixture
+def backend(make_backend: MakeBackend, hold_all: Plan) -> FaultyBackend:
+    """Every call is held, before it reaches the store."""
+    return make_backend(hold_all)
+
+
 class Deaf:
     """A plan whose calls hear neither their deadline nor a close, until ``go`` is set."""
 
@@ -87,7 +94,7 @@ class Deaf:
 
 
 @pytest.fixture
-def deaf(open_on: Callable[..., MetadataStore]) -> Iterator[Deaf]:
+def deaf(open_on: OpenOn) -> Iterator[Deaf]:
     """Hold every call, deaf to deadlines and to close; let them go before stores are closed."""
     plan = Deaf()
     yield plan
@@ -101,19 +108,6 @@ def pool() -> Iterator[ThreadPoolExecutor]:
     yield executor
     # They end when their store is closed, which may be later than this.
     executor.shutdown(wait=False, cancel_futures=True)
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], object]], None]:
-    """Wait for something that tells nobody when it happens."""
-
-    def wait(condition: Callable[[], object]) -> None:
-        give_up = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < give_up, "waited in vain"
-            time.sleep(0.0005)
-
-    return wait
 
 
 @pytest.fixture
@@ -146,15 +140,3 @@ def make_entry() -> Callable[..., Entry]:
         return Entry("put", "/a", value, None, None, {"put": lane}, None, now, 60)  # type: ignore[arg-type]
 
     return make
-
-
-@pytest.fixture
-def release_all() -> Callable[[FaultyBackend], None]:
-    """Let every call go that is held now, and hold no more."""
-
-    def release(backend: FaultyBackend) -> None:
-        backend.plan = None
-        for call in backend.wait_for_calls(0):
-            call.release()
-
-    return release

@@ -26,13 +26,11 @@ from batchkeeper.ops import (
     StoreClosedError,
 )
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.faults import FaultyBackend, Plan
+from batchkeeper.stores.faults import FaultyBackend
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 20.0
+from .faulty import MakeBackend, release_all
+from .waiting import PATIENCE
 
-MakeBackend = Callable[..., FaultyBackend]
-Release = Callable[[FaultyBackend], None]
 Test = Callable[[AsyncMetadataStore], Awaitable[None]]
 
 
@@ -70,12 +68,6 @@ async def fill(store: AsyncMetadataStore, backend: FaultyBackend) -> list[asynci
     await until(lambda: backend.calls)
     room = store._engine.writes.room
     return futures + [store.submit(Put(f"/queued/{number}", b"")) for number in range(room)]
-
-
-@pytest.fixture
-def backend(make_backend: MakeBackend, hold_all: Plan) -> FaultyBackend:
-    """Every call is held, before it reaches the store."""
-    return make_backend(hold_all)
 
 
 # --- results
@@ -148,9 +140,7 @@ def test_an_operation_is_submitted_when_its_coroutine_first_runs(backend: Faulty
 # --- cancelling
 
 
-def test_cancelling_an_await_removes_a_queued_operation(
-    backend: FaultyBackend, release_all: Release
-) -> None:
+def test_cancelling_an_await_removes_a_queued_operation(backend: FaultyBackend) -> None:
     """The operation leaves the queue at once and is never sent; its neighbours are."""
 
     async def test(store: AsyncMetadataStore) -> None:
@@ -171,7 +161,7 @@ def test_cancelling_an_await_removes_a_queued_operation(
 
 
 def test_cancelling_an_await_lets_a_sent_operation_go_on(
-    backend: FaultyBackend, release_all: Release, caplog: pytest.LogCaptureFixture
+    backend: FaultyBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was sent takes effect, although nobody waits for it any more; so with its errors."""
 
@@ -193,9 +183,7 @@ def test_cancelling_an_await_lets_a_sent_operation_go_on(
     assert caplog.records == []
 
 
-def test_cancelling_removes_an_operation_that_waits_for_room(
-    backend: FaultyBackend, release_all: Release
-) -> None:
+def test_cancelling_removes_an_operation_that_waits_for_room(backend: FaultyBackend) -> None:
     """A task that waits for room in the queue gives up its place in the order of arrival."""
 
     async def test(store: AsyncMetadataStore) -> None:
@@ -230,9 +218,7 @@ def test_a_timeout_around_an_await_works_like_everywhere(backend: FaultyBackend)
 # --- full queues
 
 
-def test_tasks_wait_for_room_in_the_order_of_arrival(
-    backend: FaultyBackend, release_all: Release
-) -> None:
+def test_tasks_wait_for_room_in_the_order_of_arrival(backend: FaultyBackend) -> None:
     """A full queue holds up the tasks that need it, first come, first served, and not the loop."""
 
     async def test(store: AsyncMetadataStore) -> None:
@@ -290,7 +276,7 @@ def test_raise_refuses_an_await_at_once(backend: FaultyBackend) -> None:
 # --- submit
 
 
-def test_submit_gives_a_future_or_raises(backend: FaultyBackend, release_all: Release) -> None:
+def test_submit_gives_a_future_or_raises(backend: FaultyBackend) -> None:
     """submit returns at once: with a future of the loop, or with QueueFullError."""
 
     async def test(store: AsyncMetadataStore) -> None:
@@ -322,9 +308,7 @@ def test_submit_uses_a_single_where_one_is_free(backend: FaultyBackend) -> None:
     run(backend, test, max_in_flight=1, write_queue_size=1, max_singles=1)
 
 
-def test_cancelling_a_submitted_future_removes_the_operation(
-    backend: FaultyBackend, release_all: Release
-) -> None:
+def test_cancelling_a_submitted_future_removes_the_operation(backend: FaultyBackend) -> None:
     """A queued operation whose future is cancelled is never sent."""
 
     async def test(store: AsyncMetadataStore) -> None:
@@ -377,9 +361,7 @@ def test_close_with_a_timeout_tells_the_tasks(backend: FaultyBackend) -> None:
     run(backend, test, max_in_flight=1, write_queue_size=1, on_full="block")
 
 
-def test_flush_waits_without_holding_up_the_loop(
-    backend: FaultyBackend, release_all: Release
-) -> None:
+def test_flush_waits_without_holding_up_the_loop(backend: FaultyBackend) -> None:
     """After flush() all futures that were submitted before it are done."""
 
     async def test(store: AsyncMetadataStore) -> None:
@@ -395,7 +377,7 @@ def test_flush_waits_without_holding_up_the_loop(
 
 
 def test_a_loop_that_was_closed_before_the_answers_came_is_left_alone(
-    backend: FaultyBackend, release_all: Release, caplog: pytest.LogCaptureFixture
+    backend: FaultyBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Results for a loop that is gone are dropped; the engine goes on, and can be closed."""
     loop = asyncio.new_event_loop()
@@ -478,7 +460,7 @@ def test_apply_stream_starts_at_the_first_outcome_asked_for(
 
 @SOURCES
 def test_apply_stream_reads_ahead_no_more_than_the_queues_hold(
-    backend: FaultyBackend, release_all: Release, source: Any
+    backend: FaultyBackend, source: Any
 ) -> None:
     """With the head's outcome outstanding it takes what the larger queue holds, and no more."""
     taken: list[Operation] = []
@@ -529,7 +511,7 @@ def test_an_exception_of_the_source_comes_after_the_outcomes(
     run(make_backend(), test)
 
 
-def test_a_plain_source_lets_other_tasks_run(backend: FaultyBackend, release_all: Release) -> None:
+def test_a_plain_source_lets_other_tasks_run(backend: FaultyBackend) -> None:
     """A long plain iterable does not keep the loop to itself, even while nothing ends."""
 
     async def test(store: AsyncMetadataStore) -> None:
@@ -559,7 +541,7 @@ def test_a_plain_source_lets_other_tasks_run(backend: FaultyBackend, release_all
 
 @SOURCES
 def test_closing_early_cancels_what_is_queued_and_waits_for_what_was_sent(
-    backend: FaultyBackend, release_all: Release, source: Any
+    backend: FaultyBackend, source: Any
 ) -> None:
     """After aclose() nothing of the stream is under way, and nothing more is sent."""
 
@@ -585,7 +567,7 @@ def test_closing_early_cancels_what_is_queued_and_waits_for_what_was_sent(
 
 
 def test_cancelling_a_bulk_call_cancels_what_is_queued_and_waits_for_what_was_sent(
-    backend: FaultyBackend, release_all: Release
+    backend: FaultyBackend,
 ) -> None:
     """The task ends when nothing of its bulk call is under way any more."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -31,15 +31,10 @@ from batchkeeper.ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
+from batchkeeper.stores.faults import Call, Fault, Plan
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 20.0
-
-MakeBackend = Callable[..., FaultyBackend]
-OpenOn = Callable[..., MetadataStore]
-Release = Callable[[FaultyBackend], None]
-Until = Callable[[Callable[[], object]], None]
+from .faulty import MakeBackend, OpenOn, release_all
+from .waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -167,12 +162,7 @@ def test_apply_stream_starts_at_the_first_next(make_backend: MakeBackend, open_o
 
 
 def test_apply_stream_reads_ahead_no_more_than_the_queues_hold(
-    make_backend: MakeBackend,
-    open_on: OpenOn,
-    hold_all: Plan,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    make_backend: MakeBackend, open_on: OpenOn, hold_all: Plan, pool: ThreadPoolExecutor
 ) -> None:
     """With the head's outcome outstanding it takes what the larger queue holds, and no more."""
     backend = make_backend(hold_all)
@@ -198,12 +188,7 @@ def test_apply_stream_reads_ahead_no_more_than_the_queues_hold(
 
 
 def test_apply_stream_reads_ahead_no_more_bytes_than_the_queues_hold(
-    make_backend: MakeBackend,
-    open_on: OpenOn,
-    hold_all: Plan,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    make_backend: MakeBackend, open_on: OpenOn, hold_all: Plan, pool: ThreadPoolExecutor
 ) -> None:
     """Operations that were sent count as well, until their outcomes are yielded."""
     backend = make_backend(hold_all)
@@ -299,12 +284,7 @@ def test_what_is_no_source_is_refused(store: MetadataStore) -> None:
 
 
 def test_closing_early_cancels_what_is_queued_and_waits_for_what_was_sent(
-    make_backend: MakeBackend,
-    open_on: OpenOn,
-    hold_all: Plan,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    make_backend: MakeBackend, open_on: OpenOn, hold_all: Plan, pool: ThreadPoolExecutor
 ) -> None:
     """After close() nothing of the stream is under way, and nothing more is sent."""
     backend = make_backend(hold_all)
@@ -329,7 +309,7 @@ def test_closing_early_cancels_what_is_queued_and_waits_for_what_was_sent(
 
 
 def test_a_store_closed_under_a_stream_ends_the_stream(
-    make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
+    make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """When the store is closed, what comes later has StoreClosedError as its outcome."""
     backend = make_backend()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.batching import BatchingConfig, MetadataStore, engine
+from batchkeeper.batching import BatchingConfig, engine
 from batchkeeper.ops import (
     Get,
     IndeterminateError,
@@ -21,25 +21,13 @@ from batchkeeper.ops import (
     StoreClosedError,
 )
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
+from batchkeeper.stores.faults import Call, Fault, FaultyBackend
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 20.0
-
-AnyFuture = Future[Any]
-MakeBackend = Callable[..., FaultyBackend]
-OpenOn = Callable[..., MetadataStore]
-Release = Callable[[FaultyBackend], None]
-Until = Callable[[Callable[[], object]], None]
+from .faulty import MakeBackend, OpenOn, release_all
+from .waiting import PATIENCE, AnyFuture, until
 
 
-@pytest.fixture
-def backend(make_backend: MakeBackend, hold_all: Plan) -> FaultyBackend:
-    """Every call is held, before it reaches the store."""
-    return make_backend(hold_all)
-
-
-def interrupt_main_when(condition: Callable[[], object], until: Until) -> None:
+def interrupt_main_when(condition: Callable[[], object]) -> None:
     """Send this process a Ctrl-C as soon as the condition holds."""
     main = threading.main_thread().ident
     assert main is not None
@@ -84,7 +72,7 @@ def test_after_a_flush_operations_linger_again(make_backend: MakeBackend, open_o
 
 
 def test_flush_waits_for_what_came_before_and_not_for_what_comes_after(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """Operations that are submitted while a flush waits do not keep it from returning."""
     store = open_on(backend, max_in_flight=2)
@@ -102,11 +90,7 @@ def test_flush_waits_for_what_came_before_and_not_for_what_comes_after(
 
 
 def test_flushes_of_many_threads_all_return(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """Each flush waits for all that was submitted before it, those of earlier flushes too."""
     store = open_on(backend, max_in_flight=1)
@@ -125,11 +109,7 @@ def test_flushes_of_many_threads_all_return(
 
 
 def test_flush_covers_what_waits_for_room_and_for_its_path(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """Operations that stand in a line, or wait for room in the queue, belong to the flush."""
     store = open_on(
@@ -148,7 +128,7 @@ def test_flush_covers_what_waits_for_room_and_for_its_path(
 
 
 def test_flush_covers_cancelled_operations_and_those_past_their_deadline(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """What ends without being sent ends the flush like everything else."""
     store = open_on(backend, max_in_flight=1)
@@ -163,16 +143,12 @@ def test_flush_covers_cancelled_operations_and_those_past_their_deadline(
 
 
 def test_an_interrupted_flush_leaves_the_store_as_it_was(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """After a Ctrl-C in flush() operations still end, and linger again when it is over."""
     store = open_on(backend, linger="fixed", max_delay=0.1, max_ops=2)
     futures = [store.put("/a", b""), store.put("/b", b"")]
-    interrupting = pool.submit(interrupt_main_when, lambda: store._engine._epochs.open, until)
+    interrupting = pool.submit(interrupt_main_when, lambda: store._engine._epochs.open)
     with pytest.raises(KeyboardInterrupt):
         store.flush()
     interrupting.result(PATIENCE)
@@ -208,11 +184,7 @@ def test_after_close_calls_are_refused(make_backend: MakeBackend, open_on: OpenO
 
 
 def test_closing_twice_does_no_harm(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """Whoever closes meanwhile waits until the store is closed; whoever closes later returns."""
     store = open_on(backend)
@@ -232,7 +204,7 @@ def test_closing_twice_does_no_harm(
 
 
 def test_close_with_a_timeout_ends_what_cannot_be_sent(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """What is queued, in line or waiting for room when time is up ends with StoreClosedError."""
     store = open_on(backend, max_in_flight=1, write_queue_size=2, on_full="block")
@@ -267,11 +239,7 @@ def test_close_says_of_a_sent_write_that_it_is_unknown(
 
 
 def test_close_does_not_wait_for_ever_for_a_call(
-    make_backend: MakeBackend,
-    open_on: OpenOn,
-    deaf: Any,
-    until: Until,
-    monkeypatch: pytest.MonkeyPatch,
+    make_backend: MakeBackend, open_on: OpenOn, deaf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that does not even return when the back end is closed is given up after a while."""
     monkeypatch.setattr(engine, "_LAST_WAIT", 0.01)
@@ -355,14 +323,14 @@ def test_close_passes_an_error_of_the_back_end_on(
 
 
 def test_an_interrupted_close_closes(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """After a Ctrl-C in close() everything has ended, and closing again returns."""
     store = open_on(backend, max_in_flight=1)
     held = store.put("/held", b"")
     backend.wait_for_calls(1)
     queued = store.put("/queued", b"")
-    interrupting = pool.submit(interrupt_main_when, lambda: store._engine._closing, until)
+    interrupting = pool.submit(interrupt_main_when, lambda: store._engine._closing)
     with pytest.raises(KeyboardInterrupt):
         store.close()
     interrupting.result(PATIENCE)
@@ -376,7 +344,6 @@ def test_close_during_full_load(
     make_backend: MakeBackend,
     open_on: OpenOn,
     pool: ThreadPoolExecutor,
-    until: Until,
     on_full: str,
     timeout: float | None,
 ) -> None:
@@ -458,9 +425,7 @@ def test_an_open_store_cannot_be_pickled(make_backend: MakeBackend, open_on: Ope
 
 
 @pytest.fixture
-def settling(
-    make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., FaultyBackend]:
+def settling(make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch) -> MakeBackend:
     """Make a back end whose calls stay until it is closed, as those that settle a write do."""
 
     def make(**limits: int) -> FaultyBackend:
@@ -486,7 +451,7 @@ def settling(
 
 
 def test_flush_does_not_wait_for_a_call_that_settles(
-    settling: Callable[..., FaultyBackend], open_on: OpenOn, pool: ThreadPoolExecutor
+    settling: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """Operations have ended at their deadlines, whatever their call still finds out."""
     store = open_on(settling())
@@ -499,10 +464,7 @@ def test_flush_does_not_wait_for_a_call_that_settles(
 
 @pytest.mark.parametrize("timeout", [None, 0, 0.1])
 def test_close_ends_calls_that_settle(
-    settling: Callable[..., FaultyBackend],
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    timeout: float | None,
+    settling: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor, timeout: float | None
 ) -> None:
     """close() makes the back end give them up; what stood behind them has ended, unsent."""
     backend = settling(in_flight=2)

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
@@ -25,26 +24,14 @@ from batchkeeper.ops import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from batchkeeper.stores.faults import Fault, FaultyBackend, Plan
+from batchkeeper.stores.faults import Fault, FaultyBackend
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 20.0
-
-AnyFuture = Future[Any]
-MakeBackend = Callable[..., FaultyBackend]
-OpenOn = Callable[..., MetadataStore]
-Release = Callable[[FaultyBackend], None]
-Until = Callable[[Callable[[], object]], None]
+from .faulty import MakeBackend, OpenOn, release_all
+from .waiting import PATIENCE, AnyFuture, until
 
 
 def sent_paths(backend: FaultyBackend) -> list[str]:
     return [path for call in backend.calls for path in call.paths]
-
-
-@pytest.fixture
-def backend(make_backend: MakeBackend, hold_all: Plan) -> FaultyBackend:
-    """Every call is held, before it reaches the store."""
-    return make_backend(hold_all)
 
 
 def fill(store: MetadataStore, backend: FaultyBackend) -> list[AnyFuture]:
@@ -89,7 +76,7 @@ def test_fixed_linger_waits_for_company(make_backend: MakeBackend, open_on: Open
 
 
 def test_no_more_batches_are_in_flight_than_allowed(
-    backend: FaultyBackend, open_on: OpenOn, release_all: Release
+    backend: FaultyBackend, open_on: OpenOn
 ) -> None:
     """max_in_flight bounds the calls of each kind that run at the same time."""
     store = open_on(backend, max_in_flight=3, max_ops=1)
@@ -122,7 +109,7 @@ def test_the_back_ends_limits_cap_the_settings(make_backend: MakeBackend, open_o
 
 
 def test_without_batching_every_operation_goes_singly(
-    backend: FaultyBackend, open_on: OpenOn, release_all: Release
+    backend: FaultyBackend, open_on: OpenOn
 ) -> None:
     """With enabled=False each call has one operation, and several are under way together."""
     store = open_on(backend, enabled=False, max_in_flight=5)
@@ -140,10 +127,7 @@ def test_without_batching_every_operation_goes_singly(
 
 
 def test_it_goes_on_if_no_more_threads_can_be_had(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    release_all: Release,
-    monkeypatch: pytest.MonkeyPatch,
+    backend: FaultyBackend, open_on: OpenOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the system gives no thread for another sender, those that run do its work."""
     store = open_on(backend, max_in_flight=4, max_ops=1)
@@ -188,11 +172,7 @@ def test_a_full_queue_executes_singly_beside_the_batches(
 
 
 def test_no_more_singles_are_under_way_than_allowed(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """When max_singles are under way the caller waits for room, and gets it."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1, max_singles=2)
@@ -222,12 +202,7 @@ def test_a_single_gives_its_place_back(backend: FaultyBackend, open_on: OpenOn) 
 
 @pytest.mark.parametrize("full", ["/in-flight", "/queued/0"])
 def test_an_operation_with_an_earlier_one_on_its_path_is_not_executed_singly(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
-    full: str,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, full: str
 ) -> None:
     """With an operation of its path queued or sent, it waits: it must not overtake it."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1)
@@ -258,11 +233,7 @@ def test_waiting_for_room_ends_at_the_deadline(backend: FaultyBackend, open_on: 
 
 
 def test_block_never_executes_singly(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """With on_full="block" the caller waits although singles are free."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1, on_full="block")
@@ -275,9 +246,7 @@ def test_block_never_executes_singly(
     assert store.metrics().singles.operations == 0
 
 
-def test_raise_refuses_at_once(
-    backend: FaultyBackend, open_on: OpenOn, release_all: Release
-) -> None:
+def test_raise_refuses_at_once(backend: FaultyBackend, open_on: OpenOn) -> None:
     """With on_full="raise" a full queue raises QueueFullError, and leaves no trace."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1, on_full="raise")
     fill(store, backend)
@@ -293,11 +262,7 @@ def test_raise_refuses_at_once(
 
 
 def test_room_is_given_in_the_order_of_arrival(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """Callers that wait are let in first come, first served, and nobody passes them."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1, max_ops=1, on_full="block")
@@ -318,11 +283,7 @@ def test_room_is_given_in_the_order_of_arrival(
 
 
 def test_nobody_passes_a_large_operation_that_waits_for_bytes(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """A small operation that would fit waits behind the large one that came before it."""
     store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block", max_ops=1)
@@ -340,7 +301,7 @@ def test_nobody_passes_a_large_operation_that_waits_for_bytes(
 
 
 def test_one_that_gives_up_waiting_does_not_hold_up_the_others(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """A large operation waits for bytes at the head; when its deadline ends it, others get in."""
     store = open_on(
@@ -359,11 +320,7 @@ def test_one_that_gives_up_waiting_does_not_hold_up_the_others(
 
 
 def test_bytes_are_bounded_in_each_queue(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """The bytes that a queue holds never exceed max_queued_bytes; who needs more waits."""
     store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block")
@@ -385,11 +342,7 @@ def test_bytes_are_bounded_in_each_queue(
 
 
 def test_what_waits_for_bytes_is_not_held_up_by_what_waits_for_it(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """A put that waits for bytes gets them, though a read behind it in its line holds some."""
     store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block")
@@ -405,11 +358,7 @@ def test_what_waits_for_bytes_is_not_held_up_by_what_waits_for_it(
 
 
 def test_an_operation_larger_than_the_bound_goes_alone(
-    backend: FaultyBackend,
-    open_on: OpenOn,
-    pool: ThreadPoolExecutor,
-    until: Until,
-    release_all: Release,
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """What is larger than max_queued_bytes is taken when nothing else is held."""
     store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block")
@@ -424,7 +373,7 @@ def test_an_operation_larger_than_the_bound_goes_alone(
 
 
 def test_an_interrupted_wait_takes_the_operation_back(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, until: Until
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """Ctrl-C while a call waits for room: the operation is given up, and nothing hangs on it."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1, on_full="block")
@@ -617,9 +566,9 @@ def test_sixty_four_threads_stay_within_the_bounds(
         return number
 
     pushing = [pool.submit(push, thread) for thread in range(64)]
-    until = time.monotonic() + seconds
+    over = time.monotonic() + seconds
     samples = []
-    while time.monotonic() < until:
+    while time.monotonic() < over:
         samples.append(store.metrics())
         time.sleep(0.002)
     finished.set()
@@ -682,7 +631,7 @@ def test_metrics_are_a_snapshot(backend: FaultyBackend, open_on: OpenOn) -> None
 
 
 def test_an_operation_that_no_request_has_room_for_is_refused_by_the_call(
-    make_backend: Callable[..., FaultyBackend], open_on: OpenOn
+    make_backend: MakeBackend, open_on: OpenOn
 ) -> None:
     """A path counts as well as a value, for reads too."""
     store = open_on(make_backend(request_bytes=100))

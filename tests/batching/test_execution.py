@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +23,8 @@ from batchkeeper.ops import (
 from batchkeeper.stores.backend import RequestRefusedError
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 20.0
-
-AnyFuture = Future[Any]
-MakeBackend = Callable[..., FaultyBackend]
-OpenOn = Callable[..., MetadataStore]
+from .faulty import MakeBackend, OpenOn
+from .waiting import PATIENCE, AnyFuture
 
 
 def refuse(*culprits: str) -> Callable[[Call], Fault | None]:

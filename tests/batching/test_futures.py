@@ -7,7 +7,6 @@ import gc
 import logging
 import random
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import (
@@ -40,10 +39,8 @@ from batchkeeper.ops import (
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.faults import FaultyBackend, Plan
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 20.0
-
-AnyFuture = Future[Any]
+from .faulty import MakeBackend, OpenOn, release_all
+from .waiting import PATIENCE, AnyFuture, until
 
 
 def waited_for(future: AnyFuture) -> bool:
@@ -52,13 +49,7 @@ def waited_for(future: AnyFuture) -> bool:
 
 
 @pytest.fixture
-def backend(make_backend: Callable[..., FaultyBackend], hold_all: Plan) -> FaultyBackend:
-    """Every call is held, before it reaches the store."""
-    return make_backend(hold_all)
-
-
-@pytest.fixture
-def store(open_on: Callable[..., MetadataStore], backend: FaultyBackend) -> MetadataStore:
+def store(open_on: OpenOn, backend: FaultyBackend) -> MetadataStore:
     """One batch in flight at a time: while its call is held, all that follows stays queued."""
     return open_on(backend, max_in_flight=1)
 
@@ -77,10 +68,6 @@ def queued(store: MetadataStore, sent: AnyFuture) -> list[AnyFuture]:
     return [store.put(f"/queued/{number}", b"") for number in range(3)]
 
 
-Release = Callable[[FaultyBackend], None]
-Until = Callable[[Callable[[], object]], None]
-
-
 # --- results and states
 
 
@@ -90,11 +77,7 @@ def test_a_future_is_one_to_everybody(sent: AnyFuture) -> None:
 
 
 def test_a_result_comes_to_those_who_wait_and_those_who_come_later(
-    store: MetadataStore,
-    backend: FaultyBackend,
-    sent: AnyFuture,
-    pool: ThreadPoolExecutor,
-    release_all: Release,
+    store: MetadataStore, backend: FaultyBackend, sent: AnyFuture, pool: ThreadPoolExecutor
 ) -> None:
     """result() and exception() answer whoever waited before the end, and everybody after it."""
     results = [pool.submit(sent.result) for _ in range(4)]
@@ -110,7 +93,7 @@ def test_a_result_comes_to_those_who_wait_and_those_who_come_later(
 
 
 def test_an_error_is_raised_by_result_and_returned_by_exception(
-    store: MetadataStore, backend: FaultyBackend, release_all: Release
+    store: MetadataStore, backend: FaultyBackend
 ) -> None:
     """An operation that the store refuses ends its future with the error."""
     future = store.delete("/missing")
@@ -123,9 +106,7 @@ def test_an_error_is_raised_by_result_and_returned_by_exception(
         future.result()
 
 
-def test_a_timeout_of_the_wait_ends_the_wait_alone(
-    backend: FaultyBackend, sent: AnyFuture, release_all: Release
-) -> None:
+def test_a_timeout_of_the_wait_ends_the_wait_alone(backend: FaultyBackend, sent: AnyFuture) -> None:
     """result(timeout) and exception(timeout) raise TimeoutError, and the operation goes on."""
     for ask in (sent.result, sent.exception):
         with pytest.raises(TimeoutError):
@@ -138,7 +119,7 @@ def test_a_timeout_of_the_wait_ends_the_wait_alone(
 
 
 def test_states_are_those_of_the_standard_future(
-    backend: FaultyBackend, sent: AnyFuture, queued: list[AnyFuture], release_all: Release
+    backend: FaultyBackend, sent: AnyFuture, queued: list[AnyFuture]
 ) -> None:
     """Queued is pending, sent is running, and after that it is finished or cancelled."""
 
@@ -158,9 +139,7 @@ def test_states_are_those_of_the_standard_future(
     assert "finished returned Stat" in repr(sent)
 
 
-def test_a_failed_future_says_so(
-    store: MetadataStore, backend: FaultyBackend, release_all: Release
-) -> None:
+def test_a_failed_future_says_so(store: MetadataStore, backend: FaultyBackend) -> None:
     """The representation of a future that ended with an error names the error's class."""
     future = store.put("/a", b"", expected_version=7)
     release_all(backend)
@@ -172,12 +151,7 @@ def test_a_failed_future_says_so(
 
 
 def test_wait_for_all_returns_when_all_have_ended(
-    backend: FaultyBackend,
-    sent: AnyFuture,
-    queued: list[AnyFuture],
-    pool: ThreadPoolExecutor,
-    release_all: Release,
-    until: Until,
+    backend: FaultyBackend, sent: AnyFuture, queued: list[AnyFuture], pool: ThreadPoolExecutor
 ) -> None:
     """wait() that began before the end returns once all have ended; one after it at once."""
     everything = [sent, *queued]
@@ -192,11 +166,7 @@ def test_wait_for_all_returns_when_all_have_ended(
 
 
 def test_wait_for_the_first_returns_when_one_has_ended(
-    backend: FaultyBackend,
-    sent: AnyFuture,
-    queued: list[AnyFuture],
-    pool: ThreadPoolExecutor,
-    until: Until,
+    backend: FaultyBackend, sent: AnyFuture, queued: list[AnyFuture], pool: ThreadPoolExecutor
 ) -> None:
     """FIRST_COMPLETED returns with what has ended, and leaves the others waiting."""
     waiting = pool.submit(wait, [*queued, sent], PATIENCE, FIRST_COMPLETED)
@@ -208,11 +178,7 @@ def test_wait_for_the_first_returns_when_one_has_ended(
 
 
 def test_wait_for_the_first_error_returns_when_one_has_failed(
-    store: MetadataStore,
-    backend: FaultyBackend,
-    sent: AnyFuture,
-    pool: ThreadPoolExecutor,
-    until: Until,
+    store: MetadataStore, backend: FaultyBackend, sent: AnyFuture, pool: ThreadPoolExecutor
 ) -> None:
     """FIRST_EXCEPTION passes over a success and returns at the first error."""
     failing: AnyFuture = store.delete("/missing")
@@ -262,12 +228,10 @@ def test_as_completed_gives_up_after_its_timeout(sent: AnyFuture, queued: list[A
 @pytest.mark.parametrize("function", [wait, as_completed])
 def test_futures_of_other_kinds_and_stores_go_together(
     function: Callable[..., Any],
-    make_backend: Callable[..., FaultyBackend],
-    open_on: Callable[..., MetadataStore],
+    make_backend: MakeBackend,
+    open_on: OpenOn,
     hold_all: Plan,
     pool: ThreadPoolExecutor,
-    release_all: Release,
-    until: Until,
 ) -> None:
     """One wait() or as_completed() takes futures of two stores and of an executor, mixed."""
     backends = [make_backend(hold_all) for _ in range(2)]
@@ -288,11 +252,7 @@ def test_futures_of_other_kinds_and_stores_go_together(
 
 
 def test_many_waiters_over_the_same_futures_do_not_lock_each_other_out(
-    store: MetadataStore,
-    backend: FaultyBackend,
-    sent: AnyFuture,
-    pool: ThreadPoolExecutor,
-    release_all: Release,
+    store: MetadataStore, backend: FaultyBackend, sent: AnyFuture, pool: ThreadPoolExecutor
 ) -> None:
     """Threads that wait for the same futures, in different orders, all come back."""
     many = [sent, *(store.put(f"/{number}", b"") for number in range(200))]
@@ -307,9 +267,7 @@ def test_many_waiters_over_the_same_futures_do_not_lock_each_other_out(
 # --- asyncio
 
 
-def test_a_wrapped_future_can_be_awaited(
-    store: MetadataStore, backend: FaultyBackend, release_all: Release
-) -> None:
+def test_a_wrapped_future_can_be_awaited(store: MetadataStore, backend: FaultyBackend) -> None:
     """asyncio.wrap_future gives the result or the error to a task."""
     put, failing = store.put("/a", b"1"), store.delete("/missing")
 
@@ -326,7 +284,7 @@ def test_a_wrapped_future_can_be_awaited(
 
 
 def test_cancelling_a_wrapped_future_cancels_a_queued_operation(
-    backend: FaultyBackend, sent: AnyFuture, queued: list[AnyFuture], release_all: Release
+    backend: FaultyBackend, sent: AnyFuture, queued: list[AnyFuture]
 ) -> None:
     """Cancelling the task cancels the operation while it is queued, and not once it is sent."""
 
@@ -349,11 +307,7 @@ def test_cancelling_a_wrapped_future_cancels_a_queued_operation(
 
 
 def test_a_queued_operation_is_cancelled_and_never_sent(
-    store: MetadataStore,
-    backend: FaultyBackend,
-    sent: AnyFuture,
-    queued: list[AnyFuture],
-    release_all: Release,
+    store: MetadataStore, backend: FaultyBackend, sent: AnyFuture, queued: list[AnyFuture]
 ) -> None:
     """A cancelled operation reaches neither a batch nor the store; its neighbours do."""
     assert queued[1].cancel()
@@ -379,7 +333,7 @@ def test_cancelling_again_changes_nothing(store: MetadataStore, queued: list[Any
 
 
 def test_what_was_sent_or_has_ended_cannot_be_cancelled(
-    backend: FaultyBackend, sent: AnyFuture, release_all: Release
+    backend: FaultyBackend, sent: AnyFuture
 ) -> None:
     """cancel() of an operation that was sent says False, and it goes on to its result."""
     assert not sent.cancel()
@@ -390,7 +344,7 @@ def test_what_was_sent_or_has_ended_cannot_be_cancelled(
 
 
 def test_a_cancelled_future_is_done_at_once_for_wait(
-    sent: AnyFuture, queued: list[AnyFuture], pool: ThreadPoolExecutor, until: Until
+    sent: AnyFuture, queued: list[AnyFuture], pool: ThreadPoolExecutor
 ) -> None:
     """Whoever stands in wait() for a future is told that it was cancelled, without any delay."""
     waiting = [
@@ -406,7 +360,7 @@ def test_a_cancelled_future_is_done_at_once_for_wait(
 
 
 def test_a_cancelled_future_is_done_at_once_for_as_completed(
-    sent: AnyFuture, queued: list[AnyFuture], pool: ThreadPoolExecutor, until: Until
+    sent: AnyFuture, queued: list[AnyFuture], pool: ThreadPoolExecutor
 ) -> None:
     """as_completed() yields a cancelled future, whether it is cancelled before or during."""
     queued[0].cancel()
@@ -438,12 +392,7 @@ def test_a_cancelled_future_is_done_at_once_for_result_and_a_task(
 
 
 def test_cancels_of_many_threads_agree(
-    store: MetadataStore,
-    backend: FaultyBackend,
-    sent: AnyFuture,
-    pool: ThreadPoolExecutor,
-    release_all: Release,
-    until: Until,
+    store: MetadataStore, backend: FaultyBackend, sent: AnyFuture, pool: ThreadPoolExecutor
 ) -> None:
     """Of threads that cancel one future together each finds it cancelled and done.
 
@@ -474,12 +423,7 @@ def test_cancels_of_many_threads_agree(
 
 
 def test_cancelling_races_with_sending_and_one_of_them_wins(
-    make_backend: Callable[..., FaultyBackend],
-    open_on: Callable[..., MetadataStore],
-    hold_all: Plan,
-    release_all: Release,
-    pool: ThreadPoolExecutor,
-    until: Until,
+    make_backend: MakeBackend, open_on: OpenOn, hold_all: Plan, pool: ThreadPoolExecutor
 ) -> None:
     """cancel() says True exactly for the operations that never reach the store."""
     backend = make_backend(hold_all)
@@ -515,7 +459,7 @@ def test_cancelling_races_with_sending_and_one_of_them_wins(
 
 
 def test_callbacks_run_in_order_on_a_thread_of_their_own(
-    store: MetadataStore, backend: FaultyBackend, sent: AnyFuture, release_all: Release
+    store: MetadataStore, backend: FaultyBackend, sent: AnyFuture
 ) -> None:
     """Callbacks run once each, in the order given, on neither a caller's nor a sender's thread."""
     called: list[tuple[str, AnyFuture, threading.Thread]] = []
@@ -537,7 +481,7 @@ def test_callbacks_run_in_order_on_a_thread_of_their_own(
 
 
 def test_a_callback_after_the_end_runs_at_once(
-    backend: FaultyBackend, sent: AnyFuture, queued: list[AnyFuture], release_all: Release
+    backend: FaultyBackend, sent: AnyFuture, queued: list[AnyFuture]
 ) -> None:
     """A callback that is added to a future that has ended runs before the call returns."""
     queued[0].cancel()
@@ -563,7 +507,6 @@ def test_an_exception_in_a_callback_harms_nothing(
     backend: FaultyBackend,
     sent: AnyFuture,
     queued: list[AnyFuture],
-    release_all: Release,
     error: BaseException,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -587,9 +530,7 @@ def test_an_exception_in_a_callback_harms_nothing(
     assert store.put("/after", b"").result(PATIENCE).version == 0
 
 
-def test_a_callback_may_submit_and_wait(
-    make_backend: Callable[..., FaultyBackend], open_on: Callable[..., MetadataStore]
-) -> None:
+def test_a_callback_may_submit_and_wait(make_backend: MakeBackend, open_on: OpenOn) -> None:
     """A callback can use the store and wait for the result, with the queue full as well."""
     store = open_on(make_backend(), max_in_flight=1, write_queue_size=1, on_full="block", max_ops=1)
     results: Future[list[int]] = Future()
@@ -606,10 +547,7 @@ def test_a_callback_may_submit_and_wait(
 
 
 def test_close_runs_the_callbacks_that_are_left(
-    make_backend: Callable[..., FaultyBackend],
-    open_on: Callable[..., MetadataStore],
-    pool: ThreadPoolExecutor,
-    until: Until,
+    make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """After close() every done-callback has run, those behind a slow one too."""
     store = open_on(make_backend())
@@ -638,7 +576,6 @@ def test_callbacks_run_even_if_no_thread_can_be_had(
     backend: FaultyBackend,
     sent: AnyFuture,
     queued: list[AnyFuture],
-    release_all: Release,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where the system has no thread left, results still come, and close() runs the callbacks."""
@@ -661,9 +598,7 @@ def test_callbacks_run_even_if_no_thread_can_be_had(
 
 
 def test_nobody_misses_the_end(
-    make_backend: Callable[..., FaultyBackend],
-    open_on: Callable[..., MetadataStore],
-    pool: ThreadPoolExecutor,
+    make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
     """However a wait, a callback or a cancel meets the end of a future, each learns of it."""
     store = open_on(make_backend(), max_ops=3)
@@ -720,7 +655,7 @@ KINDS: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("submit", [*KINDS, lambda store: store.delete_recursive("/a")])
 def test_a_future_has_no_public_name_of_its_own(
-    open_on: Callable[..., MetadataStore], submit: Callable[[Any], AnyFuture]
+    open_on: OpenOn, submit: Callable[[Any], AnyFuture]
 ) -> None:
     """Before and after its end, only what the standard library's has is public."""
     store = open_on(connect("memory://public", ConnectOptions()))
@@ -760,7 +695,7 @@ def ask_last(future: AnyFuture) -> None:
 
 @pytest.mark.parametrize("ask", [repr, ask_first, ask_last, lambda future: wait([future])])
 def test_a_future_that_has_ended_is_freed_when_nobody_holds_it(
-    open_on: Callable[..., MetadataStore], until: Until, ask: Callable[[AnyFuture], object]
+    open_on: OpenOn, ask: Callable[[AnyFuture], object]
 ) -> None:
     """However it was waited for, no circle keeps it, which only the garbage collector would free.
 
@@ -784,20 +719,13 @@ def test_a_future_that_has_ended_is_freed_when_nobody_holds_it(
 def stand_in_result(queued: list[AnyFuture], pool: ThreadPoolExecutor) -> list[AnyFuture]:
     """Have a thread wait for each future; return when all of them do."""
     waiters = [pool.submit(future.result, PATIENCE) for future in queued]
-    until = time.monotonic() + PATIENCE
     entries = [future._entry for future in queued]  # type: ignore[attr-defined]
-    while not all(entry.caller and entry.caller.gates for entry in entries):
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    until(lambda: all(entry.caller and entry.caller.gates for entry in entries))
     return waiters
 
 
 def test_threads_that_wait_for_a_batch_wake_each_other(
-    store: MetadataStore,
-    backend: FaultyBackend,
-    sent: AnyFuture,
-    release_all: Release,
-    monkeypatch: pytest.MonkeyPatch,
+    store: MetadataStore, backend: FaultyBackend, sent: AnyFuture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With no help but the first wake-up, all of them come back."""
     monkeypatch.setattr(futures, "_FIRST_TURN", PATIENCE)

@@ -11,16 +11,11 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.batching import MetadataStore
 from batchkeeper.ops import Get, Put
-from batchkeeper.stores.faults import FaultyBackend, Plan
+from batchkeeper.stores.faults import Plan
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 20.0
-
-MakeBackend = Callable[..., FaultyBackend]
-OpenOn = Callable[..., MetadataStore]
-Release = Callable[[FaultyBackend], None]
+from .faulty import MakeBackend, OpenOn, release_all
+from .waiting import PATIENCE
 
 
 class Interrupt:
@@ -71,7 +66,6 @@ def test_an_interrupted_call_leaves_nothing_behind(
     make_backend: MakeBackend,
     open_on: OpenOn,
     hold_all: Plan,
-    release_all: Release,
     pool: ThreadPoolExecutor,
     held: bool,
     how: str,

@@ -7,7 +7,6 @@ import itertools
 import logging
 import pickle
 from bisect import bisect_left
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -16,16 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batchkeeper as bk
-from batchkeeper.batching import Counts, Histogram, MetadataStore
+from batchkeeper.batching import Counts, Histogram
 from batchkeeper.batching.metrics import BYTES, OPERATIONS, SECONDS, Distribution
 from batchkeeper.stores.backend import EVENTS
-from batchkeeper.stores.faults import FaultyBackend, Plan
+from batchkeeper.stores.faults import Plan
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 20.0
-
-MakeBackend = Callable[..., FaultyBackend]
-OpenOn = Callable[..., MetadataStore]
+from .faulty import MakeBackend, OpenOn
+from .waiting import PATIENCE
 
 values = st.lists(st.floats(0, 200) | st.sampled_from(SECONDS), min_size=1, max_size=50)
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batchkeeper.batching import MetadataStore
 from batchkeeper.ops import ABSENT, BadVersionError, Delete, Exists, Get, NotFoundError, Put
 from batchkeeper.stores.faults import FaultyBackend, Plan
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 20.0
-
-AnyFuture = Future[Any]
-MakeBackend = Callable[..., FaultyBackend]
-OpenOn = Callable[..., MetadataStore]
+from .faulty import MakeBackend, OpenOn
+from .waiting import PATIENCE, AnyFuture
 
 
 def chaos(backend: FaultyBackend, seed: int, stop: threading.Event) -> None:

@@ -41,8 +41,8 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores.backend import Limits, RequestRefusedError, Tally, refusal
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 20.0
+from .waiting import PATIENCE, until
+
 STEPS = 40
 MOST_WAITING = 20  # callers, each of which needs a thread
 Method = Literal["write", "read"]
@@ -603,13 +603,6 @@ class EngineMachine(RuleBasedStateMachine):
 
 def ended(asked: Asked) -> bool:
     return asked.future is None or asked.future.done()
-
-
-def until(condition: Callable[[], object], complaint: str) -> None:
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up, complaint
-        time.sleep(0.0002)
 
 
 EngineMachine.TestCase.settings = settings(

@@ -14,7 +14,7 @@ import batchkeeper as bk
 from batchkeeper.batching.scans import pages_of_async, results_of_async
 from batchkeeper.ops import Range, ScanResult, Stat, StatPage, StoreUnavailableError
 
-PATIENCE = 30.0
+from .waiting import PATIENCE
 
 
 def page(*paths: str) -> list[ScanResult]:

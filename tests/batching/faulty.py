@@ -1,0 +1,18 @@
+"""Back ends whose calls a test holds: the types of what makes them (conftest.py), their release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from batchkeeper.batching import MetadataStore
+from batchkeeper.stores.faults import FaultyBackend
+
+MakeBackend = Callable[..., FaultyBackend]
+OpenOn = Callable[..., MetadataStore]
+
+
+def release_all(backend: FaultyBackend) -> None:
+    """Let every call go that is held now, and hold no more."""
+    backend.plan = None
+    for call in backend.wait_for_calls(0):
+        call.release()
