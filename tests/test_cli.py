@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -23,7 +22,7 @@ from batchkeeper import cli
 from batchkeeper.stores import BUILT_IN
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend
 
-COMMAND = (sys.executable, "-c", "import sys; from batchkeeper.cli import main; sys.exit(main())")
+from .programs import COMMAND
 
 Run = Callable[..., tuple[int, bytes, list[str]]]
 

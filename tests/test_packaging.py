@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import batchkeeper
-from batchkeeper.pipeline.java import spark_java_home
+
+from .programs import run_python, spark_environment
 
 ROOT = Path(__file__).parent.parent
 REGISTRATION = "pipeline/registration/"
@@ -136,13 +137,8 @@ def test_a_wheel_holds_the_packages_and_nothing_else(clone: Path, wheel: Path) -
 def test_a_wheel_is_one_package_for_whoever_imports_it(clone: Path, unpacked: Path) -> None:
     """From inside a clone, as in a shell there, `import batchkeeper` finds the installed one."""
     program = "import batchkeeper; print(batchkeeper.__file__)"
-    found = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=clone,
-        env={**os.environ, "PYTHONPATH": str(unpacked)},
-        capture_output=True,
-        text=True,
-        check=True,
+    found = run_python(
+        "-c", program, cwd=clone, env={**os.environ, "PYTHONPATH": str(unpacked)}, check=True
     )
     assert Path(found.stdout.strip()) == unpacked / "batchkeeper" / "__init__.py"
 
@@ -151,19 +147,11 @@ def test_a_wheel_is_one_package_for_whoever_imports_it(clone: Path, unpacked: Pa
 @pytest.mark.parametrize("clone", ["bk-clone"], indirect=True)
 def test_spark_finds_the_data_source_by_itself(unpacked: Path, tmp_path: Path) -> None:
     """Where the wheel is installed, a session knows the format without a line of ours."""
-    done = subprocess.run(
-        [sys.executable, "-c", SPARK],
+    done = run_python(
+        "-c",
+        SPARK,
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(unpacked),
-            "PYSPARK_PYTHON": sys.executable,
-            "JAVA_HOME": str(spark_java_home()),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
+        env={**os.environ, **spark_environment(), "PYTHONPATH": str(unpacked)},
     )
     assert done.stdout.split()[:3] == ["path", "value", "version"], done.stderr
 
@@ -183,13 +171,7 @@ def test_what_spark_imports_is_cheap_and_never_fails(
         "new = {name.partition('.')[0] for name in set(sys.modules) - known}; "
         "print('batchkeeper' in new, hasattr(entry, 'DefaultSource'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(unpacked)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", program, env={**os.environ, "PYTHONPATH": str(unpacked)}, check=True)
     assert done.stdout.split() == ["False", str(offered)]
 
 
@@ -203,9 +185,7 @@ def test_importing_the_package_is_cheap() -> None:
     # Some may be there before: what else is installed may load them with the interpreter.
     program = "import sys; known = set(sys.modules); import batchkeeper; "
     program += "print(*set(sys.modules) - known)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    loaded = run_python("-c", program, check=True)
     new = set(loaded.stdout.split())
     assert "batchkeeper" in new
     assert new & heavy == set()
@@ -235,14 +215,7 @@ def test_a_benchmark_without_its_extra_says_how_to_get_it(
     # Runs a module like `python -m`, in an interpreter that lacks a package.
     program = f"import runpy, sys; sys.modules[{missing!r}] = None; sys.argv = {module.split()!r}; "
     program += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_python("-c", program, cwd=tmp_path, timeout=60)
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
     assert advice in line

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
 
 import pytest
+
+from ..programs import run_python
 
 PRELUDE = """
 import os, sys, threading, warnings
@@ -24,13 +25,7 @@ def open_store(plan=None, name="a", **settings):
 
 def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a Python of its own; it has to end by itself."""
-    return subprocess.run(
-        [sys.executable, *options, "-c", PRELUDE + textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_python(*options, "-c", PRELUDE + textwrap.dedent(program), timeout=60)
 
 
 # --- fork

@@ -7,9 +7,7 @@ one operation pays.
 from __future__ import annotations
 
 import time
-import uuid
 from array import array
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,12 +33,6 @@ VALUE = b"." * 100
 PATHS = [f"/bench/owners/ns-{number // 64}/topic-{number}" for number in range(COUNT)]
 PUTS = [bk.Put(path, VALUE) for path in PATHS]
 CLAIMS = [bk.Put(path, VALUE, bk.ABSENT) for path in PATHS]
-
-
-@pytest.fixture
-def store() -> Iterator[bk.MetadataStore]:
-    with bk.open_store(f"memory://{uuid.uuid4().hex}") as opened:
-        yield opened
 
 
 def test_check_of_a_path(benchmark: BenchmarkFixture) -> None:

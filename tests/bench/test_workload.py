@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -44,12 +42,6 @@ class Recorder:
     def delete(self, path: str, expected_version: int | None = None) -> Future[None]:
         self.calls.append(("delete", path, expected_version))
         return self._store.delete(path, expected_version)
-
-
-@pytest.fixture
-def store() -> Iterator[bk.MetadataStore]:
-    with bk.open_store(f"memory://{uuid.uuid4().hex}") as opened:
-        yield opened
 
 
 def work(chain: Chain, store: Any, steps: int) -> None:

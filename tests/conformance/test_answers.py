@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, TypeVar
 
 import pytest
 
@@ -13,24 +11,11 @@ import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
 from batchkeeper.stores import BUILT_IN
 
-T = TypeVar("T")
+from ..contents import put_all
+from ..waiting import PATIENCE, error, result
 
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 60.0
 # The kinds of stores that have a server.
 SERVED = [name for name, kind in BUILT_IN.items() if kind.server]
-
-
-def result(future: Future[T]) -> T:
-    """Wait for a future and return its result."""
-    return future.result(PATIENCE)
-
-
-def error(future: Future[Any]) -> bk.MetadataStoreError:
-    """Wait for a future and return the error that it has to end with."""
-    found = future.exception(PATIENCE)
-    assert isinstance(found, bk.MetadataStoreError), f"ended without an error: {future}"
-    return found
 
 
 # --- versions
@@ -246,9 +231,7 @@ def test_nothing_is_below_a_leaf_or_a_missing_path(store: bk.MetadataStore) -> N
 def test_many_children_are_listed(store: bk.MetadataStore) -> None:
     """All of 2,000 children are listed."""
     names = [f"child-{number:05}" for number in range(2000)]
-    assert all(
-        outcome.ok for outcome in store.apply(bk.Put(f"/many/{name}", b"") for name in names)
-    )
+    put_all(store, {f"/many/{name}": b"" for name in names})
     assert result(store.get_children("/many")) == names
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import batchkeeper as bk
 
-Test = Callable[[bk.AsyncMetadataStore], Coroutine[Any, Any, None]]
+from ..waiting import PATIENCE
 
-PATIENCE = 60.0
+Test = Callable[[bk.AsyncMetadataStore], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture

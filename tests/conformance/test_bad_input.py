@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 import batchkeeper as bk
 
-T = TypeVar("T")
-
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 60.0
-
-
-def result(future: Future[T]) -> T:
-    """Wait for a future and return its result."""
-    return future.result(PATIENCE)
-
-
-def error(future: Future[Any]) -> bk.MetadataStoreError:
-    """Wait for a future and return the error that it has to end with."""
-    found = future.exception(PATIENCE)
-    assert isinstance(found, bk.MetadataStoreError), f"ended without an error: {future}"
-    return found
+from ..waiting import result
 
 
 @pytest.mark.parametrize(

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 import batchkeeper as bk
 from batchkeeper.stores import BUILT_IN
 
-T = TypeVar("T")
-
-# Long enough for a slow machine: a test that comes near it has failed.
-PATIENCE = 60.0
-
-
-def result(future: Future[T]) -> T:
-    """Wait for a future and return its result."""
-    return future.result(PATIENCE)
-
-
-def error(future: Future[Any]) -> bk.MetadataStoreError:
-    """Wait for a future and return the error that it has to end with."""
-    found = future.exception(PATIENCE)
-    assert isinstance(found, bk.MetadataStoreError), f"ended without an error: {future}"
-    return found
-
+from ..contents import put_all
+from ..waiting import PATIENCE, error, result
 
 # --- neighbours and order
 
@@ -62,7 +47,7 @@ def test_neighbours_do_not_matter(store: bk.MetadataStore) -> None:
 def test_one_failure_in_ten_hurts_nobody_else(store: bk.MetadataStore) -> None:
     """Of 500 conditional puts one in ten fails, exactly those that have to."""
     taken = {f"/{number}" for number in range(0, 500, 10)}
-    assert all(outcome.ok for outcome in store.apply(bk.Put(path, b"old") for path in taken))
+    put_all(store, dict.fromkeys(taken, b"old"))
     outcomes = store.apply(bk.Put(f"/{number}", b"new", bk.ABSENT) for number in range(500))
     assert {outcome.op.path for outcome in outcomes if not outcome.ok} == taken
     assert all(isinstance(o.error, bk.BadVersionError) for o in outcomes if not o.ok)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable
 from itertools import pairwise
@@ -15,7 +13,9 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.ops import ScanResult
 
-PATIENCE = 60.0
+from ..contents import put_all
+from ..programs import run_python
+from ..waiting import PATIENCE
 
 # In the byte order of UTF-8. What continues a name, as "-x" does, comes before what is below it.
 ORDERED = [
@@ -44,8 +44,7 @@ def batching() -> bk.BatchingConfig:
 
 def put(store: bk.MetadataStore, paths: Iterable[str]) -> None:
     """Put paths, whose values are their own names."""
-    for outcome in store.apply([bk.Put(path, path.encode()) for path in paths]):
-        assert outcome.ok, outcome
+    put_all(store, {path: path.encode() for path in paths})
 
 
 def paths(found: Iterable[ScanResult]) -> list[str]:
@@ -95,7 +94,7 @@ def test_a_scan_without_values_gives_the_same_stats(store: bk.MetadataStore) -> 
     sizes = {"/topics/a/empty": 0, "/topics/a/large": 5_000, "/topics/large": 200_000}
     put(store, sizes)
     values = {path: bytes(size) for path, size in sizes.items()}
-    assert all(o.ok for o in store.apply(bk.Put(path, value) for path, value in values.items()))
+    put_all(store, values)
     for prefix, start, end in [
         ("/", None, None),
         ("/topics", None, None),
@@ -234,13 +233,7 @@ with bk.open_store(sys.argv[1]) as store:
 
 def test_a_scan_raises_in_a_forked_child(store_url: str) -> None:
     """Nobody would answer there; in the parent it goes on."""
-    ended = subprocess.run(
-        [sys.executable, "-c", FORKED, store_url],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    ended = run_python("-c", FORKED, store_url, timeout=PATIENCE)
     assert ended.returncode == 0, ended.stderr
 
 

@@ -25,14 +25,19 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from batchkeeper.bench.servers import EtcdServer, LocalServer
+from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
 
 from ..proxy import Proxy
+from ..waiting import PATIENCE, until
 
-__all__ = ["Nemesis"]
+__all__ = ["Nemesis", "server_to_hurt"]
 
-PATIENCE = 60.0
+
+def server_to_hurt(kind: str, directory: Path) -> LocalServer:
+    """Return a server that is not started yet; sessions with it may end after one second."""
+    return EtcdServer(directory) if kind == "etcd" else ZooKeeperServer(directory, tick_time=500)
 
 
 class Nemesis:
@@ -128,10 +133,7 @@ def _commit_everything(server: LocalServer) -> None:
         assert answer.status == http.HTTPStatus.OK, answer.read()
         answer.read()
         before = _commits(connection)
-        give_up = time.monotonic() + PATIENCE
-        while _commits(connection) == before:
-            assert time.monotonic() < give_up, "etcd does not commit"
-            time.sleep(0.01)
+        until(lambda: _commits(connection) != before, "etcd does not commit")
 
 
 def _commits(connection: http.client.HTTPConnection) -> int:

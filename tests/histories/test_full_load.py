@@ -17,7 +17,8 @@ import batchkeeper as bk
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.backend import Answer, PassingBackend, Request
 
-PATIENCE = 120.0
+from ..waiting import PATIENCE
+
 THREADS = 64
 # Small, so that every one of them is reached: more callers wait than a batch has operations.
 BOUNDS = bk.BatchingConfig(

@@ -12,11 +12,11 @@ from typing import Any, Self
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
+from batchkeeper.bench.servers import LocalServer
 
 from .checker import check, explain
 from .history import Op
-from .nemesis import Nemesis
+from .nemesis import Nemesis, server_to_hurt
 from .recorder import Client, Workers
 from .victim import Victim
 
@@ -31,14 +31,7 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalServer]:
     """A server of each kind that these tests may hurt, one after the other."""
-    directory = tmp_path_factory.mktemp(request.param)
-    # Sessions may end after one second.
-    made = (
-        EtcdServer(directory)
-        if request.param == "etcd"
-        else ZooKeeperServer(directory, tick_time=500)
-    )
-    with made as running:
+    with server_to_hurt(request.param, tmp_path_factory.mktemp(request.param)) as running:
         yield running
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
 
 from .checker import check, explain
 from .history import Op
-from .nemesis import Nemesis
+from .nemesis import Nemesis, server_to_hurt
 from .recorder import Client, Workers
 from .victim import Victim
 
@@ -30,13 +29,7 @@ def nemesis(
     request: pytest.FixtureRequest, tmp_path: Path, proxy: Callable[[str], Any]
 ) -> Iterator[Nemesis]:
     """A server of each kind, and what may happen to it."""
-    # Sessions may end after one second.
-    made: LocalServer = (
-        EtcdServer(tmp_path)
-        if request.param == "etcd"
-        else ZooKeeperServer(tmp_path, tick_time=500)
-    )
-    with made as server:
+    with server_to_hurt(request.param, tmp_path) as server:
         yield Nemesis(server, proxy(server.address))
 
 

@@ -16,11 +16,10 @@ from typing import Any, Self
 import batchkeeper as bk
 
 from .history import Op
-from .recorder import Client, work
+from .recorder import PATIENCE, Client, work
 
 __all__ = ["Victim"]
 
-PATIENCE = 60.0
 _TESTS = Path(__file__).parents[1]
 _MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from histories.victim import main; main()"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 
 import pytest
 import structlog
 
 from batchkeeper.ops.log import get_logger
+
+from ..programs import run_python
 
 NAME = "batchkeeper.tests"
 
@@ -28,10 +29,7 @@ print("structlog" in sys.modules)
 
 def use_a_store(level: str) -> list[str]:
     """Return the lines of a process that logs with this level."""
-    done = subprocess.run(
-        [sys.executable, "-c", A_STORE_IS_USED, level], capture_output=True, text=True, check=True
-    )
-    return done.stdout.splitlines()
+    return run_python("-c", A_STORE_IS_USED, level, check=True).stdout.splitlines()
 
 
 def test_a_store_whose_events_nobody_sees_does_not_import_structlog() -> None:

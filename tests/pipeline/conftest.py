@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
 
@@ -11,7 +10,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from batchkeeper.pipeline import register
-from batchkeeper.pipeline.java import spark_java_home
+
+from ..programs import spark_environment
 
 
 @pytest.fixture(scope="session")
@@ -19,11 +19,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A classic session that knows the data source, with or without a Java on this machine."""
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_HOME", str(spark_java_home()))
-        # Workers run the tests' Python, and not the first one on PATH.
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        for variable, value in spark_environment().items():
+            patch.setenv(variable, value)
         builder = (
             SparkSession.builder.master("local[2, 2]")  # A task may fail once.
             .appName("batchkeeper-tests")

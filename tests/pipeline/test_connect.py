@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.pipeline.java import spark_java_home
+
+from ..programs import run_python, spark_environment
 
 PROGRAM = """
 import sys
@@ -42,19 +41,7 @@ def test_reads_writes_and_bulk_calls_work_over_connect(
     url = fresh_url("rocksdb")
     with bk.open_store(url) as store:
         store.apply([bk.Put(f"/a/{number}", b"%d" % number) for number in range(20)])
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, url],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "JAVA_HOME": str(spark_java_home()),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-c", PROGRAM, url, cwd=tmp_path, env={**os.environ, **spark_environment()})
     assert done.returncode == 0, done.stderr
     counted, refused, *_ = done.stdout.splitlines()
     assert counted == "[Row(status='ok', count=20)]"

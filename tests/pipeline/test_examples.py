@@ -15,7 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from batchkeeper import Put, open_store
-from batchkeeper.pipeline.java import spark_java_home
+
+from ..contents import contents
+from ..programs import spark_environment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -31,7 +33,7 @@ def test_a_declarative_pipeline(fresh_url: Callable[[str], str], tmp_path: Path)
         store.apply([Put(f"/topics/{i}", b"hub-%d" % (i % 2)) for i in range(10)])
         store.put("/topics/0", b"hub-1").result()
         store.delete("/topics/1").result()
-        held = {path: value for path, value, _ in store.scan("/topics")}
+        held = contents(store, "/topics")
         history = list(store.changes("/topics", 0, store.revision()))
     folder = tmp_path / "pipeline"
     shutil.copytree(EXAMPLES / "declarative", folder)
@@ -48,11 +50,8 @@ def test_a_declarative_pipeline(fresh_url: Callable[[str], str], tmp_path: Path)
         cwd=tmp_path,
         env={
             **os.environ,
+            **spark_environment(),
             "BATCHKEEPER_URL": url,
-            "JAVA_HOME": str(spark_java_home()),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
             # Has Spark take a free port for its Connect server, and not the same one always.
             "SPARK_TESTING": "1",
         },

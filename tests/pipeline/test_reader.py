@@ -25,6 +25,7 @@ from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
+from ..contents import put_all
 from ..proxy import Proxy
 
 VALUES = {
@@ -58,9 +59,7 @@ with bk.open_store(sys.argv[1]) as store:
 def filled(url: str) -> str:
     """Put the values into a store, and others beside them."""
     with bk.open_store(url) as store:
-        outcomes = store.apply(bk.Put(path, value) for path, value in VALUES.items())
-        outcomes += store.apply([bk.Put("/topics!", b"-"), bk.Put("/topics0/a", b"-")])
-        assert all(outcome.ok for outcome in outcomes)
+        put_all(store, {**VALUES, "/topics!": b"-", "/topics0/a": b"-"})
     return url
 
 
@@ -166,7 +165,7 @@ def test_a_schema_without_values_spares_the_line_them(
     url = fresh_url(scheme)
     large = {f"/t/{number:03}": bytes(20_000) for number in range(200)}
     with bk.open_store(url) as store:
-        assert all(outcome.ok for outcome in store.apply(bk.Put(*item) for item in large.items()))
+        put_all(store, large)
     host = parse_url(url).hosts[0]
     line = proxy(host)
     options = {"url": url.replace(host, line.address), "prefix": "/t", "partitions": "2"}

@@ -21,7 +21,8 @@ from batchkeeper.pipeline.source import SCHEMA
 from batchkeeper.pipeline.streams import ChangesReader
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
-PATIENCE = 60.0
+from ..waiting import PATIENCE
+
 ROW = "path string, value binary, expected_version bigint, op string"
 
 
@@ -66,10 +67,11 @@ class Source:
     def history(self) -> list[Change]:
         return list(self.store.changes("/t", self.first, self.store.revision()))
 
-    def forget_commit(self, batch: int) -> None:
-        """Make a checkpoint as if the driver had died before it noted that a batch was done."""
-        for name in (str(batch), f".{batch}.crc"):
-            (self.checkpoint / "commits" / name).unlink()
+
+def forget_commit(checkpoint: Path, batch: int) -> None:
+    """Make a checkpoint as if the driver had died before it noted that a batch was done."""
+    for name in (str(batch), f".{batch}.crc"):
+        (checkpoint / "commits" / name).unlink()
 
 
 def finish(writer: Any, checkpoint: Path) -> Any:
@@ -105,7 +107,7 @@ def test_each_change_is_seen_once_over_restarts(source: Source) -> None:
     store.apply([Put("/t/a", b"1"), Put("/t/b", b"1"), Put("/other", b"1"), Put("/tt", b"1")])
     store.apply([Put("/t/a", b"2"), Delete("/t/b")])
     first = source.run()
-    source.forget_commit(0)
+    forget_commit(source.checkpoint, 0)
     store.apply([Delete("/t/a"), Put("/t/b", b"3"), Put("/t", b"own")])
     second = source.run()
     assert source.run().batches == []
@@ -231,11 +233,6 @@ class Sink:
         writer = rows.writeStream.format("batchkeeper")
         return finish(writer.options(url=self.url, **options), self.checkpoint)
 
-    def forget_commit(self, batch: int) -> None:
-        """Make a checkpoint as if the driver had died before it noted that a batch was done."""
-        for name in (str(batch), f".{batch}.crc"):
-            (self.checkpoint / "commits" / name).unlink()
-
 
 @pytest.fixture
 def sink(spark: SparkSession, fresh_url: Callable[[str], str], tmp_path: Path) -> Sink:
@@ -250,7 +247,7 @@ def test_a_batch_that_is_written_again_does_conditional_rows_once(sink: Sink) ->
     sink.run()
     sink.add(("/0", None, 0, "delete"), ("/1", b"new", 0, "put"), ("/gone", None, None, "delete"))
     sink.run()
-    sink.forget_commit(1)
+    forget_commit(sink.checkpoint, 1)
     sink.run()
     with open_store(sink.url) as store:
         found = {path: (value, stat.version) for path, value, stat in store.scan("/")}

@@ -16,13 +16,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, Writ
 from pyspark.sql.functions import lit, raise_error
 from pyspark.sql.types import StructType
 
-from batchkeeper import MetadataStore, open_store
+from batchkeeper import open_store
 from batchkeeper.bench.servers import EtcdServer, LocalServer
 from batchkeeper.pipeline import bulk_apply
 from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.row_report import Report
 from batchkeeper.pipeline.source import BatchkeeperSource
 from batchkeeper.pipeline.writer import BatchWriter, Written
+
+from ..contents import contents
 
 
 def rows_of(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
@@ -34,10 +36,6 @@ def rows_of(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
 def write(df: DataFrame, url: Any, mode: Any = "append", **options: object) -> None:
     given = {name: str(value) for name, value in options.items()}
     df.write.format("batchkeeper").option("url", url).options(**given).mode(mode).save()
-
-
-def values(store: MetadataStore) -> dict[str, bytes]:
-    return {found.path: found.value for found in store.scan("/")}
 
 
 @pytest.fixture(params=["rocksdb", "etcd", "zookeeper"])
@@ -61,7 +59,7 @@ def test_rows_are_written(spark: SparkSession, url: str) -> None:
     )
     write(df.coalesce(1) if url.startswith("rocksdb") else df, url)
     with open_store(url) as store:
-        assert values(store) == {f"/t/{n}": b"%d" % n for n in range(3000) if n != 7}
+        assert contents(store) == {f"/t/{n}": b"%d" % n for n in range(3000) if n != 7}
 
 
 def test_good_rows_are_written_beside_stale_ones(spark: SparkSession, url: str) -> None:
@@ -76,13 +74,13 @@ def test_good_rows_are_written_beside_stale_ones(spark: SparkSession, url: str) 
     assert "'/t/5': conflict: BadVersionError: '/t/5' is at version 1" in str(caught.value)
     expected = {f"/t/{n}": b"%d" % n for n in range(50)} | {"/t/5": b"theirs"}
     with open_store(url) as store:
-        assert values(store) == expected
+        assert contents(store) == expected
     # Again, as after a failure of the job: what is there counts as done.
     write(df, url, on_error="skip")
     with pytest.raises(PySparkException, match=r"'/t/5': conflict: .* The 49 other rows"):
         write(df, url)
     with open_store(url) as store:
-        assert values(store) == expected
+        assert contents(store) == expected
 
 
 def test_no_error_shows_a_value(spark: SparkSession, etcd_url: str) -> None:
@@ -150,7 +148,7 @@ def test_a_task_that_was_killed_is_run_again(
             ).save()
             assert marker.exists()
             with open_store(url) as store:
-                assert values(store) == {f"/t/{n}": b"%d" % n for n in range(1000)}
+                assert contents(store) == {f"/t/{n}": b"%d" % n for n in range(1000)}
                 found = store.get("/t/0").result()
             assert found is not None
             assert found.stat.version == 0
@@ -194,7 +192,7 @@ def test_overwrite_leaves_what_the_job_has_written(spark: SparkSession, url: str
     )
     write(df.coalesce(1), url, "overwrite", prefix="/t")
     with open_store(url) as store:
-        assert values(store) == {
+        assert contents(store) == {
             "/other": b"old",
             "/t/kept": b"new",
             "/t/new": b"new",
@@ -217,7 +215,7 @@ def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) 
         with pytest.raises(PySparkException, match=message):
             write(df.coalesce(1), etcd_url, "overwrite", prefix="/t", on_error=on_error)
     with open_store(etcd_url) as store:
-        assert values(store) == {"/t/new": b"new", "/t/old": b"old"}
+        assert contents(store) == {"/t/new": b"new", "/t/old": b"old"}
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""Writing keys as other clients do, past the path rule: with etcd3, rocksdict and kazoo."""
+"""Other clients than ours: etcd3 and kazoo, and keys past the path rule with them and rocksdict."""
 
 from __future__ import annotations
 
 import importlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,31 +43,43 @@ OWN = [b"/.batchkeeper/x", b"/a/.batchkeeper", b"/a/.batchkeeper/y"]
 _HEADER = struct.Struct(">BIQQQ")
 
 
+@contextmanager
+def etcd_client(url: str) -> Iterator[tuple[Any, str]]:
+    """Give an etcd3 client of a store's server, and the prefix of the store's keys."""
+    importlib.import_module("batchkeeper.stores.etcd")  # It makes etcd3 possible on any protobuf.
+    etcd3: Any = importlib.import_module("etcd3")
+    parsed = parse_url(url)
+    host, _, port = parsed.hosts[0].partition(":")
+    with etcd3.client(host, int(port)) as client:
+        yield client, parsed.prefix()
+
+
+@contextmanager
+def zookeeper_client(url: str, **options: Any) -> Iterator[KazooClient]:
+    """Give a kazoo client with a store's chroot."""
+    parsed = parse_url(url)
+    client = KazooClient(parsed.hosts[0] + parsed.prefix(), **options)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
 def put_raw(url: str, values: Mapping[bytes, bytes]) -> None:
     """Put keys below the prefix of a store that nobody has open."""
     parsed = parse_url(url)
     if parsed.scheme == "etcd":
-        # Imported late: the store's module makes it possible on any protobuf.
-        with bk.open_store(url):
-            etcd3: Any = importlib.import_module("etcd3")
-        host, _, port = parsed.hosts[0].partition(":")
-        client = etcd3.client(host, int(port))
-        try:
+        with etcd_client(url) as (client, prefix):
             for key, value in values.items():
-                client.put(parsed.prefix().encode() + key, value)
-        finally:
-            client.close()
+                client.put(prefix.encode() + key, value)
     elif parsed.scheme == "rocksdb":
         put_records(url, {key: _HEADER.pack(1, 0, 1, 0, 0) + v for key, v in values.items()})
     else:
-        client = KazooClient(parsed.hosts[0])
-        client.start()
-        try:
+        with zookeeper_client(f"zookeeper://{parsed.hosts[0]}") as client:
             for key, value in values.items():
                 client.create(parsed.prefix() + key.decode(), value, makepath=True)
-        finally:
-            client.stop()
-            client.close()
 
 
 def put_records(url: str, records: Mapping[bytes, bytes]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, cast
 
 import pytest
@@ -11,6 +10,8 @@ import batchkeeper as bk
 from batchkeeper.ops import Range
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.backend import PassingBackend, refusal
+
+from ..waiting import soon
 
 ABSENT = bk.ABSENT
 
@@ -76,7 +77,7 @@ def test_a_wrapper_has_the_facets_of_what_it_stands_around() -> None:
     """Scans go to the inner back end, and what that one lacks the wrapper lacks."""
     inner = connect("memory://wrapped", ConnectOptions())
     outer = PassingBackend(inner)
-    inner.write([bk.Put("/a", b"1"), bk.Put("/b", b"2")], time.monotonic() + 60)
+    inner.write([bk.Put("/a", b"1"), bk.Put("/b", b"2")], soon())
     assert outer.scans is not None
     pages = list(outer.scans.scan("/", Range(), None, 60))
     assert [found.path for page in pages for found in page] == ["/a", "/b"]

@@ -24,9 +24,7 @@ from batchkeeper.ops import (
 from batchkeeper.stores import Backend, ConnectOptions, connect
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
 
-
-def far() -> float:
-    return time.monotonic() + 60
+from ..waiting import soon
 
 
 @pytest.fixture
@@ -44,8 +42,8 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def test_without_a_fault_calls_pass_and_are_recorded(faulty: FaultyBackend) -> None:
     """A call that the plan leaves alone gets the store's answers; kinds and paths are kept."""
-    (stat,) = faulty.write([Put("/a", b"1")], far())
-    assert faulty.read([Get("/a"), Exists("/b")], far()) == [(b"1", stat), False]
+    (stat,) = faulty.write([Put("/a", b"1")], soon())
+    assert faulty.read([Get("/a"), Exists("/b")], soon()) == [(b"1", stat), False]
     write, read = faulty.calls
     assert (write.number, write.method, write.kinds, write.paths) == (0, "write", ["put"], ["/a"])
     assert (read.number, read.method, read.kinds) == (1, "read", ["get", "exists"])
@@ -57,9 +55,9 @@ def test_held_calls_are_applied_in_the_order_of_their_release(
 ) -> None:
     """Calls held before they are applied reach the store when released, in that order."""
     faulty.plan = lambda call: Fault(hold="before")
-    first = pool.submit(faulty.write, [Put("/a", b"")], far())
+    first = pool.submit(faulty.write, [Put("/a", b"")], soon())
     faulty.wait_for_calls(1)
-    second = pool.submit(faulty.write, [Put("/b", b"")], far())
+    second = pool.submit(faulty.write, [Put("/b", b"")], soon())
     calls = faulty.wait_for_calls(2)
     assert not first.done()
     calls[1].release()
@@ -78,10 +76,10 @@ def test_an_answer_can_be_held_after_the_call_was_applied(
         return Fault(hold="after") if call.method == "write" else None
 
     faulty.plan = plan
-    future = pool.submit(faulty.write, [Put("/a", b"")], far())
+    future = pool.submit(faulty.write, [Put("/a", b"")], soon())
     future.add_done_callback(lambda _: applied.set())
     (call,) = faulty.wait_for_calls(1)
-    while faulty.read([Exists("/a")], far()) != [True]:
+    while faulty.read([Exists("/a")], soon()) != [True]:
         pass
     assert not applied.is_set()
     call.release()
@@ -96,8 +94,8 @@ def test_an_error_is_raised_before_or_after_the_call_is_applied(
     error = StoreUnavailableError("on purpose")
     faulty.plan = lambda call: Fault(error=error, applied=applied) if call.number == 0 else None
     with pytest.raises(StoreUnavailableError, match="on purpose"):
-        faulty.write([Put("/a", b"")], far())
-    assert faulty.read([Exists("/a")], far()) == [applied]
+        faulty.write([Put("/a", b"")], soon())
+    assert faulty.read([Exists("/a")], soon()) == [applied]
 
 
 def test_a_deadline_ends_a_hold(faulty: FaultyBackend) -> None:
@@ -114,13 +112,13 @@ def test_a_deadline_ends_a_hold(faulty: FaultyBackend) -> None:
 def test_close_ends_the_held_calls(faulty: FaultyBackend, pool: ThreadPoolExecutor) -> None:
     """A close ends what is held with StoreClosedError, and later calls are refused."""
     faulty.plan = lambda call: Fault(hold="before")
-    held = pool.submit(faulty.write, [Put("/a", b"")], far())
+    held = pool.submit(faulty.write, [Put("/a", b"")], soon())
     faulty.wait_for_calls(1)
     faulty.close()
     with pytest.raises(StoreClosedError):
         held.result(10)
     with pytest.raises(StoreClosedError):
-        faulty.read([Get("/a")], far())
+        faulty.read([Get("/a")], soon())
 
 
 def test_waiting_for_calls_that_do_not_come_ends(faulty: FaultyBackend) -> None:
@@ -211,10 +209,10 @@ def test_changes_can_be_held_and_fail(fresh_url: Callable[[str], str]) -> None:
 
 def test_a_removal_whose_answer_is_held_back_is_unknown(faulty: FaultyBackend) -> None:
     """It was applied, and what is held until the deadline cannot say so."""
-    faulty.write([Put("/a", b"")], far())
+    faulty.write([Put("/a", b"")], soon())
     faulty.plan = lambda call: Fault(hold="after")
     assert faulty.scans is not None
     with pytest.raises(IndeterminateError):
         faulty.scans.delete_recursive("/a", 0.01)
     faulty.plan = None
-    assert faulty.read([Exists("/a")], far()) == [False]
+    assert faulty.read([Exists("/a")], soon()) == [False]

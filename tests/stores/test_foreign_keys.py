@@ -20,6 +20,7 @@ from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import changes as etcd_changes
 from batchkeeper.stores.keys import sort_keys
 
+from ..contents import put_all
 from .foreign import KEYS, OUTSIDE, OWN, put_raw, put_records
 from .secured import secured
 
@@ -104,8 +105,7 @@ def test_the_ranges_of_a_split_hold_each_of_them_once(url: str) -> None:
     put_raw(url, dict.fromkeys(mass, b""))
     outer = outside(url) if url.startswith("rocksdb") else []
     with bk.open_store(url) as store:
-        for outcome in store.apply([bk.Put(f"/d/{number}", b"") for number in range(3_000)]):
-            assert outcome.ok
+        put_all(store, {f"/d/{number}": b"" for number in range(3_000)})
         ranges = store.split("/", 5)
         assert len(ranges) > 1
         parts = [foreign_of(store, "/", *part) for part in ranges]
@@ -298,8 +298,7 @@ def test_a_node_called_zookeeper_below_a_chroot_is_counted(
 def test_what_the_client_keeps_for_itself_is_not_counted(store_url: str) -> None:
     """Write ids and slots of writes that are settled are no foreign keys, on any store."""
     with bk.open_store(store_url) as store:
-        for outcome in store.apply([bk.Put(f"/a/{number}", b"") for number in range(300)]):
-            assert outcome.ok
+        put_all(store, {f"/a/{number}": b"" for number in range(300)})
         scan = store.scan("/")
         assert len(list(scan)) == 300
         assert scan.foreign == bk.ForeignKeys()

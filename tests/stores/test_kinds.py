@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from batchkeeper import cli
 from batchkeeper.bench.servers import LocalServer
 from batchkeeper.bench.target import BARE_TARGETS
 from batchkeeper.stores.kinds import BUILT_IN, load_name
+
+from ..programs import run_python
 
 
 def test_our_stores_state_what_they_can_do() -> None:
@@ -78,9 +79,7 @@ def test_the_records_are_read_without_the_back_ends() -> None:
         "assert 'history' in kind.capabilities\n"
         "print(*sorted(sys.modules))"
     )
-    modules = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout.split()
+    modules = run_python("-c", program, check=True).stdout.split()
     for unwanted in ("etcd3", "grpc", "kazoo", "rocksdict", "batchkeeper.bench"):
         assert unwanted not in modules
     assert not [name for name in modules if name.startswith("batchkeeper.stores.etcd")]

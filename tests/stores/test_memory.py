@@ -17,28 +17,18 @@ from batchkeeper.ops import (
     GetChildren,
     IndeterminateError,
     InvalidSettingError,
-    Operation,
     OperationTimeoutError,
     Put,
     StoreClosedError,
 )
-from batchkeeper.stores import Answer, Backend, ConnectOptions, connect, memory
+from batchkeeper.stores import Backend, ConnectOptions, connect, memory
 
-
-def far() -> float:
-    return time.monotonic() + 60
+from ..waiting import soon
+from .calls import read, write
 
 
 def opened(name: str, query: str = "") -> Backend:
     return connect(f"memory://{name}{query}", ConnectOptions())
-
-
-def write(backend: Backend, *operations: Operation) -> list[Answer]:
-    return list(backend.write(operations, far()))
-
-
-def read(backend: Backend, *operations: Operation) -> list[Answer]:
-    return list(backend.read(operations, far()))
 
 
 @pytest.fixture
@@ -154,7 +144,7 @@ def test_a_delete_that_fails_half_way_says_so(monkeypatch: pytest.MonkeyPatch) -
     """A close in the midst of a recursive delete leaves its outcome open."""
     monkeypatch.setattr(memory, "_PAGE", 2)
     backend: Any = connect("memory://half-way", ConnectOptions())
-    backend.write([Put(f"/{number}", b"") for number in range(6)], far())
+    backend.write([Put(f"/{number}", b"") for number in range(6)], soon())
     remove = backend._space.remove
 
     def closing(path: str) -> None:

@@ -14,7 +14,8 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
 
-PATIENCE: Final = 60.0
+from ..waiting import PATIENCE
+
 # Seconds that an operation has where it is to end at its deadline.
 SHORT: Final = 0.4
 

@@ -15,7 +15,7 @@ import batchkeeper as bk
 from batchkeeper.stores import memory
 from batchkeeper.stores.rocksdb import walks
 
-PATIENCE = 60.0
+from ..waiting import PATIENCE
 
 # Characters around "/" in the order of bytes, and of two and three bytes.
 names = st.text("!-.0/a~é日", min_size=1, max_size=3).filter(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +13,8 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.stores import Answer, Backend, Limits, PassingBackend, Request
 from batchkeeper.stores.faults import FaultyBackend
+
+from ..waiting import soon
 
 
 class Noting(PassingBackend):
@@ -121,7 +122,7 @@ def test_a_wrapper_that_fails_closes_what_is_open(put: Callable[[str, Any], int]
     notes: list[str] = []
 
     def fail(backend: Backend) -> Backend:
-        backend.write([bk.Put("/a", b"")], time.monotonic() + 60)
+        backend.write([bk.Put("/a", b"")], soon())
         raise RuntimeError("not today")
 
     with pytest.raises(RuntimeError, match="not today"):

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -24,7 +23,9 @@ from batchkeeper import cli
 from batchkeeper.pipeline.jobs.folder import Folder
 from batchkeeper.pipeline.jobs.running import _code_of_error
 
-Job = Callable[..., tuple[int, Any, list[str]]]
+from ...contents import contents
+from ...programs import COMMAND
+from .conftest import Job
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +180,7 @@ def test_csv_and_parquet_are_loaded_as_they_are(
         code, _, errors = job("load", tmp_path / name, "--store", url)
         assert (code, errors) == (0, [])
     with bk.open_store(url) as store:
-        assert {found.path: found.value for found in store.scan("/")} == {
+        assert contents(store) == {
             "/c/1": b"two\nlines",
             "/c/2": b'a "quote", a comma',
             "/c/3": b"",
@@ -400,9 +401,8 @@ def test_an_interrupt_while_spark_starts_leaves_no_java(
 ) -> None:
     """Ctrl-C ends the command as soon as Spark can be ended, and all that it has started."""
     (tmp_path / "in.jsonl").write_text('{"path": "/a", "value": ""}\n')
-    command = "import sys; from batchkeeper.cli import main; sys.exit(main())"
     running = psutil.Popen(
-        [sys.executable, "-c", command, "spark", "load", str(tmp_path / "in.jsonl")],
+        [*COMMAND, "spark", "load", str(tmp_path / "in.jsonl")],
         env={**os.environ, "BATCHKEEPER_STORE": fresh_url("etcd")},
     )
     started: set[psutil.Process] = set()

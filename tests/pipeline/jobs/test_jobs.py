@@ -9,26 +9,25 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 import batchkeeper as bk
 from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
 
-COMMAND = (sys.executable, "-c", "import sys; from batchkeeper.cli import main; sys.exit(main())")
-
-Job = Callable[..., tuple[int, Any, list[str]]]
+from ...contents import contents, put_all
+from ...programs import COMMAND
+from ...stores.foreign import zookeeper_client
+from ...waiting import until
+from .conftest import Job
 
 
 def values(count: int) -> dict[str, bytes]:
@@ -46,13 +45,12 @@ def values(count: int) -> dict[str, bytes]:
 
 def fill(url: str, given: Mapping[str, bytes]) -> None:
     with bk.open_store(url) as store:
-        for outcome in store.apply([bk.Put(path, value) for path, value in given.items()]):
-            assert outcome.ok
+        put_all(store, given)
 
 
 def held(url: str, prefix: str = "/") -> dict[str, bytes]:
     with bk.open_store(url) as store:
-        return {found.path: found.value for found in store.scan(prefix)}
+        return contents(store, prefix)
 
 
 def json_lines(given: Mapping[str, bytes]) -> bytes:
@@ -180,7 +178,7 @@ def test_an_export_is_of_one_revision_while_others_write(
     assert turns == sorted(turns, reverse=True)
     assert turns[0] - turns[-1] <= 1
     with bk.open_store(url) as store:
-        then = {f.path: f.value for f in store.scan("/", revision=summary["revision"])}
+        then = contents(store, revision=summary["revision"])
         assert {row["path"]: row["value"] for row in rows} == then
         assert int(store.get(paths[0]).result().value) > turns[0]  # type: ignore[union-attr]
 
@@ -200,10 +198,10 @@ def test_an_attempt_that_fails_leaves_nothing_in_an_export(
         return any(info.numFailedTasks for info in infos if info is not None)
 
     def interfere() -> list[str]:
-        begun = wait_for(lambda: [path.name for path in out.glob("data/.part*")])
+        begun = until(lambda: [path.name for path in out.glob("data/.part*")])
         server.pause()
         try:
-            wait_for(failed)
+            until(failed)
         finally:
             server.resume()
         return begun
@@ -232,7 +230,7 @@ def test_an_export_that_fails_leaves_the_earlier_one_as_it_was(
     before = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
     def interfere() -> None:
-        wait_for(lambda: list(out.glob("data/.part*")))
+        until(lambda: list(out.glob("data/.part*")))
         server.kill()
 
     with ThreadPoolExecutor(1) as pool:
@@ -265,7 +263,7 @@ def test_a_killed_export_is_no_export_and_is_replaced(
     )
     with running:
         try:
-            wait_for(lambda: running.poll() is not None or list(out.glob("data/.part*")))
+            until(lambda: running.poll() is not None or list(out.glob("data/.part*")))
         finally:
             os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == -signal.SIGKILL
@@ -298,15 +296,6 @@ def test_folders_may_have_any_name(
     state = tmp_path / f"state {name}"
     code, _, errors = job("copy", "--from", source, "--to", fresh_url("etcd"), "--state", state)
     assert (code, errors) == (0, [])
-
-
-def wait_for(seen: Callable[[], Any]) -> Any:
-    """Return what is seen at last."""
-    until = time.monotonic() + 60
-    while not (found := seen()):
-        assert time.monotonic() < until
-        time.sleep(0.005)
-    return found
 
 
 def test_a_killed_copy_is_taken_up_again_and_says_what_has_changed(
@@ -372,11 +361,8 @@ def test_what_a_session_holds_is_left_out_and_counted(
     """Ephemeral nodes stay behind, in a copy and in a restore, and are counted."""
     source, target, other = (fresh_url(scheme) for scheme in ("zookeeper", "etcd", "etcd"))
     fill(source, {"/hubs": b"", "/topics/a": b"1"})
-    chroot = source.removeprefix(zookeeper_server.url)
-    client = KazooClient(zookeeper_server.address)
-    client.start()
-    try:
-        client.create(f"{chroot}/hubs/h1", b"alive", ephemeral=True)
+    with zookeeper_client(source) as client:
+        client.create("/hubs/h1", b"alive", ephemeral=True)
         code, summary, _ = job(
             "copy", "--from", source, "--to", target, "--state", tmp_path / "state"
         )
@@ -388,9 +374,6 @@ def test_what_a_session_holds_is_left_out_and_counted(
         assert job("diff", source, target)[0] == 0
         code, summary, _ = job("diff", source, target, "--ephemeral")
         assert (code, summary["paths_only_left"]) == (1, ["/hubs/h1"])
-    finally:
-        client.stop()
-        client.close()
 
 
 def test_a_copy_keeps_what_the_target_holds_unless_told_otherwise(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +28,17 @@ from batchkeeper.ops import (
     StoreClosedError,
     ValueTooLargeError,
 )
-from batchkeeper.stores import ConnectOptions, RequestRefusedError, connect, parse_url
+from batchkeeper.stores import ConnectOptions, RequestRefusedError, connect
 from batchkeeper.stores.etcd import estimates
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
-from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.stores.etcd.txn import nested_write
 
-# After the import above, which makes it possible on any protobuf.
-etcd3: Any = importlib.import_module("etcd3")
-
-PATIENCE = 60.0
-
-
-def soon() -> float:
-    """Return a deadline that nothing here comes near."""
-    return time.monotonic() + PATIENCE
-
-
-def opened(url: str, *, flat_only: bool = False) -> EtcdBackend:
-    """Open a back end that nests transactions or does not."""
-    parsed = parse_url(url)
-    connection = EtcdConnection(parsed.addresses(2379), Credentials())
-    return EtcdBackend(connection, parsed.prefix(), soon(), flat_only=flat_only)
+from ...waiting import PATIENCE, soon
+from ..calls import kinds
+from ..foreign import etcd_client
+from .opening import calls_to_etcd, opened
 
 
 @pytest.fixture(autouse=True)
@@ -67,34 +52,21 @@ def backend(
     request: pytest.FixtureRequest, fresh_url: Callable[[str], str], etcd_server: object
 ) -> Iterator[Any]:
     """An empty store, once with nested transactions and once without."""
-    with closing(opened(fresh_url("etcd"), flat_only=request.param)) as found:
+    with opened(fresh_url("etcd"), flat_only=request.param) as found:
         yield found
 
 
 @pytest.fixture
 def nesting(fresh_url: Callable[[str], str], etcd_server: object) -> Iterator[EtcdBackend]:
     """An empty store with nested transactions."""
-    with closing(opened(fresh_url("etcd"))) as found:
+    with opened(fresh_url("etcd")) as found:
         yield found
 
 
 def counted(backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that grows by the method's name with each call to etcd."""
     backend.write([Delete("/counted")], soon())  # The first write asks for a lease, too.
-    calls: list[str] = []
-    call = EtcdConnection.call
-
-    def counting(self: EtcdConnection, method: Any, *args: Any, **more: Any) -> Any:
-        calls.append(method)
-        return call(self, method, *args, **more)
-
-    monkeypatch.setattr(EtcdConnection, "call", counting)
-    return calls
-
-
-def kinds(answers: Any) -> list[type]:
-    """Return what kind of answer each one is."""
-    return [type(answer) for answer in answers]
+    return calls_to_etcd(monkeypatch)
 
 
 MIXED = [
@@ -166,7 +138,7 @@ def test_a_flat_request_is_sent_again_without_what_cannot_hold(
     fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without nesting all that fails is found in one call, and the rest goes in a second one."""
-    with closing(opened(fresh_url("etcd"), flat_only=True)) as backend:
+    with opened(fresh_url("etcd"), flat_only=True) as backend:
         prepare(backend)
         calls = counted(backend, monkeypatch)
         assert kinds(backend.write(MIXED, soon())) == MIXED_KINDS
@@ -264,9 +236,7 @@ def test_a_delete_and_its_neighbours_below(backend: EtcdBackend) -> None:
 def test_keys_are_prefix_and_path(fresh_url: Callable[[str], str]) -> None:
     """Another client finds each value at the prefix and the path, in UTF-8."""
     url = fresh_url("etcd")
-    address, prefix = parse_url(url).hosts[0], parse_url(url).prefix()
-    host, _, port = address.partition(":")
-    with closing(opened(url)) as backend, etcd3.client(host, int(port)) as plain:
+    with opened(url) as backend, etcd_client(url) as (plain, prefix):
         backend.write([Put("/é/日", b"value"), Put("/plain", b"")], soon())
         backend.write([Put("/plain", b"2")], soon())
         ours = f"{prefix}/.batchkeeper/"
@@ -349,9 +319,7 @@ def test_a_listing_starts_again_when_its_revision_is_compacted(
 def test_reserved_names_are_hidden_at_the_root(fresh_url: Callable[[str], str]) -> None:
     """What is kept beside the callers' values is not listed; elsewhere the names are ordinary."""
     url = fresh_url("etcd")
-    host, _, port = parse_url(url).hosts[0].partition(":")
-    prefix = parse_url(url).prefix()
-    with closing(opened(url)) as backend, etcd3.client(host, int(port)) as plain:
+    with opened(url) as backend, etcd_client(url) as (plain, prefix):
         for key in (".batchkeeper/write-ids", "zookeeper", "own", "deep/zookeeper", "/empty"):
             plain.put(f"{prefix}/{key}", b"")
         answers = backend.read([GetChildren("/"), GetChildren("/deep")], soon())
@@ -384,7 +352,7 @@ def test_a_server_that_takes_fewer_operations_is_asked_for_fewer(
     """The limits follow --max-txn-ops, nested and flat, and hold."""
     server = own_etcd("--max-txn-ops", "16")
     for flat_only, expected in ((False, 36), (True, 15)):
-        with closing(opened(f"{server.url}/{flat_only}", flat_only=flat_only)) as backend:
+        with opened(f"{server.url}/{flat_only}", flat_only=flat_only) as backend:
             assert (backend.limits.write_ops, backend.limits.read_ops) == (expected, 16)
             test_limits_are_those_that_hold(backend)
 
@@ -393,10 +361,10 @@ def test_a_server_that_takes_fewer_operations_is_asked_for_fewer(
 def test_a_full_etcd_still_answers_reads(tmp_path: Path) -> None:
     """Beyond its quota etcd refuses all transactions: reads go one by one, writes say so."""
     directory = tmp_path / "etcd"
-    with EtcdServer(directory) as server, closing(opened(server.url)) as backend:
+    with EtcdServer(directory) as server, opened(server.url) as backend:
         stat, *_ = backend.write([Put("/kept", b"value"), Put("/kept/below", b"")], soon())
     full = EtcdServer(directory, flags=("--quota-backend-bytes", "1"))
-    with full as server, closing(opened(server.url)) as backend:
+    with full as server, opened(server.url) as backend:
         for _ in range(2):  # The first refusal is not taken for one of permission.
             with pytest.raises(RequestRefusedError, match="space exceeded"):
                 backend.write([Put("/a", b""), Put("/b", b"")], soon())
@@ -417,8 +385,8 @@ def test_a_deadline_that_has_passed_sends_nothing(nesting: EtcdBackend) -> None:
 @pytest.mark.server
 def test_a_closed_back_end_says_so(fresh_url: Callable[[str], str]) -> None:
     """After close every call raises, and closing again is harmless."""
-    backend = opened(fresh_url("etcd"))
-    backend.close()
+    with opened(fresh_url("etcd")) as backend:
+        pass
     backend.close()
     for call, operation in ((backend.write, Put("/a", b"")), (backend.read, Get("/a"))):
         with pytest.raises(StoreClosedError):

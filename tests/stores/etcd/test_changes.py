@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing
 from typing import Any
@@ -25,10 +24,8 @@ from batchkeeper.stores.etcd import changes as module
 from batchkeeper.stores.etcd.members import tells_progress
 
 from ...proxy import Proxy
+from ..foreign import etcd_client, put_raw
 from ..secured import secured
-
-# Imported by the store already, which makes it possible on any protobuf.
-etcd3: Any = importlib.import_module("etcd3")
 
 
 def now(store: MetadataStore) -> int:
@@ -120,12 +117,7 @@ def test_what_the_client_keeps_for_itself_is_left_out(fresh_url: Callable[[str],
     url = fresh_url("etcd")
     with open_store(url) as store:
         before = now(store)
-        host, _, rest = url.removeprefix("etcd://").partition(":")
-        port, _, prefix = rest.partition("/")
-        client = etcd3.client(host, int(port))
-        for name in ("/.batchkeeper/x", "//", "/a//b", "/a/"):
-            client.put(f"/{prefix}{name}", b"")
-        client.close()
+        put_raw(url, dict.fromkeys((b"/.batchkeeper/x", b"//", b"/a//b", b"/a/"), b""))
         store.put("/a", b"").result()
         assert brief(store.changes("/", before, now(store))) == [
             ("/a", "put", b"", 0),
@@ -138,10 +130,8 @@ def test_compacted_history_is_refused(own_etcd: Callable[..., EtcdServer]) -> No
     server = own_etcd()
     with open_store(server.url) as store:
         revisions = [store.put("/a", b"").result().revision for _ in range(9)]
-        host, _, port = server.address.partition(":")
-        client = etcd3.client(host, int(port))
-        client.compact(revisions[4])
-        client.close()
+        with etcd_client(server.url) as (client, _):
+            client.compact(revisions[4])
         for after in (0, revisions[0], revisions[3]):
             said = f"compacted at revision {revisions[4]},"
             with pytest.raises(RevisionCompactedError, match=said) as caught:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,12 +33,7 @@ from batchkeeper.stores.etcd.errors import Reason
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
-PATIENCE = 60.0
-
-
-def soon(seconds: float = PATIENCE) -> float:
-    """Return a deadline: one that nothing here comes near, or one that is to pass."""
-    return time.monotonic() + seconds
+from ...waiting import PATIENCE, soon
 
 
 @contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ from batchkeeper.ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from batchkeeper.stores import RequestRefusedError, parse_url
+from batchkeeper.stores import RequestRefusedError
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.estimates import (
@@ -39,22 +37,12 @@ from batchkeeper.stores.etcd.estimates import (
     RequestBytes,
     oversize,
 )
-from batchkeeper.stores.etcd.members import Credentials
 
-PATIENCE = 60.0
+from ...waiting import soon
+from ..calls import kinds
+from .opening import opened
+
 SMALL = ("--max-request-bytes", "16384")
-
-
-def soon() -> float:
-    """Return a deadline that nothing here comes near."""
-    return time.monotonic() + PATIENCE
-
-
-def opened(url: str, *, flat_only: bool = False) -> EtcdBackend:
-    """Open a back end that nests transactions where it can, or does not."""
-    parsed = parse_url(url)
-    connection = EtcdConnection(parsed.addresses(2379), Credentials())
-    return EtcdBackend(connection, parsed.prefix(), soon(), flat_only=flat_only)
 
 
 def refusals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -71,11 +59,6 @@ def refusals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(EtcdConnection, "call", watching)
     return seen
-
-
-def kinds(answers: Sequence[Any]) -> list[type]:
-    """Return what kind of answer each one is."""
-    return [type(answer) for answer in answers]
 
 
 def mixed(round_: int, value: bytes) -> tuple[list[Operation], list[type]]:
@@ -129,7 +112,7 @@ def test_every_operation_gets_its_outcome_whatever_the_limits(
     """A lower limit is found out at the first refusal at the latest; then nothing is refused."""
     server = own_etcd(*flags)
     seen = refusals(monkeypatch)
-    with closing(opened(f"{server.url}/prefix", flat_only=flat_only)) as backend:
+    with opened(f"{server.url}/prefix", flat_only=flat_only) as backend:
         for round_ in range(6):
             prepare(backend, round_)
             operations, expected = mixed(round_, bytes(600))
@@ -146,7 +129,7 @@ def test_every_operation_gets_its_outcome_whatever_the_limits(
 def test_the_least_that_etcd_can_be_set_to(own_etcd: Callable[..., EtcdServer]) -> None:
     """With one operation a transaction all works but deletes, which need two: they say so."""
     server = own_etcd("--max-txn-ops", "1")
-    with closing(opened(server.url)) as backend:
+    with opened(server.url) as backend:
         answers = backend.write([Put("/a", b"", ABSENT), Put("/b", b""), Put("/c", b"", 3)], soon())
         assert kinds(answers) == [Stat, Stat, BadVersionError]
         assert backend.read([Exists("/a"), Exists("/c"), GetChildren("/")], soon()) == [
@@ -165,7 +148,7 @@ def test_the_limit_of_bytes_is_found_exactly(
     """One refusal, and one larger one that names the limit, are all that it takes."""
     server = own_etcd(*SMALL)
     seen = refusals(monkeypatch)
-    with closing(opened(server.url)) as backend:
+    with opened(server.url) as backend:
         before = backend.limits
         assert backend.limits is before  # not made anew for each look
         paths = [f"/{number}" for number in range(100)]
@@ -188,7 +171,7 @@ def test_many_threads_find_a_limit_out_once(
 ) -> None:
     """Those whose requests were refused meanwhile do not ask again."""
     server = own_etcd(*SMALL)
-    with closing(opened(server.url)) as backend, ThreadPoolExecutor(8) as pool:
+    with opened(server.url) as backend, ThreadPoolExecutor(8) as pool:
         seen = refusals(monkeypatch)
 
         def write(name: int) -> Sequence[Any]:
@@ -206,7 +189,7 @@ def test_an_operation_too_large_by_itself_is_refused_alone(
 ) -> None:
     """Its neighbours are carried out, the message names the limit, the connection goes on."""
     server = own_etcd(*SMALL)
-    with closing(opened(server.url)) as backend:
+    with opened(server.url) as backend:
         for round_ in range(2):
             operations = [Put(f"/{round_}/{number}", bytes(100)) for number in range(20)]
             operations[7] = Put(f"/{round_}/large", bytes(size))
@@ -227,7 +210,7 @@ def test_a_server_that_comes_back_with_less_is_asked_for_less(
 ) -> None:
     """Limits that a restart has lowered are found out like those at the beginning."""
     server = EtcdServer(tmp_path / "etcd")
-    with server, closing(opened(server.url)) as backend:
+    with server, opened(server.url) as backend:
         prepare(backend, 0)
         assert backend.limits.write_ops == 1024
         monkeypatch.setattr(server, "_flags", (*SMALL, "--max-txn-ops", "16"))
@@ -249,10 +232,10 @@ def test_large_values_are_read_a_few_at_a_time(
     """No answer has much more than is good for the server, the first one excepted."""
     server = own_etcd()
     paths = [f"/{number}" for number in range(64)]
-    with closing(opened(server.url)) as writer:
+    with opened(server.url) as writer:
         for path in paths:
             writer.write([Put(path, bytes(2**20))], soon())
-    with closing(opened(server.url)) as backend:
+    with opened(server.url) as backend:
         sizes: list[int] = []
         call = EtcdConnection.call
 
@@ -275,7 +258,7 @@ def test_an_answer_too_large_to_be_taken_in_is_asked_for_in_parts(
 ) -> None:
     """Large values among many small ones come too, and without a detour from then on."""
     server = own_etcd()
-    with closing(opened(server.url)) as backend:
+    with opened(server.url) as backend:
         for number in range(64):
             backend.write([Put(f"/large/{number}", bytes(2**20))], soon())
         backend._read_values.values = 1_000  # as after many small ones
@@ -293,7 +276,7 @@ def test_writes_over_large_values_end_with_their_results(
 ) -> None:
     """An answer full of old values that is too large to be taken in does not hide what was done."""
     server = own_etcd()
-    with closing(opened(server.url, flat_only=flat_only)) as backend:
+    with opened(server.url, flat_only=flat_only) as backend:
         for number in range(48):
             backend.write([Put(f"/{number}", bytes(2**20))], soon())
         backend._overwritten.values = 1_000  # as after many small ones
@@ -307,7 +290,7 @@ def test_an_answer_that_is_lost_for_its_size_claims_no_more_than_is_known(
 ) -> None:
     """Without a write id: plain puts were applied, a conditional one beside them may have been."""
     server = own_etcd()
-    with closing(opened(server.url)) as backend:
+    with opened(server.url) as backend:
         for number in range(40):
             backend.write([Put(f"/{number}", bytes(2**20))], soon())
         backend._overwritten.values = 1_000  # as after many small ones
@@ -394,7 +377,7 @@ def test_errors_of_parts_stay_with_their_operations(
 ) -> None:
     """What goes wrong with one part of a request is no answer to the others."""
     server = own_etcd("--max-txn-ops", "4")
-    with closing(opened(server.url)) as backend:
+    with opened(server.url) as backend:
         prepare(backend, 0)
         call, wrong = EtcdConnection.call, iter([False, True, False, False])
 

@@ -30,8 +30,9 @@ from batchkeeper.stores.etcd.errors import Reason
 from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
+from ...waiting import PATIENCE, soon
 from ..secured import LIMITED, ROOT, TlsEtcd, secured
-from .test_faults import PATIENCE, soon, under_way
+from .test_faults import under_way
 
 LATER = ConnectOptions(PATIENCE)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from ...programs import run_python
 
 LOAD = "from batchkeeper.stores.etcd.protos import grpc_stubs, messages\n"
 WORKS = (
@@ -20,9 +20,7 @@ WORKS = (
 def run(code: str, path: Path | None = None) -> str:
     """Run code in an interpreter of its own and return what it printed; fail if it fails."""
     before = f"import sys; sys.path.insert(0, {str(path)!r})\n" if path else ""
-    done = subprocess.run(
-        [sys.executable, "-c", before + code], capture_output=True, text=True, check=False
-    )
+    done = run_python("-c", before + code)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

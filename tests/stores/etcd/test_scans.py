@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -23,13 +18,14 @@ from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.scans import Scans, _Page
 
+from ...contents import contents, put_all
+from ...programs import run_python
 from ...proxy import Proxy
+from ...waiting import PATIENCE, until
+from ..foreign import etcd_client
 from ..secured import secured
+from .opening import calls_to_etcd
 
-# After the import above, which makes it possible on any protobuf.
-etcd3: Any = importlib.import_module("etcd3")
-
-PATIENCE = 60.0
 MIB = 1024 * 1024
 
 
@@ -46,27 +42,10 @@ def store(url: str) -> Iterator[bk.MetadataStore]:
         yield opened
 
 
-@contextmanager
-def plain(url: str) -> Iterator[Any]:
-    """Give a client of somebody else's, and the prefix of our keys."""
-    parsed = parse_url(url)
-    host, _, port = parsed.hosts[0].partition(":")
-    client = etcd3.client(host, int(port))
-    try:
-        yield client, parsed.prefix()
-    finally:
-        client.close()
-
-
 def put(store: bk.MetadataStore, values: dict[str, bytes]) -> int:
     """Put values; return a revision at which they are all there."""
-    outcomes = store.apply([bk.Put(path, value) for path, value in values.items()])
-    assert all(outcome.ok for outcome in outcomes)
+    put_all(store, values)
     return store.revision()
-
-
-def contents(store: bk.MetadataStore, prefix: str, **more: Any) -> dict[str, bytes]:
-    return {path: value for path, value, _ in store.scan(prefix, **more)}
 
 
 # --- one revision
@@ -104,7 +83,7 @@ def test_several_scans_see_one_revision(store: bk.MetadataStore) -> None:
 def test_a_compacted_revision_is_refused(own_etcd: Callable[..., EtcdServer]) -> None:
     """The error names the revision, the oldest one there is, and what to do."""
     server = own_etcd()
-    with bk.open_store(server.url) as store, plain(server.url) as (client, _):
+    with bk.open_store(server.url) as store, etcd_client(server.url) as (client, _):
         first = put(store, {"/a": b"1"})
         for value in range(50):
             oldest = store.put("/a", b"%d" % value).result(PATIENCE).revision
@@ -121,7 +100,7 @@ def test_a_compacted_revision_is_refused(own_etcd: Callable[..., EtcdServer]) ->
 def test_a_compaction_ends_a_scan_with_an_error(own_etcd: Callable[..., EtcdServer]) -> None:
     """A scan whose revision goes says so: it neither ends early nor turns to another one."""
     server = own_etcd()
-    with bk.open_store(server.url) as store, plain(server.url) as (client, _):
+    with bk.open_store(server.url) as store, etcd_client(server.url) as (client, _):
         put(store, {f"/t/{number:05d}": b"" for number in range(20_000)})
         scan = store.scan("/t")
         assert next(scan).path == "/t/00000"
@@ -146,14 +125,7 @@ def test_large_values_behind_small_ones(
     store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page that is too large, after many small values, comes in parts, and not once more."""
-    calls: list[str] = []
-    call = EtcdConnection.call
-
-    def counting(self: EtcdConnection, method: Any, *args: Any, **more: Any) -> Any:
-        calls.append(method)
-        return call(self, method, *args, **more)
-
-    monkeypatch.setattr(EtcdConnection, "call", counting)
+    calls = calls_to_etcd(monkeypatch)
     values = {f"/t/{number:05d}": b"%d" % number for number in range(4_000)}
     values |= {f"/t/large-{number:02d}": bytes([number]) * MIB for number in range(40)}
     put(store, values)
@@ -325,9 +297,7 @@ def test_a_delete_whose_answer_is_lost_goes_on(
         thread.start()
         assert line.swallowed.wait(PATIENCE)
         # What was swallowed may be a page that was asked for ahead; the third batch has to be gone.
-        until = time.monotonic() + PATIENCE
-        while len(contents(direct, "/t")) > 1_500 and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: len(contents(direct, "/t")) <= 1_500)
         line.swallows = False
         line.cut()
         thread.join(PATIENCE)
@@ -360,7 +330,7 @@ def test_keys_that_are_no_paths_are_not_seen(
 ) -> None:
     """Hidden names, at any depth, and keys that no call leads to are left out and left alone."""
     put(store, {"/a": b"1", "/a/b": b"2", "/é": b"3", "/z": b"4"})
-    with plain(url) as (client, prefix):
+    with etcd_client(url) as (client, prefix):
         for key in foreign:
             client.put(prefix.encode() + key, b"theirs")
         assert contents(store, "/") == {"/a": b"1", "/a/b": b"2", "/z": b"4", "/é": b"3"}
@@ -426,7 +396,7 @@ def test_what_is_newer_than_the_page_is_spared(store: bk.MetadataStore, url: str
 
 def test_a_key_with_a_lease_is_ephemeral(store: bk.MetadataStore, url: str) -> None:
     """A copy has to know which values end with a session; a get says the same."""
-    with plain(url) as (client, prefix):
+    with etcd_client(url) as (client, prefix):
         client.put(f"{prefix}/leased", b"", lease=client.lease(60))
         client.put(f"{prefix}/lasting", b"")
     assert {found.path: found.stat.ephemeral for found in store.scan("/")} == {
@@ -493,13 +463,7 @@ with bk.open_store(sys.argv[1]) as store:
 
 def test_a_child_ends_whatever_was_locked_at_the_fork(url: str) -> None:
     """A call of gRPC's has a lock, which a thread of the parent may have held for ever."""
-    ended = subprocess.run(
-        [sys.executable, "-c", LOCKED_AT_THE_FORK, url],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    ended = run_python("-c", LOCKED_AT_THE_FORK, url, timeout=PATIENCE)
     assert ended.returncode == 0, ended.stderr
     assert "open it here" in ended.stdout
 

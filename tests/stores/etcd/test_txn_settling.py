@@ -7,9 +7,9 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from batchkeeper.ops import (
     MetadataStoreError,
     NotEmptyError,
     NotFoundError,
-    Operation,
     OperationTimeoutError,
     Put,
     Stat,
@@ -38,20 +37,9 @@ from batchkeeper.stores.etcd.errors import EtcdRefusedError
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 
-PATIENCE = 60.0
-
-
-def soon(seconds: float = PATIENCE) -> float:
-    """Return a deadline: one that nothing here comes near, or one that is to pass."""
-    return time.monotonic() + seconds
-
-
-@contextmanager
-def opened(address: str, *, prefix: str, flat_only: bool = False) -> Iterator[EtcdBackend]:
-    with closing(EtcdConnection([address], Credentials())) as connection:
-        backend = EtcdBackend(connection, prefix, soon(), flat_only=flat_only)
-        with closing(backend):
-            yield backend
+from ...waiting import PATIENCE, soon
+from ..calls import lose_the_answer
+from .opening import opened
 
 
 @pytest.fixture(params=["nested", "flat"])
@@ -63,18 +51,6 @@ def flat_only(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def prefix() -> str:
     return f"/{uuid.uuid4().hex}"
-
-
-def lose_the_answer(backend: EtcdBackend, proxy: Any, ops: Sequence[Operation]) -> Sequence[Any]:
-    """Have etcd carry out a write, lose its answer, break the line; return what it ends with."""
-    with ThreadPoolExecutor(1) as pool:
-        proxy.swallowed.clear()
-        proxy.swallows = True
-        writing = pool.submit(backend.write, ops, soon())
-        assert proxy.swallowed.wait(PATIENCE)
-        proxy.swallows = False
-        proxy.cut()
-        return writing.result(PATIENCE)
 
 
 def seed(backend: EtcdBackend) -> None:
@@ -94,7 +70,7 @@ def test_what_was_applied_is_recovered(
         Put("/plain", b"p"),
         Delete("/full/leaf"),
     ]
-    with opened(line.address, prefix=prefix, flat_only=flat_only) as backend:
+    with opened(f"etcd://{line.address}{prefix}", flat_only=flat_only) as backend:
         seed(backend)
         answers = lose_the_answer(backend, line, ops)
 
@@ -123,7 +99,7 @@ def test_in_one_batch_each_refusal_is_recovered_too(
         Delete("/full"),
         Delete("/other", 3),
     ]
-    with opened(line.address, prefix=prefix) as backend:
+    with opened(f"etcd://{line.address}{prefix}") as backend:
         seed(backend)
         backend.write([Put("/other", b"o")], soon())
         answers = lose_the_answer(backend, line, ops)
@@ -145,7 +121,7 @@ def test_a_create_is_never_told_that_it_exists_because_of_itself(
 ) -> None:
     """Creates whose answers are lost, one after the other, succeed: no false conflict."""
     line = proxy(etcd_server.address)
-    with opened(line.address, prefix=prefix, flat_only=flat_only) as backend:
+    with opened(f"etcd://{line.address}{prefix}", flat_only=flat_only) as backend:
         for number in range(5):
             (stat,) = lose_the_answer(backend, line, [Put(f"/{number}", b"", ABSENT)])
             assert isinstance(stat, Stat)
@@ -160,7 +136,7 @@ def test_a_write_that_a_kill_catches_is_settled(
     outcomes: list[tuple[str, Any]] = []
     stop = threading.Event()
 
-    with opened(server.address, prefix=prefix) as backend:
+    with opened(f"{server.url}{prefix}") as backend:
 
         def create(name: str) -> None:
             number = 0
@@ -190,7 +166,7 @@ def test_what_is_shut_out_after_its_deadline_never_happens(
 ) -> None:
     """A write that a standing server has not answered by its deadline ends, for good, after it."""
     server = own_etcd()
-    with opened(server.address, prefix=prefix) as backend, ThreadPoolExecutor(1) as pool:
+    with opened(f"{server.url}{prefix}") as backend, ThreadPoolExecutor(1) as pool:
         backend.write([Put("/there", b"0")], soon())
         server.pause()
         try:
@@ -214,7 +190,7 @@ def test_a_store_closed_before_a_write_is_settled_says_so(
 ) -> None:
     """Closing ends the wait for a server that does not come back, with an honest error."""
     server = own_etcd()
-    with opened(server.address, prefix=prefix) as backend, ThreadPoolExecutor(1) as pool:
+    with opened(f"{server.url}{prefix}") as backend, ThreadPoolExecutor(1) as pool:
         backend.write([Put("/there", b"0")], soon())
         server.pause()
         writing = pool.submit(backend.write, [Put("/there", b"1")], soon())
@@ -229,7 +205,7 @@ def test_write_ids_are_hidden_and_leave_with_the_client(
     etcd_server: EtcdServer, prefix: str
 ) -> None:
     """No listing shows the write ids, and a client that is closed leaves none behind."""
-    with opened(etcd_server.address, prefix=prefix) as backend:
+    with opened(f"{etcd_server.url}{prefix}") as backend:
         backend.write([Put("/there", b"0")], soon())
         assert backend.read([GetChildren("/"), Exists("/there")], soon()) == [["there"], True]
     with closing(EtcdConnection([etcd_server.address], Credentials())) as raw:
@@ -301,7 +277,7 @@ def test_a_refusal_is_not_told_while_an_earlier_attempt_is_under_way(
     flat_only: bool,
 ) -> None:
     """What the second attempt finds to conflict does not come true by the first, late."""
-    with opened(own_etcd().address, prefix=prefix, flat_only=flat_only) as backend:
+    with opened(f"{own_etcd().url}{prefix}", flat_only=flat_only) as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
         line.script.append("lost")
@@ -319,9 +295,9 @@ def test_a_refusal_is_not_told_if_the_earlier_attempt_comes_first_after_all(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """The second attempt conflicts, then the first arrives, before it could be shut out."""
-    with opened(own_etcd().address, prefix=prefix, flat_only=True) as backend:
+    with opened(f"{own_etcd().url}{prefix}", flat_only=True) as backend:
         seed(backend)
-        with opened(backend._connection._members[0].address, prefix=prefix) as other:
+        with opened(f"etcd://{backend._connection._members[0].address}{prefix}") as other:
             line = Line(backend, monkeypatch)
 
             def arrive() -> None:
@@ -344,7 +320,7 @@ def test_an_attempt_that_is_refused_says_nothing_of_the_one_before(
     first: str,
 ) -> None:
     """Whether the first was applied is found out; if not, it never will be."""
-    with opened(own_etcd().address, prefix=prefix) as backend:
+    with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
         line.script.extend([first, excuse])
@@ -358,7 +334,7 @@ def test_what_is_refused_after_it_was_lost_is_refused_for_good(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """A definite error is given only for what has been shut out."""
-    with opened(own_etcd().address, prefix=prefix) as backend:
+    with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
         line.script.extend(["lost", refuse, "pass", refuse])
@@ -372,7 +348,7 @@ def test_past_the_deadline_it_is_shut_out(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """The error says that it was not applied, and the straggler does not prove it wrong."""
-    with opened(own_etcd().address, prefix=prefix) as backend:
+    with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
         deadline = soon(0.2)
@@ -399,7 +375,7 @@ def test_a_write_id_that_is_gone_takes_the_outcome_with_it(
     flat_only: bool,
 ) -> None:
     """After its lease has ended a write is not applied again, and nothing is claimed."""
-    with opened(own_etcd().address, prefix=prefix, flat_only=flat_only) as backend:
+    with opened(f"{own_etcd().url}{prefix}", flat_only=flat_only) as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
         line.script.extend([first, line.revoke])
@@ -427,7 +403,7 @@ def test_what_follows_a_write_that_etcd_forgot_is_not_lost(
     """A server set back before a write that it acknowledged has not the next one: it goes anew."""
     server = own_etcd()
     data, kept = server.directory / "data", server.directory / "kept"
-    with opened(server.address, prefix=prefix) as backend:
+    with opened(f"{server.url}{prefix}") as backend:
         if seeded:
             backend.write([Delete("/none")], soon())
         else:
@@ -444,7 +420,7 @@ def test_what_follows_a_write_that_etcd_forgot_is_not_lost(
             shutil.rmtree(data)
             kept.rename(data)
             server.start()
-            with opened(server.address, prefix=prefix) as other:  # passes the lost revisions
+            with opened(f"{server.url}{prefix}") as other:  # passes the lost revisions
                 for _ in range(writes_since):
                     other.write([Put("/other", b"")], soon())
             raise IndeterminateError("the server was killed")
@@ -465,7 +441,7 @@ def test_the_first_write_id_of_a_slot_may_be_gone_too(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """A slot that looks as if it had never been used does not make a write happen twice."""
-    with opened(own_etcd().address, prefix=prefix) as backend:
+    with opened(f"{own_etcd().url}{prefix}") as backend:
         line = Line(backend, monkeypatch)
         line.script.extend(["executed", line.revoke])
         with pytest.raises(IndeterminateError):
@@ -478,7 +454,7 @@ def test_a_large_batch_is_read_back_within_the_limits(
 ) -> None:
     """More than --max-txn-ops results are recovered, each its own."""
     server = own_etcd("--max-txn-ops", "12")
-    with opened(server.address, prefix=prefix) as backend:
+    with opened(f"{server.url}{prefix}") as backend:
         number = backend.limits.write_ops
         assert number > 12
         backend.write([Put(f"/{n}", b"") for n in range(0, number, 2)], soon())
@@ -495,7 +471,7 @@ def test_writes_that_fill_etcd_up_end_with_what_is_true(tmp_path: Path, prefix: 
     directory = tmp_path / "etcd"
     with (
         EtcdServer(directory, flags=("--quota-backend-bytes", str(4 * 2**20))) as server,
-        opened(server.address, prefix=prefix) as backend,
+        opened(f"{server.url}{prefix}") as backend,
     ):
 
         def fill(name: int) -> list[tuple[str, Any]]:
@@ -522,7 +498,7 @@ def test_every_put_of_many_threads_happens_once_however_often_the_line_breaks(
     """Each writes its own path over and over: the versions come back one after the other."""
     line = proxy(etcd_server.address)
     stop = threading.Event()
-    with opened(line.address, prefix=prefix, flat_only=flat_only) as backend:
+    with opened(f"etcd://{line.address}{prefix}", flat_only=flat_only) as backend:
 
         def write(name: int) -> list[int]:
             versions = []
@@ -550,7 +526,7 @@ def test_the_slot_of_an_unknown_write_is_left_alone(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str, first: str
 ) -> None:
     """What follows has a slot whose content is known: it is sent once, and the straggler is not."""
-    with opened(own_etcd().address, prefix=prefix) as backend:
+    with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
         deadline = soon(0.2)
@@ -576,7 +552,7 @@ def test_a_lease_is_renewed_before_it_ends(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     """An older lease is replaced, by one thread, and used on where etcd does not grant another."""
-    with opened(own_etcd().address, prefix=prefix) as backend:
+    with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         write_ids, call, asked = backend._write_ids, backend._connection.call, []
         refuses = True
@@ -609,7 +585,7 @@ def test_who_waits_for_anothers_lease_keeps_to_its_own_deadline(
     own_etcd: Callable[..., EtcdServer], prefix: str
 ) -> None:
     """Nothing was sent, and the error says so."""
-    with opened(own_etcd().address, prefix=prefix) as backend:
+    with opened(f"{own_etcd().url}{prefix}") as backend:
         with backend._write_ids._granting, pytest.raises(OperationTimeoutError) as caught:
             backend.write([Put("/there", b"")], soon(0.05))
         assert caught.value.outcome == "not_applied"

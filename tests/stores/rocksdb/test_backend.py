@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -37,40 +37,16 @@ from batchkeeper.ops import (
     UnsupportedError,
 )
 from batchkeeper.stores import (
-    Answer,
     Backend,
     ConnectOptions,
     RequestRefusedError,
     connect,
 )
 
-
-def far() -> float:
-    return time.monotonic() + 60
-
-
-def opened(directory: Path, query: str = "", *, create: bool = True) -> Backend:
-    return connect(f"rocksdb://{directory}{query}", ConnectOptions(create=create))
-
-
-def write(backend: Backend, *operations: Operation) -> list[Answer]:
-    return list(backend.write(operations, far()))
-
-
-def read(backend: Backend, *operations: Operation) -> list[Answer]:
-    return list(backend.read(operations, far()))
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def backend(directory: Path) -> Iterator[Backend]:
-    store = opened(directory)
-    yield store
-    store.close()
+from ...programs import run_python
+from ...waiting import PATIENCE, soon, until
+from ..calls import read, write
+from .opening import opened
 
 
 class Watched:
@@ -111,7 +87,7 @@ class Watched:
         assert sync
         self._busy = True
         self.syncing.set()
-        assert self.go_on.wait(60)
+        assert self.go_on.wait(PATIENCE)
         self._busy = False
         if self.sync_failure:
             raise Exception(self.sync_failure)  # noqa: TRY002 - as rocksdict does
@@ -363,13 +339,13 @@ def test_calls_that_wait_together_share_a_sync(backend: Backend) -> None:
     watched.go_on.clear()
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(write, backend, Put("/0", b""))
-        assert watched.syncing.wait(60)
+        assert watched.syncing.wait(PATIENCE)
         others = [pool.submit(write, backend, Put(f"/{index}", b"")) for index in (1, 2, 3)]
         for _ in range(4):
-            assert watched.writes.acquire(timeout=60)
+            assert watched.writes.acquire(timeout=PATIENCE)
         assert not first.done()
         watched.go_on.set()
-        assert [call.result(60)[0].revision for call in (first, *others)]
+        assert [call.result(PATIENCE)[0].revision for call in (first, *others)]
     assert watched.calls == ["write"] * 4 + ["sync"] * 2
 
 
@@ -406,7 +382,7 @@ def test_nothing_is_acknowledged_before_it_is_on_the_disk(backend: Backend) -> N
 
     with ThreadPoolExecutor(6) as pool:
         for done in [pool.submit(work, worker) for worker in range(6)]:
-            done.result(60)
+            done.result(PATIENCE)
     assert disk.safe == disk.written == 600
 
 
@@ -433,14 +409,14 @@ def test_an_answer_waits_until_what_it_rests_on_is_on_the_disk(
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(write, backend, Put("/a", b"1"), Put("/p/child", b""))
         first.add_done_callback(lambda _: ends.append("first"))
-        assert watched.syncing.wait(60)
-        second = pool.submit(call, [operation], far())
+        assert watched.syncing.wait(PATIENCE)
+        second = pool.submit(call, [operation], soon())
         second.add_done_callback(lambda _: ends.append("second"))
-        assert watched.waiting.wait(60)
+        assert watched.waiting.wait(PATIENCE)
         assert ends == []
         watched.go_on.set()
-        (found,) = second.result(60)
-    assert first.result(60)[0].version == 0
+        (found,) = second.result(PATIENCE)
+    assert first.result(PATIENCE)[0].version == 0
     if answer is not None:
         assert isinstance(found, answer)
     else:
@@ -455,12 +431,12 @@ def test_a_read_of_other_paths_waits_for_no_sync(backend: Backend) -> None:
     watched.go_on.clear()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(write, backend, Put("/b", b""), Put("/c", b""))
-        assert watched.syncing.wait(60)
+        assert watched.syncing.wait(PATIENCE)
         (found, missing) = read(backend, Get("/a"), Get("/d"))
         assert (found.value, missing) == (b"1", None)
         assert not running.done()
         watched.go_on.set()
-        running.result(60)
+        running.result(PATIENCE)
 
 
 def test_after_a_failed_sync_nothing_more_is_written(backend: Backend, directory: Path) -> None:
@@ -497,17 +473,16 @@ def test_close_waits_for_the_call_under_way(backend: Backend) -> None:
     watched.go_on.clear()
     with ThreadPoolExecutor(3) as pool:
         running = pool.submit(write, backend, Put("/a", b""))
-        assert watched.syncing.wait(60)
+        assert watched.syncing.wait(PATIENCE)
         closes = [pool.submit(backend.close) for _ in range(2)]
-        while not backend._closed:  # type: ignore[attr-defined]
-            pass
+        until(lambda: backend._closed)  # type: ignore[attr-defined]
         with pytest.raises(StoreClosedError):
             write(backend, Put("/b", b""))
         assert not any(close.done() for close in closes)
         watched.go_on.set()
-        assert running.result(60)[0].version == 0
+        assert running.result(PATIENCE)[0].version == 0
         for close in closes:
-            close.result(60)
+            close.result(PATIENCE)
     assert not watched.closed_during_a_call
 
 
@@ -550,9 +525,7 @@ def test_a_second_opener_is_refused(backend: Backend, directory: Path) -> None:
         "import sys; from batchkeeper.stores import ConnectOptions, connect\n"
         "connect('rocksdb://' + sys.argv[1], ConnectOptions())"
     )
-    other = subprocess.run(
-        [sys.executable, "-c", script, str(directory)], capture_output=True, text=True, check=False
-    )
+    other = run_python("-c", script, str(directory))
     assert other.returncode == 1
     assert "StoreUnavailableError" in other.stderr.splitlines()[-1]
     assert f"{directory} is open already" in other.stderr.splitlines()[-1]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -20,37 +18,18 @@ from batchkeeper.ops import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.rocksdb.walks import KeyWalk
+
+from ...waiting import PATIENCE, soon
+from .opening import opened
 
 MIB = 1024 * 1024
 EVERYTHING = Range()
-PATIENCE = 60.0
-
-
-def opened(directory: Path, query: str = "") -> Any:
-    return connect(f"rocksdb://{directory}{query}", ConnectOptions())
-
-
-def far() -> float:
-    return time.monotonic() + PATIENCE
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def backend(directory: Path) -> Iterator[Any]:
-    store = opened(directory)
-    yield store
-    store.close()
 
 
 def many(backend: Any, count: int = 5_000) -> list[str]:
     paths = [f"/t/{number:05d}" for number in range(count)]
-    backend.write([Put(path, b"old") for path in paths], far())
+    backend.write([Put(path, b"old") for path in paths], soon())
     return paths
 
 
@@ -59,9 +38,9 @@ def test_a_scan_sees_the_store_as_it_was(backend: Any) -> None:
     paths = many(backend)
     scan = backend.scan("/", EVERYTHING, None, PATIENCE)
     found = list(next(scan))
-    backend.write([Put(path, b"new") for path in paths[::2]], far())
-    backend.write([Delete(path) for path in paths[1::2]], far())
-    backend.write([Put(f"{path}x", b"") for path in paths], far())
+    backend.write([Put(path, b"new") for path in paths[::2]], soon())
+    backend.write([Delete(path) for path in paths[1::2]], soon())
+    backend.write([Put(f"{path}x", b"") for path in paths], soon())
     for page in scan:
         found += page
     assert [(path, value) for path, value, _ in found] == [(path, b"old") for path in paths]
@@ -69,7 +48,7 @@ def test_a_scan_sees_the_store_as_it_was(backend: Any) -> None:
 
 def test_pages_are_bounded_by_bytes(backend: Any) -> None:
     """Large values make pages of few of them."""
-    backend.write([Put(f"/t/{number:02d}", bytes(MIB)) for number in range(20)], far())
+    backend.write([Put(f"/t/{number:02d}", bytes(MIB)) for number in range(20)], soon())
     sizes = [len(page) for page in backend.scan("/", EVERYTHING, None, PATIENCE)]
     assert sum(sizes) == 20
     assert max(sizes) <= 5
@@ -77,7 +56,7 @@ def test_pages_are_bounded_by_bytes(backend: Any) -> None:
 
 def test_values_are_not_kept_for_their_stats(backend: Any) -> None:
     """A scan without values holds one of them at a time, and one with values a page of them."""
-    backend.write([Put(f"/t/{number:02d}", bytes(MIB)) for number in range(20)], far())
+    backend.write([Put(f"/t/{number:02d}", bytes(MIB)) for number in range(20)], soon())
     most: dict[bool, int] = {}
     found: dict[bool, list[Stat]] = {True: [], False: []}
     for values, scan in ((True, backend.scan), (False, backend.scan_stats)):
@@ -138,10 +117,10 @@ class UnsyncedDisk:
 
 def test_a_scan_gives_nothing_that_a_power_cut_may_take_back(backend: Any) -> None:
     """What was written and could not be synced is not shown, and no tree is deleted any more."""
-    backend.write([Put("/a", b"")], far())
+    backend.write([Put("/a", b"")], soon())
     backend._db = UnsyncedDisk(backend._db)
     with pytest.raises(IndeterminateError):
-        backend.write([Put("/b", b"")], far())
+        backend.write([Put("/b", b"")], soon())
     with pytest.raises(StoreUnavailableError, match="the disk is gone"):
         next(backend.scan("/", EVERYTHING, None, PATIENCE))
     with pytest.raises(StoreUnavailableError, match="the disk is gone"):

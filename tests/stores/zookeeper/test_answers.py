@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -32,9 +31,9 @@ from batchkeeper.ops import (
     Range,
     UnsupportedError,
 )
-from batchkeeper.stores import ConnectOptions, parse_url
+from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import backend as backend_module
-from batchkeeper.stores.zookeeper import connect, multi_settling, packets, readahead, write_ids
+from batchkeeper.stores.zookeeper import multi_settling, packets, readahead, write_ids
 from batchkeeper.stores.zookeeper.answers import understand
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.connection import _Exchange
@@ -59,8 +58,9 @@ from batchkeeper.stores.zookeeper.jute import (
 from batchkeeper.stores.zookeeper.plan import PARENT
 
 from ...proxy import Proxy
-
-PATIENCE = 60.0
+from ...waiting import PATIENCE, soon
+from ..foreign import zookeeper_client
+from .opening import connected
 
 _GREETING = 0
 _CREATE2 = 15
@@ -148,15 +148,6 @@ def as_before_3_6(opcode: int, packet: bytes) -> bytes:
     return with_code(-6, packet) if opcode == MULTI_READ else packet
 
 
-def soon(seconds: float = PATIENCE) -> float:
-    return time.monotonic() + seconds
-
-
-@pytest.fixture
-def url(fresh_url: Callable[[str], str], zookeeper_server: object) -> str:
-    return fresh_url("zookeeper")
-
-
 @pytest.fixture
 def line(zookeeper_server: ZooKeeperServer) -> Iterator[Altering]:
     """What stands between store and server."""
@@ -173,20 +164,8 @@ def url_there(line: Altering, url: str) -> str:
 
 @pytest.fixture
 def backend(url_there: str) -> Iterator[ZooKeeperBackend]:
-    backend = connect(parse_url(url_there), ConnectOptions())
-    assert isinstance(backend, ZooKeeperBackend)
-    with closing(backend):
+    with closing(connected(url_there)) as backend:
         yield backend
-
-
-@pytest.fixture
-def other(zookeeper_server: ZooKeeperServer, url: str) -> Iterator[KazooClient]:
-    """A raw client of the same chroot, on a line of its own."""
-    client = KazooClient(zookeeper_server.address + parse_url(url).prefix())
-    client.start()
-    yield client
-    client.stop()
-    client.close()
 
 
 # Versions.
@@ -222,11 +201,8 @@ def test_a_server_before_3_6_is_refused_in_one_line(
     assert str(refusal.value) == (
         f"ZooKeeper 3.6 or newer is needed: the server at {line.address} knows no multi-read"
     )
-    client = KazooClient(zookeeper_server.address)
-    client.start()
-    assert client.exists(parse_url(url).prefix()) is None
-    client.stop()
-    client.close()
+    with zookeeper_client(zookeeper_server.url) as client:
+        assert client.exists(parse_url(url).prefix()) is None
 
 
 def test_an_outage_at_opening_says_nothing_about_the_version(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -32,6 +31,9 @@ from batchkeeper.ops import (
 from batchkeeper.stores import ConnectOptions, connect, parse_url
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.jute import MULTI
+
+from ...waiting import soon
+from ..foreign import zookeeper_client
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_one_of_several_addresses_is_enough(
 
     store = connect(url, ConnectOptions(connect_timeout=30, session_timeout=4))
     try:
-        assert isinstance(store.read([GetChildren("/")], time.monotonic() + 30)[0], list)  # type: ignore[list-item]
+        assert isinstance(store.read([GetChildren("/")], soon())[0], list)  # type: ignore[list-item]
     finally:
         store.close()
 
@@ -95,11 +97,8 @@ def test_the_chroot_is_made(
     connect(url, ConnectOptions()).close()
     connect(url, ConnectOptions()).close()
 
-    raw = KazooClient(zookeeper_server.address)
-    raw.start()
-    value, node = raw.get(parse_url(url).prefix())
-    raw.stop()
-    raw.close()
+    with zookeeper_client(url) as raw:
+        value, node = raw.get("/")
     assert (value, node.version, node.ephemeralOwner) == (None, 0, 0)
 
 
@@ -114,7 +113,7 @@ def test_without_create_reading_makes_no_node(
     before = set(raw.get_children("/"))
     store = connect(url, ConnectOptions(create=False))
     assert isinstance(store, ZooKeeperBackend)
-    far = time.monotonic() + 60
+    far = soon()
 
     assert store.read([Get("/a"), Exists("/a"), GetChildren("/")], far) == [None, False, []]
     assert list(store.scan("/", Range(), None, 60)) == []
@@ -229,7 +228,7 @@ def test_secrets_stay_out_of_the_log(
     store = connect(fresh_url("zookeeper"), options)
     assert isinstance(store, ZooKeeperBackend)
     session_password = store._connection._client.client_id[1]
-    store.write([Put("/a", b"a value")], time.monotonic() + 30)
+    store.write([Put("/a", b"a value")], soon())
     store.close()
     logging.getLogger("batchkeeper").setLevel(logging.NOTSET)
 

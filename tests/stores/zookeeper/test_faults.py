@@ -14,7 +14,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.exceptions import (
     ConnectionLoss,
     SessionMovedError,
@@ -35,12 +34,14 @@ from batchkeeper.ops import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from batchkeeper.stores import ConnectOptions, parse_url
-from batchkeeper.stores.zookeeper import connect
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.connection import _Exchange
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
 from batchkeeper.stores.zookeeper.jute import EMPTY_MULTI, GET_DATA, MULTI, MULTI_READ
+
+from ...waiting import PATIENCE, soon, until
+from ..foreign import zookeeper_client
+from .opening import connected
 
 
 @pytest.fixture
@@ -50,23 +51,21 @@ def server(own_zookeeper: Callable[..., ZooKeeperServer]) -> ZooKeeperServer:
 
 @pytest.fixture
 def backend(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    backend = connect(parse_url(server.url), ConnectOptions())
-    assert isinstance(backend, ZooKeeperBackend)
-    yield backend
-    backend.close()
+    with closing(connected(server.url)) as backend:
+        yield backend
 
 
-def write(backend: ZooKeeperBackend, *ops: Any, within: float = 60) -> Any:
+def write(backend: ZooKeeperBackend, *ops: Any, within: float = PATIENCE) -> Any:
     """Return the answers, or the error that the call ended with."""
     try:
-        return backend.write(ops, time.monotonic() + within)
+        return backend.write(ops, soon(within))
     except MetadataStoreError as error:
         return error
 
 
-def read(backend: ZooKeeperBackend, *ops: Any, within: float = 60) -> Any:
+def read(backend: ZooKeeperBackend, *ops: Any, within: float = PATIENCE) -> Any:
     try:
-        return backend.read(ops, time.monotonic() + within)
+        return backend.read(ops, soon(within))
     except MetadataStoreError as error:
         return error
 
@@ -201,11 +200,9 @@ def test_a_write_is_settled_however_long_the_server_was_away(
     server.pause()
     with ThreadPoolExecutor(1) as threads:
         sent = threads.submit(write, backend, Put("/a", b"1"))
-        while not any(call.sent for call in list(backend._connection._open)):
-            time.sleep(0.001)
+        until(lambda: any(call.sent for call in list(backend._connection._open)))
         server.kill()
-        while not sent.done() and backend.tally.counts()["retry"] < 4:
-            time.sleep(0.01)
+        until(lambda: sent.done() or backend.tally.counts()["retry"] >= 4)
         server.start()
         (stat,) = sent.result()
     assert (type(stat), stat.version) == (Stat, 0)
@@ -257,8 +254,7 @@ def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> 
     server.pause()
     with ThreadPoolExecutor(1) as threads:
         sent = threads.submit(write, backend, Put("/a", b"1"), Put("/a/b", b"1"), within=0.3)
-        while not any(call.sent for call in list(backend._connection._open)):
-            time.sleep(0.001)
+        until(lambda: any(call.sent for call in list(backend._connection._open)))
         late = read(backend, Get("/a"), within=0.6)
         assert not sent.done()
         server.resume()
@@ -272,9 +268,7 @@ def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> 
 
 def test_a_pause_that_outlasts_the_session(server: ZooKeeperServer) -> None:
     """Whether the session survives or not, what was under way is told truthfully; all goes on."""
-    backend = connect(parse_url(server.url), ConnectOptions(session_timeout=1))
-    assert isinstance(backend, ZooKeeperBackend)
-    with closing(backend):
+    with closing(connected(server.url, session_timeout=1)) as backend:
         write(backend, Put("/before", b"1"))
         server.pause()
         with ThreadPoolExecutor(1) as threads:
@@ -299,10 +293,8 @@ def test_a_session_that_ends(server: ZooKeeperServer, backend: ZooKeeperBackend)
     client = backend._connection._client
     before = backend._connection.session_id
     lost = suspended(backend)
-    thief = KazooClient(server.address, client_id=client.client_id)
-    thief.start()
-    thief.stop()
-    thief.close()
+    with zookeeper_client(server.url, client_id=client.client_id):
+        pass
     lost.wait()
 
     (stat,) = write(backend, Put("/a", b"2", 0))
@@ -344,8 +336,7 @@ def test_a_read_is_sent_again_after_its_connection_broke(
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(read, backend, Get("/a"))
         connection = backend._connection
-        while not any(call.sent for call in list(connection._open)):
-            time.sleep(0.001)
+        until(lambda: any(call.sent for call in list(connection._open)))
         server.kill()
         server.start()
 
@@ -426,7 +417,7 @@ def test_a_sync_whose_answer_is_lost_is_repeated(
     replies = [[CONNECTION_LOSS], [CONNECTION_LOSS], [(b"", 0)]]
     monkeypatch.setattr(backend._connection, "exchange", lambda *_, **__: replies.pop(0))
 
-    backend.sync(time.monotonic() + 60)
+    backend.sync(soon())
 
     assert replies == []
 
@@ -438,7 +429,7 @@ def test_a_sync_that_is_refused_says_so(
     monkeypatch.setattr(backend._connection, "exchange", lambda *_, **__: [UnimplementedError.code])
 
     with pytest.raises(MetadataStoreError, match="UnimplementedError"):
-        backend.sync(time.monotonic() + 60)
+        backend.sync(soon())
 
 
 def test_a_call_that_kazoo_forgot_is_sent_again(backend: ZooKeeperBackend) -> None:

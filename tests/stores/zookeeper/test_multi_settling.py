@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -37,22 +36,15 @@ from batchkeeper.ops import (
     Put,
     Stat,
 )
-from batchkeeper.stores import ConnectOptions, parse_url
-from batchkeeper.stores.zookeeper import connect, write_ids
+from batchkeeper.stores import parse_url
+from batchkeeper.stores.zookeeper import write_ids
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.jute import END, MULTI
 
-PATIENCE = 60.0
-
-
-def soon(seconds: float = PATIENCE) -> float:
-    """Return a deadline: one that nothing here comes near, or one that is to pass."""
-    return time.monotonic() + seconds
-
-
-@pytest.fixture
-def url(fresh_url: Callable[[str], str]) -> str:
-    return fresh_url("zookeeper")
+from ...waiting import PATIENCE, soon, until
+from ..calls import lose_the_answer
+from ..foreign import zookeeper_client
+from .opening import connected
 
 
 @pytest.fixture
@@ -62,41 +54,10 @@ def line(zookeeper_server: ZooKeeperServer, proxy: Callable[[str], Any]) -> Any:
 
 
 @pytest.fixture
-def other(zookeeper_server: ZooKeeperServer, url: str) -> Iterator[KazooClient]:
-    """A raw client of the same chroot, on a line of its own."""
-    client = KazooClient(zookeeper_server.address + parse_url(url).prefix())
-    client.start()
-    yield client
-    client.stop()
-    client.close()
-
-
-@pytest.fixture
 def backend(line: Any, url: str) -> Iterator[ZooKeeperBackend]:
     chroot = parse_url(url).prefix()
-    backend = connect(parse_url(f"zookeeper://{line.address}{chroot}"), ConnectOptions())
-    assert isinstance(backend, ZooKeeperBackend)
-    with closing(backend):
+    with closing(connected(f"zookeeper://{line.address}{chroot}")) as backend:
         yield backend
-
-
-def lose_the_answer(
-    backend: ZooKeeperBackend,
-    line: Any,
-    ops: Sequence[Operation],
-    meanwhile: Callable[[], object] = lambda: None,
-    within: float = PATIENCE,
-) -> Any:
-    """Have ZooKeeper carry out a write, lose its answer, cut the line; return how it ends."""
-    with ThreadPoolExecutor(1) as pool:
-        line.swallowed.clear()
-        line.swallows = True
-        writing = pool.submit(backend.write, ops, soon(within))
-        assert line.swallowed.wait(PATIENCE)
-        meanwhile()
-        line.swallows = False
-        line.cut()
-        return writing.result(PATIENCE)
 
 
 def lose_the_request(
@@ -258,17 +219,11 @@ def test_a_write_that_was_applied_in_spite_of_its_deadline_has_its_result(
     """What cannot be shut out because it was applied ends with its result."""
     seed(backend)
 
-    with ThreadPoolExecutor(1) as pool:
-        line.swallowed.clear()
-        line.swallows = True
-        writing = pool.submit(backend.write, [Put("/often", b"2")], soon(0.3))
-        assert line.swallowed.wait(PATIENCE)
-        # Its deadline passes; then what is to shut it out is swallowed as well.
-        while not backend.tally.counts()["retry"]:
-            time.sleep(0.01)
-        line.swallows = False
-        line.cut()
-        (stat,) = writing.result(PATIENCE)
+    # Its deadline passes; then what is to shut it out is swallowed as well.
+    def shut_out() -> None:
+        until(lambda: backend.tally.counts()["retry"])
+
+    (stat,) = lose_the_answer(backend, line, [Put("/often", b"2")], shut_out, within=0.3)
 
     assert backend.read([Get("/often")], soon())[0].stat == stat
 
@@ -307,10 +262,8 @@ def test_a_session_that_ends_takes_the_slots_with_it(
     client_id = backend._connection._client.client_id
 
     def end_session() -> None:
-        thief = KazooClient(zookeeper_server.address, client_id=client_id)
-        thief.start()
-        thief.stop()
-        thief.close()
+        with zookeeper_client(zookeeper_server.url, client_id=client_id):
+            pass
 
     with pytest.raises(IndeterminateError) as unknown:
         lose_the_answer(backend, line, [Put("/open", b"1")], end_session)

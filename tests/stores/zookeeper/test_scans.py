@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -25,8 +24,8 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.ops.results import Range, ScanResult
-from batchkeeper.stores import ConnectOptions, parse_url
-from batchkeeper.stores.zookeeper import connect, splitting
+from batchkeeper.stores import parse_url
+from batchkeeper.stores.zookeeper import splitting
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
 from batchkeeper.stores.zookeeper.jute import (
@@ -40,11 +39,14 @@ from batchkeeper.stores.zookeeper.jute import (
 from batchkeeper.stores.zookeeper.readahead import Read, ReadAhead
 from batchkeeper.stores.zookeeper.walk import TreeWalk
 
+from ...contents import put_all
 from ...proxy import Proxy
+from ...waiting import PATIENCE, soon
+from ..foreign import zookeeper_client
+from .opening import connected
 
 Requests = Sequence[tuple[int, bytes]]
 
-_TIMEOUT = 60.0
 _names = st.sampled_from(["a", "a-b", "a!", "b", "0", "~", "é", "\uff21", "a b"])
 _paths = st.lists(_names, min_size=1, max_size=5).map(lambda names: "/" + "/".join(names))
 # Large ones beside small and empty ones, for they are asked for in different ways.
@@ -53,26 +55,9 @@ _trees = st.dictionaries(_paths, _values, max_size=40)
 
 
 @pytest.fixture
-def url(fresh_url: Callable[[str], str], zookeeper_server: object) -> str:
-    return fresh_url("zookeeper")
-
-
-@pytest.fixture
 def backend(url: str) -> Iterator[ZooKeeperBackend]:
-    with closing(_connected(url)) as backend:
+    with closing(connected(url)) as backend:
         yield backend
-
-
-@pytest.fixture
-def other(
-    url: str, zookeeper_server: ZooKeeperServer, backend: ZooKeeperBackend
-) -> Iterator[KazooClient]:
-    """A plain client, with the store's own chroot."""
-    client = KazooClient(zookeeper_server.address + parse_url(url).prefix())
-    client.start()
-    yield client
-    client.stop()
-    client.close()
 
 
 @pytest.fixture
@@ -82,27 +67,34 @@ def own_server(own_zookeeper: Callable[..., ZooKeeperServer]) -> ZooKeeperServer
 
 @pytest.fixture
 def own_backend(own_server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with closing(_connected(own_server.url)) as backend:
+    with closing(connected(own_server.url)) as backend:
         yield backend
 
 
-def _connected(url: str) -> ZooKeeperBackend:
-    backend = connect(parse_url(url), ConnectOptions())
-    assert isinstance(backend, ZooKeeperBackend)
-    return backend
+def _windows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by the size of a walk's window with each page."""
+    page = TreeWalk._page
+    held = []
+
+    def note_page(walk: TreeWalk) -> Any:
+        held.append(len(walk._window))
+        return page(walk)
+
+    monkeypatch.setattr(TreeWalk, "_page", note_page)
+    return held
 
 
 def _fill(backend: ZooKeeperBackend, values: dict[str, bytes]) -> None:
     puts = [Put(path, value) for path, value in values.items()]
     for start in range(0, len(puts), 1000):
-        answers = backend.write(puts[start : start + 1000], time.monotonic() + _TIMEOUT)
+        answers = backend.write(puts[start : start + 1000], soon())
         assert not [answer for answer in answers if isinstance(answer, Exception)]
 
 
 def _scanned(
     backend: ZooKeeperBackend, prefix: str = "/", within: Range | None = None
 ) -> list[ScanResult]:
-    pages = backend.scans.scan(prefix, within or Range(), None, _TIMEOUT)
+    pages = backend.scans.scan(prefix, within or Range(), None, PATIENCE)
     return [result for page in pages for result in page]
 
 
@@ -162,23 +154,23 @@ def test_a_scan_gives_what_a_sorted_dict_would(
     n: int,
 ) -> None:
     """Any part of any tree comes in the byte order of paths, whole or in the parts of a split."""
-    backend.scans.delete_recursive("/", _TIMEOUT)
+    backend.scans.delete_recursive("/", PATIENCE)
     _fill(backend, values)
     within = Range(start, end)
 
     results = _scanned(backend, prefix, within)
     found = [(path, value) for path, value, _ in results]
     stats = [
-        stat for page in backend.scans.scan_stats(prefix, within, None, _TIMEOUT) for stat in page
+        stat for page in backend.scans.scan_stats(prefix, within, None, PATIENCE) for stat in page
     ]
-    ranges = backend.scans.split(prefix, n, _TIMEOUT)
+    ranges = backend.scans.split(prefix, n, PATIENCE)
     parts = [(path, value) for each in ranges for path, value, _ in _scanned(backend, prefix, each)]
 
     assert found == _model(values, prefix, within)
     assert stats == [result.stat for result in results]
     assert len(ranges) <= n
     assert parts == _model(values, prefix, Range())
-    assert backend.scans.delete_recursive(prefix, _TIMEOUT) == len(parts)
+    assert backend.scans.delete_recursive(prefix, PATIENCE) == len(parts)
     rest = {path: value for path, value in values.items() if not _under(path, prefix)}
     assert _found(backend) == rest
 
@@ -188,7 +180,7 @@ def test_a_scan_of_a_flat_directory(backend: ZooKeeperBackend) -> None:
     values = {f"/flat/{i * 7919 % 20_000:05}": b"%d" % i for i in range(20_000)}
     _fill(backend, values)
 
-    pages = list(backend.scans.scan("/flat", Range(), None, _TIMEOUT))
+    pages = list(backend.scans.scan("/flat", Range(), None, PATIENCE))
 
     found = [(path, value) for page in pages for path, value, _ in page]
     assert found == sorted(values.items())
@@ -228,14 +220,7 @@ def test_a_scan_does_not_run_away_from_what_comes_next(
     """While a deep path is followed step by step, only so much is read of what comes after it."""
     values = {"/a" + "/x" * i: b"v" for i in range(100)} | {f"/b/{i:05}": b"v" for i in range(9000)}
     _fill(backend, values)
-    page = TreeWalk._page
-    held = []
-
-    def note_page(walk: TreeWalk) -> Any:
-        held.append(len(walk._window))
-        return page(walk)
-
-    monkeypatch.setattr(TreeWalk, "_page", note_page)
+    held = _windows(monkeypatch)
 
     assert list(_found(backend)) == sorted(values)
     assert 1000 < max(held) <= 2048 + 100
@@ -269,7 +254,7 @@ def test_a_scan_gives_stats(backend: ZooKeeperBackend, other: KazooClient) -> No
     assert lasting.stat == ("/a", 1, stat.mzxid, stat.ctime, stat.mtime, False, False)
     assert passing.stat.ephemeral
     assert not passing.stat.owned
-    (page,) = backend.scans.scan_stats("/", Range(), None, _TIMEOUT)
+    (page,) = backend.scans.scan_stats("/", Range(), None, PATIENCE)
     assert [*page] == [lasting.stat, passing.stat]
 
 
@@ -280,15 +265,9 @@ def test_large_values_are_not_fetched_for_their_stats(
     values = {f"/t/{i:03}": bytes(100_000) for i in range(200)} | {"/void": b""}
     line = proxy(parse_url(url).hosts[0])
     with bk.open_store(url.replace(parse_url(url).hosts[0], line.address)) as store:
-        assert all(o.ok for o in store.apply(bk.Put(path, v) for path, v in values.items()))
+        put_all(store, values)
         other.create("/.batchkeeper/x", bytes(100_000), makepath=True)
-        page, held = TreeWalk._page, []
-
-        def note_page(walk: TreeWalk) -> Any:
-            held.append(len(walk._window))
-            return page(walk)
-
-        monkeypatch.setattr(TreeWalk, "_page", note_page)
+        held = _windows(monkeypatch)
 
         before = line.answered
         stats = [stat for page in store.scan_pages("/", values=False) for stat in page]
@@ -361,7 +340,7 @@ def test_a_scan_syncs_before_it_reads(backend: ZooKeeperBackend) -> None:
     opcodes: list[int] = []
     _before_requests(backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
 
-    pages = backend.scans.scan("/", Range(), None, _TIMEOUT)
+    pages = backend.scans.scan("/", Range(), None, PATIENCE)
     assert opcodes == []
     list(pages)
 
@@ -371,7 +350,7 @@ def test_a_scan_syncs_before_it_reads(backend: ZooKeeperBackend) -> None:
 def test_a_scan_that_is_closed_early_ends(backend: ZooKeeperBackend) -> None:
     """What a scan has asked for ahead does not stand in the way of what comes after."""
     _fill(backend, {f"/{i:04}": b"v" for i in range(3000)})
-    pages = backend.scans.scan("/", Range(), None, _TIMEOUT)
+    pages = backend.scans.scan("/", Range(), None, PATIENCE)
     assert next(pages)[0].path == "/0000"
     pages.close()
 
@@ -446,7 +425,7 @@ def test_a_server_that_takes_short_requests_only(
 ) -> None:
     """A walk finds out by itself how long its multi-reads may be."""
     server = own_zookeeper("-Djute.maxbuffer=4096")
-    with closing(_connected(server.url)) as backend:
+    with closing(connected(server.url)) as backend:
         values = {f"/{'directory' * 5}/{'name' * 10}-{i:04}": b"%d" % i for i in range(600)}
         for path, value in values.items():
             _fill(backend, {path: value})
@@ -464,7 +443,7 @@ def test_what_may_not_be_read_is_an_error(backend: ZooKeeperBackend, other: Kazo
     with pytest.raises(AuthenticationError):
         _scanned(backend)
     with pytest.raises(AuthenticationError):
-        backend.scans.split("/", 2, _TIMEOUT)
+        backend.scans.split("/", 2, PATIENCE)
     assert _found(backend, "/a") == {"/a/b": b"1"}
 
 
@@ -476,7 +455,7 @@ def test_a_server_that_restarts_under_a_scan(
     _fill(own_backend, values)
     found: list[tuple[str, bytes]] = []
 
-    for number, page in enumerate(own_backend.scans.scan("/", Range(), None, _TIMEOUT)):
+    for number, page in enumerate(own_backend.scans.scan("/", Range(), None, PATIENCE)):
         found += [(path, value) for path, value, _ in page]
         if number == 5:
             own_server.kill()
@@ -493,15 +472,13 @@ def test_a_session_that_ends_under_a_scan(
     _fill(backend, values)
     opcodes: list[int] = []
     _before_requests(backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
-    pages = backend.scans.scan("/", Range(), None, _TIMEOUT)
+    pages = backend.scans.scan("/", Range(), None, PATIENCE)
     found = list(next(pages))
     client = backend._connection._client
     lost = threading.Event()
     client.add_listener(lambda state: lost.set() if state != "CONNECTED" else None)
-    thief = KazooClient(zookeeper_server.address, client_id=client.client_id)
-    thief.start()
-    thief.stop()
-    thief.close()
+    with zookeeper_client(zookeeper_server.url, client_id=client.client_id):
+        pass
     lost.wait()
 
     found += [result for page in pages for result in page]
@@ -516,7 +493,7 @@ def test_a_server_that_stays_away_ends_a_scan(
     """After the timeout the walk ends with an error; after a close at once."""
     _fill(own_backend, {f"/{i:05}": b"v" for i in range(3000)})
     pages = own_backend.scans.scan("/", Range(), None, 1.0)
-    others = own_backend.scans.scan("/", Range(), None, _TIMEOUT)
+    others = own_backend.scans.scan("/", Range(), None, PATIENCE)
     next(pages)
     next(others)
     own_server.kill()
@@ -548,7 +525,7 @@ def test_a_split_is_balanced(backend: ZooKeeperBackend, n: int) -> None:
     _fill(backend, values)
 
     for prefix, tree in [*trees.items(), ("/", values)]:
-        ranges = backend.scans.split(prefix, n, _TIMEOUT)
+        ranges = backend.scans.split(prefix, n, PATIENCE)
         counts = _counts(tree, prefix, ranges)
         assert len(ranges) == n
         assert sum(counts) == len(tree)
@@ -579,7 +556,7 @@ def test_a_split_looks_at_a_sample_of_a_large_tree(
 
     for prefix, tree in {"/": values, "/bushy": bushy}.items():
         asked.clear()
-        ranges = backend.scans.split(prefix, n, _TIMEOUT)
+        ranges = backend.scans.split(prefix, n, PATIENCE)
         counts = _counts(tree, prefix, ranges)
         assert len(ranges) == n
         assert max(counts) <= 1.4 * len(tree) / n
@@ -591,28 +568,28 @@ def test_a_split_looks_at_a_sample_of_a_large_tree(
 
 def test_a_split_of_little(backend: ZooKeeperBackend) -> None:
     """There are no more parts than values, and at least one; the bounds join."""
-    assert backend.scans.split("/", 4, _TIMEOUT) == [Range()]
-    assert backend.scans.split("/none", 4, _TIMEOUT) == [Range()]
+    assert backend.scans.split("/", 4, PATIENCE) == [Range()]
+    assert backend.scans.split("/none", 4, PATIENCE) == [Range()]
     _fill(backend, {"/a": b"1", "/b/c": b"2", "/d": b"3"})
 
-    ranges = backend.scans.split("/", 9, _TIMEOUT)
+    ranges = backend.scans.split("/", 9, PATIENCE)
 
     assert _counts({"/a": b"", "/b/c": b"", "/d": b""}, "/", ranges) == [1, 1, 1]
     assert ranges[0].start is None
     assert ranges[-1].end is None
     assert all(one.end == next_one.start for one, next_one in pairwise(ranges))
-    assert backend.scans.split("/", 1, _TIMEOUT) == [Range()]
+    assert backend.scans.split("/", 1, PATIENCE) == [Range()]
 
 
 def test_a_recursive_delete(backend: ZooKeeperBackend, other: KazooClient) -> None:
     """Values and the parents without one go, and only values are counted."""
     _fill(backend, {"/a": b"1", "/a/b/c": b"2", "/a/b/d": b"", "/a-b": b"3", "/z/y": b"4"})
 
-    assert backend.scans.delete_recursive("/a", _TIMEOUT) == 3
+    assert backend.scans.delete_recursive("/a", PATIENCE) == 3
     assert other.exists("/a") is None
     assert _found(backend) == {"/a-b": b"3", "/z/y": b"4"}
-    assert backend.scans.delete_recursive("/a", _TIMEOUT) == 0
-    assert backend.scans.delete_recursive("/", _TIMEOUT) == 2
+    assert backend.scans.delete_recursive("/a", PATIENCE) == 0
+    assert backend.scans.delete_recursive("/", PATIENCE) == 2
     assert _found(backend) == {}
     assert [name for name in other.get_children("/") if name != ".batchkeeper"] == []
     _fill(backend, {"/a": b"again"})
@@ -639,7 +616,7 @@ def test_a_recursive_delete_of_many(backend: ZooKeeperBackend, other: KazooClien
     backend._writer.write = note_and_write  # type: ignore[method-assign]
     backend._connection.begin = note_and_begin  # type: ignore[method-assign]
 
-    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 9000
+    assert backend.scans.delete_recursive("/t", PATIENCE) == 9000
     assert max(multis) == 1000
     # Parents go as soon as nothing is left below them.
     assert "/t/0" in first
@@ -656,7 +633,7 @@ def test_a_recursive_delete_of_large_and_empty_values(backend: ZooKeeperBackend)
         backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests)
     )
 
-    removed = backend.scans.delete_recursive("/", _TIMEOUT)
+    removed = backend.scans.delete_recursive("/", PATIENCE)
     end()
 
     assert removed == 300
@@ -679,7 +656,7 @@ def test_what_is_hidden_survives_a_recursive_delete(
 
     backend._writer.write = note_and_write  # type: ignore[method-assign]
 
-    assert backend.scans.delete_recursive("/", _TIMEOUT) == 3
+    assert backend.scans.delete_recursive("/", PATIENCE) == 3
     assert other.get_children("/a") == ["c"]
     assert other.get_children("/a/c/.batchkeeper") == ["slots"]
     assert sorted(asked) == ["/a/b", "/a/c/d", "/e"]
@@ -702,7 +679,7 @@ def test_a_recursive_delete_meets_other_clients(
 
     backend._writer.write = interfere  # type: ignore[method-assign]
 
-    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 20
+    assert backend.scans.delete_recursive("/t", PATIENCE) == 20
     assert other.exists("/t") is None
     assert len(calls) == 2
 
@@ -722,7 +699,7 @@ def test_a_recursive_delete_ends_among_restless_clients(
 
     backend._writer.write = add_and_write  # type: ignore[method-assign]
 
-    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 5
+    assert backend.scans.delete_recursive("/t", PATIENCE) == 5
     assert len(calls) == 5
     assert other.get_children("/t") == ["new-5"]
 
@@ -747,7 +724,7 @@ def test_deletes_without_an_answer_are_found_out_about(
 
     backend._writer.write = lose_answers  # type: ignore[method-assign]
 
-    assert backend.scans.delete_recursive("/t", _TIMEOUT) == 10
+    assert backend.scans.delete_recursive("/t", PATIENCE) == 10
     assert calls == [11, 7, 7]
     assert other.exists("/t") is None
 
@@ -762,7 +739,7 @@ def test_deletes_that_stay_unknown_are_said_to_be(
     )
 
     with pytest.raises(IndeterminateError):
-        backend.scans.delete_recursive("/t", _TIMEOUT)
+        backend.scans.delete_recursive("/t", PATIENCE)
 
 
 @pytest.mark.parametrize("applied", [0, 4])
@@ -777,7 +754,7 @@ def test_a_delete_that_fails_half_way_says_so(backend: ZooKeeperBackend, applied
 
     backend._writer.write = fail_after  # type: ignore[method-assign]
     with pytest.raises(IndeterminateError if applied else StoreUnavailableError) as caught:
-        backend.scans.delete_recursive("/t", _TIMEOUT)
+        backend.scans.delete_recursive("/t", PATIENCE)
     assert caught.value.path == "/t"
     assert len(_found(backend, "/t")) == 10 - applied
 
@@ -792,7 +769,7 @@ def test_a_walk_that_fails_behind_deletes_without_an_answer(backend: ZooKeeperBa
 
     backend._writer.write = lose  # type: ignore[method-assign]
     with pytest.raises(IndeterminateError, match="the store is closed"):
-        backend.scans.delete_recursive("/t", _TIMEOUT)
+        backend.scans.delete_recursive("/t", PATIENCE)
 
 
 def test_a_server_that_restarts_under_a_recursive_delete(
@@ -817,7 +794,7 @@ def test_a_server_that_restarts_under_a_recursive_delete(
 
     own_backend._writer.write = kill_and_write  # type: ignore[method-assign]
 
-    assert own_backend.scans.delete_recursive("/", _TIMEOUT) == 20_000
+    assert own_backend.scans.delete_recursive("/", PATIENCE) == 20_000
     assert _found(own_backend) == {}
 
 
@@ -827,6 +804,6 @@ def test_the_revision_lies_between_earlier_and_later_changes(
     """Every later change has a greater one, and no earlier one."""
     for i in range(5):
         before = other.create(f"/{i}-before", b"", include_data=True)[1].mzxid
-        revision = backend.scans.revision(_TIMEOUT)
+        revision = backend.scans.revision(PATIENCE)
         after = other.create(f"/{i}-after", b"", include_data=True)[1].mzxid
         assert before <= revision < after

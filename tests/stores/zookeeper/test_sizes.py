@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any
@@ -21,19 +20,13 @@ from batchkeeper.ops import (
     Stat,
     ValueTooLargeError,
 )
-from batchkeeper.stores import ConnectOptions, parse_url
-from batchkeeper.stores.zookeeper import connect
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 
+from ...waiting import soon
+from ..calls import kinds
+from .opening import connected
+
 _LIMIT = 50_000
-
-
-def soon(seconds: float = 60.0) -> float:
-    return time.monotonic() + seconds
-
-
-def kinds(answers: Sequence[Any]) -> list[type]:
-    return [type(answer) for answer in answers]
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +42,7 @@ def opened(small_server: ZooKeeperServer) -> Iterator[Callable[[str], ZooKeeperB
     with ExitStack() as stack:
 
         def open_backend(chroot: str) -> ZooKeeperBackend:
-            backend = connect(parse_url(small_server.url + chroot), ConnectOptions())
-            stack.callback(backend.close)
-            assert isinstance(backend, ZooKeeperBackend)
-            return backend
+            return stack.enter_context(closing(connected(small_server.url + chroot)))
 
         yield open_backend
 
@@ -135,7 +125,7 @@ def test_reads_with_long_paths_go_in_parts(opened: Callable[[str], ZooKeeperBack
 def test_a_tiny_limit(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
     """Even where a request holds a dozen operations, a large call ends with its outcomes."""
     server = own_zookeeper("-Djute.maxbuffer=2048")
-    with closing(connect(parse_url(server.url), ConnectOptions())) as backend:
+    with closing(connected(server.url)) as backend:
         ops = [Put(f"/p/{i}", b"x" * 100, ABSENT) for i in range(1000)]
         answers = backend.write([*ops, Put("/p/huge", b"x" * 2048)], soon())
         found = backend.read([Get(op.path) for op in ops], soon())
@@ -171,8 +161,7 @@ def test_an_outage_is_not_taken_for_a_limit(
 ) -> None:
     """However often a server dies under the same request, the request is not thought too large."""
     server = own_zookeeper()
-    backend = connect(parse_url(server.url), ConnectOptions())
-    assert isinstance(backend, ZooKeeperBackend)
+    backend = connected(server.url)
     try:
         backend.write([Put("/seed", b"1")], soon())
         before = backend.limits

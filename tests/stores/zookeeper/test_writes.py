@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,10 +29,14 @@ from batchkeeper.ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from batchkeeper.stores import Backend, ConnectOptions, parse_url
-from batchkeeper.stores.zookeeper import connect
+from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.jute import MULTI_READ
+
+from ...waiting import soon
+from ..calls import kinds, read, write
+from ..foreign import zookeeper_client
+from .opening import connected
 
 Connect = Callable[..., ZooKeeperBackend]
 
@@ -63,20 +66,13 @@ class Chroot:
 
 
 @pytest.fixture
-def url(fresh_url: Callable[[str], str], zookeeper_server: object) -> str:
-    return fresh_url("zookeeper")
-
-
-@pytest.fixture
 def opened(url: str) -> Iterator[Connect]:
     """Open the same fresh store, as often as wanted."""
     backends = []
 
     def open_backend(query: str = "", **options: Any) -> ZooKeeperBackend:
-        backend = connect(parse_url(url + query), ConnectOptions(**options))
-        assert isinstance(backend, ZooKeeperBackend)
-        backends.append(backend)
-        return backend
+        backends.append(connected(url + query, **options))
+        return backends[-1]
 
     yield open_backend
     for backend in backends:
@@ -92,19 +88,8 @@ def backend(opened: Connect) -> ZooKeeperBackend:
 def other(
     url: str, zookeeper_server: ZooKeeperServer, backend: ZooKeeperBackend
 ) -> Iterator[Chroot]:
-    client = KazooClient(zookeeper_server.address)
-    client.start()
-    yield Chroot(client, parse_url(url).prefix())
-    client.stop()
-    client.close()
-
-
-def write(backend: Backend, *ops: Any) -> Sequence[Any]:
-    return backend.write(ops, time.monotonic() + 30)
-
-
-def read(backend: Backend, *ops: Any) -> Sequence[Any]:
-    return backend.read(ops, time.monotonic() + 30)
+    with zookeeper_client(zookeeper_server.url) as client:
+        yield Chroot(client, parse_url(url).prefix())
 
 
 def before_exchange(backend: ZooKeeperBackend, *actions: Callable[[], object]) -> None:
@@ -118,10 +103,6 @@ def before_exchange(backend: ZooKeeperBackend, *actions: Callable[[], object]) -
         return exchange(*args, **options)
 
     connection.exchange = act_and_exchange  # type: ignore[method-assign]
-
-
-def kinds(answers: Sequence[Any]) -> list[type]:
-    return [type(answer) for answer in answers]
 
 
 def test_outcomes_are_independent(backend: ZooKeeperBackend) -> None:
@@ -616,9 +597,8 @@ def test_nothing_is_kept_below_an_ephemeral_node(backend: ZooKeeperBackend, othe
 
 def test_values_of_a_megabyte(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
     """The largest values go through, and a hundred of them are read in one call by a newcomer."""
-    url = parse_url(own_zookeeper().url)
-    backend = connect(url, ConnectOptions())
-    newcomer = connect(url, ConnectOptions())
+    url = own_zookeeper().url
+    backend, newcomer = connected(url), connected(url)
     try:
         largest = backend.limits.value_bytes
         paths = [f"/big/{i:03}" for i in range(100)]
@@ -699,9 +679,9 @@ def test_children_are_sorted_and_what_is_reserved_is_hidden(
         ["zookeeper"],
         [],
     ]
-    root = connect(parse_url(zookeeper_server.url), ConnectOptions())
+    root = connected(zookeeper_server.url)
     try:
-        assert "zookeeper" not in root.read([GetChildren("/")], time.monotonic() + 30)[0]  # type: ignore[operator, list-item]
+        assert "zookeeper" not in root.read([GetChildren("/")], soon())[0]  # type: ignore[operator, list-item]
     finally:
         root.close()
 

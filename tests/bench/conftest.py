@@ -1,0 +1,16 @@
+"""A store in memory for the harness to work on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+import batchkeeper as bk
+
+
+@pytest.fixture
+def store() -> Iterator[bk.MetadataStore]:
+    with bk.open_store(f"memory://{uuid.uuid4().hex}") as opened:
+        yield opened

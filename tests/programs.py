@@ -1,0 +1,34 @@
+"""Programs that tests run as processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any, Final
+
+from batchkeeper.pipeline.java import spark_java_home
+
+#: The command line, without its arguments.
+COMMAND: Final = (
+    *(sys.executable, "-c"),
+    "import sys; from batchkeeper.cli import main; sys.exit(main())",
+)
+
+
+def run_python(
+    *arguments: str, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a Python of its own with arguments, ``"-c"`` and a program for example."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=check, **options)
+
+
+def spark_environment() -> dict[str, str]:
+    """Return the variables with which a Spark runs on this machine alone, on the tests' Python."""
+    return {
+        "JAVA_HOME": str(spark_java_home()),
+        # Workers run the tests' Python, and not the first one on PATH.
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }

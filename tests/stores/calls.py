@@ -1,0 +1,45 @@
+"""Calls of back ends, as the engine makes them, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from batchkeeper.ops import Operation
+from batchkeeper.stores import Backend
+
+from ..proxy import Proxy
+from ..waiting import PATIENCE, soon
+
+
+def write(backend: Backend, *operations: Operation) -> list[Any]:
+    return list(backend.write(operations, soon()))
+
+
+def read(backend: Backend, *operations: Operation) -> list[Any]:
+    return list(backend.read(operations, soon()))
+
+
+def kinds(answers: Iterable[Any]) -> list[type]:
+    """Return what kind of answer each one is."""
+    return [type(answer) for answer in answers]
+
+
+def lose_the_answer(
+    backend: Backend,
+    line: Proxy,
+    operations: Sequence[Operation],
+    meanwhile: Callable[[], object] = lambda: None,
+    within: float = PATIENCE,
+) -> Any:
+    """Have a server carry out a write, lose its answer, cut the line; return how it ends."""
+    with ThreadPoolExecutor(1) as pool:
+        line.swallowed.clear()
+        line.swallows = True
+        writing = pool.submit(backend.write, operations, soon(within))
+        assert line.swallowed.wait(PATIENCE)
+        meanwhile()
+        line.swallows = False
+        line.cut()
+        return writing.result(PATIENCE)

@@ -1,0 +1,22 @@
+"""An empty store on the ZooKeeper that tests share, and a client that is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from ..foreign import zookeeper_client
+
+
+@pytest.fixture
+def url(fresh_url: Callable[[str], str], zookeeper_server: object) -> str:
+    return fresh_url("zookeeper")
+
+
+@pytest.fixture
+def other(url: str) -> Iterator[KazooClient]:
+    """A raw client of the same chroot, on a line of its own."""
+    with zookeeper_client(url) as client:
+        yield client
