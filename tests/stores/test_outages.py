@@ -116,7 +116,7 @@ def notices(store: bk.MetadataStore) -> None:
 
 def syncs(server: LocalServer, otherwise: Any) -> Any:
     """Return how a sync ends: etcd's reads need none, and so it has nothing to fail at."""
-    return None if server.scheme == "etcd" else otherwise
+    return None if server.name == "etcd" else otherwise
 
 
 def test_a_killed_server_is_away(

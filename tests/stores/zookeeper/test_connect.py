@@ -116,14 +116,14 @@ def test_without_create_reading_makes_no_node(
     far = soon()
 
     assert store.read([Get("/a"), Exists("/a"), GetChildren("/")], far) == [None, False, []]
-    assert list(store.scan("/", Range(), None, 60)) == []
-    assert list(store.scan_stats("/a", Range(), None, 60)) == []
-    assert store.split("/", 4, 60) == [Range()]
-    assert store.revision(60) > 0
+    assert list(store.scans.scan("/", Range(), None, 60)) == []
+    assert list(store.scans.scan_stats("/a", Range(), None, 60)) == []
+    assert store.scans.split("/", 4, 60) == [Range()]
+    assert store.scans.revision(60) > 0
     store.sync(far)
     deletes = store.write([Delete("/a"), Delete("/a", 3)], far)
     assert [type(answer) for answer in deletes] == [NotFoundError, NotFoundError]
-    assert store.delete_recursive("/a", 60) == 0
+    assert store.scans.delete_recursive("/a", 60) == 0
     assert set(raw.get_children("/")) == before
     (made,) = store.write([Put("/a", b"1")], far)
 

@@ -288,7 +288,7 @@ def test_a_session_that_is_ending_refuses_nothing(
     """A leader that prepares a multi while the session ends speaks of the session, not of it."""
     seed(backend)
     if where == "new slot":
-        backend._writer._settler._slots._free.clear()
+        backend._writer._settler._write_ids._free.clear()
     # One for each operation: making a slot is a multi of one.
     codes = {"new slot": [error.code], "operation": [0, error.code]}.get(where, [error.code, -2])
     refusal = b"".join(pack("!i?ii", -1, False, code, code) for code in codes) + END
