@@ -18,13 +18,13 @@ COMMAND: Final = (
 def run_python(
     *arguments: str, check: bool = False, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a Python of its own with arguments, ``"-c"`` and a program for example."""
+    """Run Python in a process of its own, with arguments such as ``"-c"`` and a program."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=check, **options)
 
 
 def spark_environment() -> dict[str, str]:
-    """Return the variables with which a Spark runs on this machine alone, on the tests' Python."""
+    """Return the variables that Spark needs to run on loopback, with the tests' Python."""
     return {
         "JAVA_HOME": str(spark_java_home()),
         # Workers run the tests' Python, and not the first one on PATH.

@@ -1,4 +1,4 @@
-"""Back ends whose calls a test holds: the types of what makes them (conftest.py), their release."""
+"""Back ends whose calls a test can hold: the types of the fixtures for them, and the release."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ __all__ = ["Nemesis", "server_to_hurt"]
 
 
 def server_to_hurt(kind: str, directory: Path) -> LocalServer:
-    """Return a server that is not started yet; sessions with it may end after one second."""
+    """Return a server that is not started yet. Its sessions may end after one second."""
     return EtcdServer(directory) if kind == "etcd" else ZooKeeperServer(directory, tick_time=500)
 
 

@@ -1,4 +1,4 @@
-"""Other clients than ours: etcd3 and kazoo, and keys past the path rule with them and rocksdict."""
+"""Clients of other makers, etcd3 and kazoo; and keys that break the path rule, put past ours."""
 
 from __future__ import annotations
 

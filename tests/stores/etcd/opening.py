@@ -1,4 +1,4 @@
-"""Opening a back end on etcd without asking the server what it can do; noting the calls to it."""
+"""Opening a back end on etcd, and noting its calls."""
 
 from __future__ import annotations
 
