@@ -6,7 +6,6 @@ Data go to standard output, in UTF-8; progress and errors to standard error, one
 from __future__ import annotations
 
 import argparse
-import gzip
 import importlib
 import io
 import json
@@ -14,35 +13,26 @@ import logging
 import os
 import sys
 import time
-import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import version
-from stat import S_ISREG
 from types import ModuleType
 from typing import Any, Final, NoReturn, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 from . import (
     ABSENT,
-    BadVersionError,
     BatchingConfig,
     MetadataStore,
     MetadataStoreError,
-    Outcome,
-    Put,
     Stat,
     StoreKind,
     open_store,
     store_kind,
 )
-from .ops.errors import passes
 from .ops.exit_codes import BAD_INPUT, OK, REFUSED, exit_code
-from .ops.records import json_value, parse_record
+from .ops.records import json_value
+from .pipeline.local_load import InputError, LineLoad, lines, opened, progress
 from .stores import BUILT_IN
 
 __all__ = ["main"]
@@ -72,18 +62,6 @@ its number; what came before it is written, and the summary says how much that i
 # The stores that a command can be given: what it does in its own memory is gone when it ends.
 _KINDS: Final = tuple(kind for kind in BUILT_IN.values() if not kind.in_process)
 
-# A line with the largest value that a store takes by default, 16 MiB, in JSON's longest spelling.
-_LONGEST_LINE: Final = 128 * 1024 * 1024
-# Seconds from one report of a load's progress to the next, without a terminal and on one.
-_LINE_EVERY: Final = 5.0
-_BAR_EVERY: Final = 0.1
-# Records whose fate is told one by one; of more there is only the number.
-_TOLD: Final = 20
-
-
-class _InputError(Exception):
-    """What the user gave cannot be used; the message is for them."""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
@@ -95,9 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
             run: Callable[[argparse.Namespace], int] = arguments.run
             code = run(arguments)
-        except (_InputError, MetadataStoreError) as error:
+        except (InputError, MetadataStoreError) as error:
             _tell(str(error))
-            code = BAD_INPUT if isinstance(error, _InputError) else exit_code(type(error))
+            code = BAD_INPUT if isinstance(error, InputError) else exit_code(type(error))
         finally:
             # The help of argparse as well: when Python ends, a failure has no exit code of ours.
             sys.stdout.flush()
@@ -160,7 +138,7 @@ def _get(arguments: argparse.Namespace) -> int:
 
 def _put(arguments: argparse.Namespace) -> int:
     if (arguments.value is None) == (arguments.file is None):
-        raise _InputError("put takes either a VALUE ('-' for standard input) or --file FILE")
+        raise InputError("put takes either a VALUE ('-' for standard input) or --file FILE")
     try:
         if arguments.file is not None:
             with open(arguments.file, "rb") as file:
@@ -171,7 +149,7 @@ def _put(arguments: argparse.Namespace) -> int:
             value = os.fsencode(arguments.value)
     except OSError as error:
         source = arguments.file or "standard input"
-        raise _InputError(f"cannot read {source}: {error.strerror}") from error
+        raise InputError(f"cannot read {source}: {error.strerror}") from error
     with _store(arguments) as store:
         stat = store.put(arguments.path, value, arguments.expected_version).result()
     _write_record(_plain_stat(stat), _readable_stat(stat), arguments)
@@ -209,21 +187,23 @@ def _load(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is not None
     }
     batching = BatchingConfig(enabled=not arguments.no_batching, **given)
-    load = _Load(arguments.file, ABSENT if arguments.create_only else None, arguments.skip_bad)
+    load = LineLoad(
+        arguments.file, ABSENT if arguments.create_only else None, arguments.skip_bad, _tell
+    )
     failure: Exception | KeyboardInterrupt | None = None
     with (
-        _opened(arguments.file) as (file, position, size),
+        opened(arguments.file) as (file, position, size),
         _store(arguments, batching) as store,
-        _progress(load, position, size) as report,
+        progress(load, position, size, _tell) as report,
         # Closed, so that an interrupt waits for what was sent.
-        closing(store.apply_stream(load.puts(_lines(file)))) as outcomes,
+        closing(store.apply_stream(load.puts(lines(file)))) as outcomes,
     ):
         started = time.monotonic()
         try:
             for outcome in outcomes:
                 load.count(outcome)
                 report()
-        except (_InputError, KeyboardInterrupt) as error:
+        except (InputError, KeyboardInterrupt) as error:
             failure = error
         seconds = time.monotonic() - started
     ended = load.written + load.conflicts + load.errors
@@ -269,139 +249,6 @@ def _spark(arguments: argparse.Namespace) -> int:
 def _spark_command() -> ModuleType:
     # Loaded on demand, as the bench is.
     return importlib.import_module(".pipeline.jobs.command", __package__)
-
-
-# --- loading
-
-
-class _Load:
-    """Turns a file's lines into puts, and keeps count of what becomes of them."""
-
-    def __init__(self, name: str, expected_version: int | None, skip_bad: bool) -> None:
-        self.written = 0
-        self.conflicts = 0
-        self.errors = 0
-        self.skipped = 0
-        #: The first error that says that the store is out of reach. It ends the load: each record
-        #: after it would wait for its own deadline, in vain.
-        self.lost: MetadataStoreError | None = None
-        self._name = name
-        self._expected_version = expected_version
-        self._skip_bad = skip_bad
-        # The lines whose outcomes are to come, in order: as many as the store's queues hold.
-        self._numbers: deque[int] = deque()
-        self._told = 0
-
-    def puts(self, lines: Iterable[bytes]) -> Iterator[Put]:
-        """Make a put of each line.
-
-        Raises:
-            _InputError: a line is bad and bad lines are not to be skipped, with its number.
-        """
-        number = 0
-        try:
-            for number, line in enumerate(lines, start=1):
-                if self.lost is not None:
-                    return
-                if line.isspace():
-                    continue
-                try:
-                    if len(line) >= _LONGEST_LINE:
-                        raise ValueError(f"longer than {_LONGEST_LINE} bytes")
-                    put = parse_record(line, self._expected_version)
-                except ValueError as error:
-                    if not self._skip_bad:
-                        raise _InputError(f"{self._name}:{number}: {error}") from None
-                    self.skipped += 1
-                    self._tell(number, f"skipped: {error}")
-                    continue
-                self._numbers.append(number)
-                yield put
-        except (OSError, EOFError, zlib.error) as error:
-            raise _InputError(f"{self._name}: unreadable after line {number}: {error}") from error
-
-    def count(self, outcome: Outcome) -> None:
-        """Take the next outcome, in the order of the puts."""
-        number = self._numbers.popleft()
-        if outcome.error is None:
-            self.written += 1
-        elif isinstance(outcome.error, BadVersionError):
-            self.conflicts += 1
-        else:
-            self.errors += 1
-            self._tell(number, str(outcome.error))
-            if passes(outcome.error):
-                self.lost = self.lost or outcome.error
-
-    def _tell(self, number: int, message: str) -> None:
-        self._told += 1
-        if self._told <= _TOLD:
-            _tell(f"{self._name}:{number}: {message}")
-        elif self._told == _TOLD + 1:
-            _tell(f"{self._name}: more of these are counted, and not told")
-
-
-def _lines(file: io.BufferedReader | gzip.GzipFile) -> Iterator[bytes]:
-    """Yield a file's lines; of an overlong one only the beginning, so that memory stays bounded."""
-    while line := file.readline(_LONGEST_LINE):
-        rest = line
-        while len(rest) == _LONGEST_LINE and not rest.endswith(b"\n"):
-            rest = file.readline(_LONGEST_LINE)
-        yield line
-
-
-@contextmanager
-def _opened(
-    name: str,
-) -> Iterator[tuple[io.BufferedReader | gzip.GzipFile, Callable[[], int], int | None]]:
-    """Open a file, or standard input for ``-``, and decompress it if it is gzip's.
-
-    Gives the bytes, how far the file itself has been read, and its size, ``None`` if unknown.
-    """
-    try:
-        raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115
-        status = os.fstat(raw.fileno())
-        compressed = raw.peek(2)[:2] == b"\x1f\x8b"
-    except OSError as error:
-        raise _InputError(f"cannot read {name}: {error.strerror}") from error
-    size = status.st_size if S_ISREG(status.st_mode) else None
-    with raw:
-        if compressed:
-            with gzip.GzipFile(fileobj=raw) as plain:
-                yield plain, raw.tell, size
-        else:
-            yield raw, raw.tell, size
-
-
-@contextmanager
-def _progress(
-    load: _Load, position: Callable[[], int], size: int | None
-) -> Iterator[Callable[[], None]]:
-    """Show how far a load is: a bar on a terminal, else a line every few seconds."""
-    console = Console(stderr=True)
-    interval = _BAR_EVERY if console.is_terminal else _LINE_EVERY
-    shown = time.monotonic()
-
-    def due() -> bool:
-        nonlocal shown
-        now = time.monotonic()
-        if now - shown < interval:
-            return False
-        shown = now
-        return True
-
-    if not console.is_terminal:
-        yield lambda: _tell(f"{load.written} records written") if due() else None
-        return
-    columns = (BarColumn(), TextColumn("{task.fields[written]} records"), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("", total=size, written=0)
-
-        def update() -> None:
-            bar.update(task, completed=position() if size else 0, written=load.written)
-
-        yield lambda: update() if due() else None
-        update()
 
 
 # --- output
@@ -583,7 +430,7 @@ def _store(
     if url is None:
         url = os.environ.get("BATCHKEEPER_STORE")
     if not url:
-        raise _InputError("no store: give --store URL, or set BATCHKEEPER_STORE")
+        raise InputError("no store: give --store URL, or set BATCHKEEPER_STORE")
     store = open_store(
         url,
         batching=batching,

@@ -4,6 +4,7 @@
 - ``lines``: the order of operations that share a path
 - ``accumulator``: what goes into the next batch, and when it leaves: a pure object
 - ``lane``: a bounded queue with its batches and senders
+- ``queues``: what is decided under the engine's lock: where each operation stands, who goes next
 - ``engine``: the threads and the lock: submitting, sending, deadlines, closing
 - ``epochs``: what a flush waits for
 - ``execution``: one request at the back end, whatever happens there

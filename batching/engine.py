@@ -12,7 +12,10 @@ Threads, and what each does:
 - The teller (see ``futures``) runs the callers' done-callbacks.
 
 The one lock guards the lines, the lanes, and every entry that has not ended. Nothing that can
-block, and no code of a caller or of a back end, runs under it.
+block, and no code of a caller or of a back end, runs under it. What is decided under it stands in
+``queues``, which neither waits nor calls anybody; here is who takes the lock, who waits, and who
+calls callers and the back end. ``submit`` alone decides here, too, because every operation pays
+for each call.
 """
 
 from __future__ import annotations
@@ -24,41 +27,33 @@ from functools import partial
 from logging import DEBUG
 from operator import attrgetter
 from queue import SimpleQueue
-from threading import Condition, Event, Lock, Thread, current_thread
-from typing import Literal, TypeAlias
+from threading import Event, Lock, Thread, current_thread
 
 from ..ops.capabilities import Capability
 from ..ops.errors import (
     MetadataStoreError,
-    QueueFullError,
     StoreClosedError,
     UnsupportedError,
 )
-from ..ops.kinds import KINDS
 from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend, History, Scans
 from . import lifetime
 from .accumulator import Accumulator, Cause
 from .checks import check_capability
-from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, move
+from .entry import QUEUED, ROOM, SENT, TURN, Entry
 from .epochs import Epochs
 from .execution import execute, overdue, shut_out, too_heavy
 from .lane import Lane
-from .lines import Lines
 from .metrics import Metrics
-from .recording import Record
+from .queues import Queues, WhenFull
 from .settings import BatchingConfig
 
 __all__ = ["Engine", "WhenFull"]
-
-WhenFull: TypeAlias = Literal["setting", "wait", "raise"]
 
 log = get_logger("batchkeeper.engine")
 
 # Seconds that close() waits for calls under way after the back end was closed under them.
 _LAST_WAIT = 5.0
-# Deadlines are looked after in steps of this many seconds, so that many different ones cost little.
-_TICK = 0.01
 # Seconds after its deadline that an operation at the back end is given to end: the back end, which
 # ends its call at the deadline, knows more than the clock, as that the write has never left.
 _GRACE = 0.1
@@ -85,65 +80,25 @@ class Engine:
         self.max_queued_bytes = config.max_queued_bytes
         self.name = name
         self.capabilities = capabilities
-        self._config = config
         self._backend = backend
         self._lock = lock = Lock()
-        self._lines = Lines()
-        self._record = Record()
+        self._queues = queues = Queues(lock, config, limits, self._add_sender)
+        self.reads, self.writes, self.lanes = queues.reads, queues.writes, queues.lanes
+        # Nearer at hand than in the queues: every operation passes them.
+        self._lines, self._unstarted = queues.lines, queues.unstarted
         self._epochs = Epochs(lock)
-        self._next_deadline = math.inf
-        self._deadline_moved = Condition(lock)
         self._closing = False  # nothing is taken in any more
         self._stopping = False  # threads end when they find nothing to do
         self._closed = Event()
         self._forked = False
         self._dropped: SimpleQueue[Entry] = SimpleQueue()  # of bulk calls that were not finished
-        self._unstarted: list[Thread] = []  # senders to be started once the lock is released
-        if config.enabled:
-            window = config.max_in_flight or limits.in_flight
-            reads_window = config.max_in_flight or limits.reads_in_flight or window
-        else:
-            window = reads_window = config.max_in_flight or max(1, limits.singles)
-        # The singles' room is what may be under way: nothing ever waits in their queue for long.
-        singles = min(config.max_singles, limits.singles) if config.on_full == "single" else 0
-
-        def lane(name: str, *, writes: bool, room: int, window: int) -> Lane:
-            return Lane(
-                name,
-                writes,
-                lock,
-                room=room,
-                window=window,
-                op_bytes=limits.op_bytes,
-                max_ops=1,
-                max_bytes=config.max_bytes,
-                max_delay=config.max_delay,
-                adaptive=config.linger == "adaptive",
-                bytes_room=config.max_queued_bytes,
-            )
-
-        self.reads = lane("reads", writes=False, room=config.read_queue_size, window=reads_window)
-        self.writes = lane("writes", writes=True, room=config.write_queue_size, window=window)
-        self._singles = lane("singles", writes=True, room=singles, window=singles)
-        lanes_by_name = {lane.name: lane for lane in (self.reads, self.writes)}
-        self.lanes = {kind: lanes_by_name[row.lane] for kind, row in KINDS.items()}
-        self._cap_batches()
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Every lane has a sender from the beginning: later ones may not be had when needed.
-        lanes = [self.reads, self.writes, *([self._singles] if singles else [])]
+        lanes = [lane for lane in queues.all_lanes if lane.window]
         for thread in [self._timekeeper, *map(self._add_sender, lanes)]:
             thread.start()
         lifetime.opened(self)
-        log.info("store opened", store=name, in_flight=window, enabled=config.enabled)
-
-    def _cap_batches(self) -> None:
-        """Make batches no larger than the back end takes them."""
-        config, limits = self._config, self.limits
-        for lane in (self.reads, self.writes):
-            if config.enabled:
-                most = limits.write_ops if lane.writes else limits.read_ops
-                lane.batches.max_ops = min(config.max_ops, most)
-            lane.batches.max_bytes = min(config.max_bytes, limits.request_bytes)
+        log.info("store opened", store=name, in_flight=self.writes.window, enabled=config.enabled)
 
     # Taking operations in. Runs in callers' threads.
 
@@ -173,19 +128,19 @@ class Engine:
                 if self._closing:
                     raise StoreClosedError(self._why_closed(), path=entry.path)
                 if lane.waiting or not lane.hold(entry):
-                    gate = self._submit_to_full(entry, when_full, block)
+                    gate = self._queues.enter_full(entry, when_full, block)
                 elif self._lines.enter(entry):
                     lane.batches.add(entry)
                     if not lane.signalled:
-                        self._wake(lane, entry.submitted)
+                        self._queues.wake(lane, entry.submitted)
                 else:
                     entry.waits_for = TURN
-                if entry.deadline < self._next_deadline:
-                    self._next_deadline = entry.deadline
-                    self._deadline_moved.notify()
+                if entry.deadline < self._queues.next_deadline:
+                    self._queues.next_deadline = entry.deadline
+                    self._queues.deadline_moved.notify()
             except BaseException as error:
                 if not isinstance(error, MetadataStoreError):
-                    self._take_back([entry])
+                    self._queues.take_back([entry])
                 raise
             # Last, and where nothing can come between.
             epoch = entry.epoch = self._epochs.current
@@ -201,77 +156,29 @@ class Engine:
         One lock and one wake-up for all of them, which have one deadline. None is taken in where
         ``submit`` would make the first one wait, or refuse it.
         """
+        queues = self._queues
         with self._lock:
             try:
-                taken = 0 if self._closing else self._hold_all(entries)
+                taken = 0 if self._closing else queues.hold_all(entries)
                 if not taken:
                     return 0
                 if taken < len(entries):
                     entries = entries[:taken]
-                first, epoch = entries[0], self._epochs.current
+                epoch = self._epochs.current
                 for entry in entries:
                     entry.epoch = epoch
-                may_go = self._lines.enter_all(entries)
-                for lane in (self.reads, self.writes):
-                    if going := [entry for entry in may_go if entry.lane is lane]:
-                        lane.batches.add_all(going)
-                        self._wake(lane, first.submitted)
-                if first.deadline < self._next_deadline:
-                    self._next_deadline = first.deadline
-                    self._deadline_moved.notify()
+                queues.enter_all(entries)
             except BaseException:
-                self._take_back(entries)
+                queues.take_back(entries)
                 raise
             epoch.pending += taken
         if self._unstarted:
             self._start_senders()
         return taken
 
-    def _take_back(self, entries: Sequence[Entry]) -> None:
-        """Undo a submission that was interrupted, by Ctrl-C, at any point of it.
-
-        Nobody but this thread has seen the operations yet, for it still holds the lock.
-        """
-        move(entries, CANCELLED)
-        for entry in entries:
-            entry.lane.waiting.pop(entry, None)
-            self._lines.remove(entry)
-        for lane in (self.reads, self.writes, self._singles):
-            lane.recount(self._lines.entries())
-            # Whether the sender was woken that is said to be cannot be known.
-            lane.signalled = False
-            lane.wakeup.notify_all()
-        self._deadline_moved.notify_all()
-
-    def _hold_all(self, entries: Sequence[Entry]) -> int:
-        """Hold operations, in their order, as far as there is room; say how many."""
-        for count, entry in enumerate(entries):
-            lane = entry.lane
-            if lane.waiting or not lane.hold(entry):
-                return count
-        return len(entries)
-
-    def _submit_to_full(self, entry: Entry, when_full: WhenFull, block: bool) -> Lock | None:
-        """Do what ``submit`` says for want of room; return what the caller waits at, if it does."""
-        if when_full != "wait" and self._may_go_singly(entry):
-            entry.lane = self._singles
-            self._singles.held += 1
-            self._lines.enter(entry)
-            self._ready(entry)
-            return None
-        if when_full == "raise" or (when_full != "wait" and self._config.on_full == "raise"):
-            raise self._queue_full(entry)
-        entry.waits_for = ROOM if self._lines.enter(entry) else ROOM | TURN
-        gate = Lock() if block else None
-        if gate is not None:
-            gate.acquire()
-        entry.lane.waiting[entry] = gate
-        self._record.waits += 1
-        return gate
-
     def _wait_at(self, gate: Lock, entry: Entry) -> None:
         try:
-            gate.acquire()  # opened by _admit, or by _end_queued
+            gate.acquire()  # opened when the queues admit it, or end it
         except BaseException:  # KeyboardInterrupt: the caller will never see the operation's future
             if self.withdraw(entry):
                 self.settle([entry])
@@ -289,66 +196,10 @@ class Engine:
             # In a forked child nothing works that could be left in the middle of something.
             withdrawn = entry.state == QUEUED and not self._forked
             if withdrawn:
-                self._end_queued(entry, CANCELLED)
-                self._admit()
+                self._queues.cancel(entry)
         if self._unstarted:
             self._start_senders()
         return withdrawn
-
-    # Decisions under the lock. A sender that it takes another thread for is started after it.
-
-    def _may_go_singly(self, entry: Entry) -> bool:
-        singles = self._singles
-        return singles.held < singles.room and not self._lines.busy(entry)
-
-    def _ready(self, entry: Entry) -> None:
-        entry.lane.batches.add(entry)
-        self._wake(entry.lane, entry.submitted)
-
-    def _wake(self, lane: Lane, now: float) -> None:
-        """See to it that a sender takes what is due, or watches for the time when it is."""
-        if lane.signalled:
-            return
-        if lane.idle:
-            if not lane.watched or lane.batches.due(now):
-                lane.signalled = True
-                lane.wakeup.notify()
-        elif len(lane.senders) < lane.window:
-            lane.signalled = True
-            self._unstarted.append(self._add_sender(lane))
-
-    def _admit(self) -> None:
-        """Give room that has become free to the operations that wait for it, oldest first."""
-        for lane in (self.reads, self.writes):
-            while lane.waiting:
-                entry, gate = next(iter(lane.waiting.items()))
-                if not lane.hold(entry):
-                    break
-                del lane.waiting[entry]
-                self._leave_wait(entry, ROOM)
-                if gate is not None:
-                    gate.release()
-
-    def _leave_wait(self, entry: Entry, reason: int) -> None:
-        entry.waits_for &= ~reason
-        if not entry.waits_for:
-            self._ready(entry)
-
-    def _end_queued(self, entry: Entry, state: int) -> None:
-        lane = entry.lane
-        move((entry,), state)
-        entry.value = None
-        if entry.waits_for & ROOM:
-            gate = lane.waiting.pop(entry)
-            if gate is not None:
-                gate.release()
-        else:
-            # A single execution never counts as queued.
-            lane.release(1, 0 if lane is self._singles else entry.weight)
-            if not entry.waits_for:
-                lane.batches.discard(entry)
-        for follower in self._lines.leave(entry):
-            self._leave_wait(follower, TURN)
 
     def drop(self, entry: Entry) -> None:
         """Cancel an operation of which nobody will hear, if it has not been sent by then.
@@ -364,8 +215,7 @@ class Engine:
             while not self._dropped.empty():
                 entry = self._dropped.get()
                 if entry.state == QUEUED:
-                    self._end_queued(entry, CANCELLED)
-                    self._admit()
+                    self._queues.cancel(entry)
                     self._settle([entry])
         # At once, and not when the caller has found a batch: nobody else would start them.
         if self._unstarted:
@@ -392,7 +242,7 @@ class Engine:
         """Follow a back end that has found out that its server takes less."""
         with self._lock:
             self.limits = limits = self._backend.limits
-            self._cap_batches()
+            self._queues.cap_batches(limits)
         log.info(
             "the store's limits have changed",
             store=self.name,
@@ -420,18 +270,7 @@ class Engine:
                 lane.signalled = False
                 if watch is not None:
                     lane.watched = False
-            before = batches.ready_bytes
-            batch = batches.take()
-            size = before - batches.ready_bytes
-            batches.in_flight += 1
-            lane.record.sent(batch, size, cause, now)
-            # A single execution is held by its lane until it has ended.
-            if lane is not self._singles:
-                lane.release(len(batch), size)
-                if lane.waiting:
-                    self._admit()
-            if batches.ready:
-                self._wake(lane, now)
+            batch = self._queues.take(lane, cause, now)
         if self._unstarted:
             self._start_senders()
         if log.isEnabledFor(DEBUG):
@@ -445,25 +284,8 @@ class Engine:
 
         They are counted before anybody is told, so that who has a result finds it in the metrics.
         """
-        ended = batch
-        late: set[Entry] = set()
         with self._lock:
-            lane.batches.in_flight -= 1
-            lane.batches.telling += 1
-            lane.record.answered(seconds)
-            if lane is self._singles:
-                lane.release(1, 0)
-            for entry, answer in zip(batch, answers, strict=True):
-                if entry.state == SENT:
-                    entry.answer = answer
-                else:
-                    late.add(entry)
-            if late:
-                ended = [entry for entry in batch if entry not in late]
-            move(ended, ENDED)
-            self._record.ended(ended)
-            for follower in self._lines.leave_all(batch):
-                self._leave_wait(follower, TURN)
+            ended = self._queues.end_batch(lane, batch, answers, seconds)
         if self._unstarted:
             self._start_senders()
         return ended
@@ -499,16 +321,18 @@ class Engine:
     # Deadlines. Runs in the timekeeper's thread.
 
     def _keep_deadlines(self) -> None:
+        queues = self._queues
         while True:
             with self._lock:
-                while (wait := self._next_deadline - time.monotonic()) > 0 and not self._stopping:
-                    self._deadline_moved.wait(None if wait == math.inf else wait)
+                while (wait := queues.next_deadline - time.monotonic()) > 0 and not self._stopping:
+                    queues.deadline_moved.wait(None if wait == math.inf else wait)
                 if self._stopping:
                     return
             # Asked without the lock, because it is code of the back end's.
             connected = self._is_connected()
             with self._lock:
-                expired = self._expire(time.monotonic(), connected)
+                expired = queues.expired(time.monotonic(), _GRACE)
+                queues.end_all(expired, partial(overdue, connected=connected))
             if self._unstarted:
                 self._start_senders()
             self._tell(expired)
@@ -520,33 +344,6 @@ class Engine:
             # A fault in a back end must not stop the timekeeper.
             log.exception("the back end failed", store=self.name)
             return True
-
-    def _expire(self, now: float, connected: bool) -> list[Entry]:
-        expired: list[Entry] = []
-        earliest = math.inf
-        for entry in self._lines.entries():
-            if entry.state == QUEUED or entry.state == SENT:
-                end = entry.deadline if entry.state == QUEUED else entry.deadline + _GRACE
-                if end <= now:
-                    expired.append(entry)
-                else:
-                    earliest = min(earliest, end)
-        self._next_deadline = max(earliest, now + _TICK)
-        self._end_all(expired, partial(self._overdue, connected=connected))
-        return expired
-
-    def _end_all(
-        self, entries: Sequence[Entry], error: Callable[[Entry], MetadataStoreError]
-    ) -> None:
-        for entry in entries:
-            entry.answer = error(entry)
-            if entry.state == QUEUED:
-                self._end_queued(entry, ENDED)
-            else:
-                # It stays in its path's line: what it may still do must not overtake what follows.
-                move((entry,), ENDED)
-        self._record.ended(entries)
-        self._admit()
 
     # Flushing and closing. Runs in callers' threads.
 
@@ -563,7 +360,7 @@ class Engine:
             return True
         for lane in (self.reads, self.writes):
             lane.batches.hurry = cause
-            self._wake(lane, time.monotonic())
+            self._queues.wake(lane, time.monotonic())
         if self._unstarted:
             self._lock.release()
             try:
@@ -635,7 +432,7 @@ class Engine:
     def _shut(self, drained: bool) -> None:
         try:
             if not drained:
-                self._end_where(lambda entry: entry.state == QUEUED, self._shut_out)
+                self._end_where(lambda entry: entry.state == QUEUED)
             self._backend.close()
         finally:
             try:
@@ -645,10 +442,10 @@ class Engine:
                 self._closed.set()
 
     def _stop(self) -> None:
-        lanes = (self.reads, self.writes, self._singles)
+        lanes = self._queues.all_lanes
         with self._lock:
             self._stopping = True
-            self._deadline_moved.notify_all()
+            self._queues.deadline_moved.notify_all()
             for lane in lanes:
                 lane.wakeup.notify_all()
         until = time.monotonic() + _LAST_WAIT
@@ -656,16 +453,14 @@ class Engine:
             if thread is not current_thread() and thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
         # Left are only those whose call at the back end has not returned even now.
-        self._end_where(lambda entry: entry.state in (QUEUED, SENT), self._shut_out)
+        self._end_where(lambda entry: entry.state in (QUEUED, SENT))
         for lane in lanes:
             lane.close()
 
-    def _end_where(
-        self, which: Callable[[Entry], bool], error: Callable[[Entry], MetadataStoreError]
-    ) -> None:
+    def _end_where(self, which: Callable[[Entry], bool]) -> None:
         with self._lock:
             entries = [entry for entry in self._lines.entries() if which(entry)]
-            self._end_all(entries, error)
+            self._queues.end_all(entries, partial(shut_out, store=self.name))
         if self._unstarted:
             self._start_senders()
         self._tell(entries)
@@ -698,27 +493,6 @@ class Engine:
             return f"the store was opened before this process was forked; open it here: {self.name}"
         return f"the store is closed: {self.name}"
 
-    def _queue_full(self, entry: Entry) -> QueueFullError:
-        lane = entry.lane
-        return QueueFullError(
-            f"the queue of {lane.name} is full ({lane.held} of {lane.room} operations, "
-            f"{lane.held_bytes} of {self.max_queued_bytes} bytes)",
-            path=entry.path,
-        )
-
-    def _overdue(self, entry: Entry, *, connected: bool) -> MetadataStoreError:
-        if not entry.waits_for & ROOM:
-            return overdue(entry, connected=connected)
-        lane = entry.lane
-        return QueueFullError(
-            f"no room in the queue of {lane.name} (of {lane.room} operations and "
-            f"{self.max_queued_bytes} bytes) within {entry.deadline - entry.submitted:.3g} s",
-            path=entry.path,
-        )
-
-    def _shut_out(self, entry: Entry) -> MetadataStoreError:
-        return shut_out(entry, self.name)
-
     # Threads and numbers
 
     def _thread(self, name: str, target: Callable[[], None]) -> Thread:
@@ -733,7 +507,8 @@ class Engine:
 
     def _start_senders(self) -> None:
         with self._lock:
-            senders, self._unstarted = self._unstarted, []
+            senders = self._unstarted.copy()
+            self._unstarted.clear()
         for sender in senders:
             try:
                 sender.start()
@@ -741,7 +516,7 @@ class Engine:
                 # The system has no thread left, or the interpreter is ending: those that run do it.
                 log.warning("a sender could not be started", store=self.name, sender=sender.name)
                 with self._lock:
-                    for lane in (self.reads, self.writes, self._singles):
+                    for lane in self._queues.all_lanes:
                         if sender in lane.senders:
                             lane.senders.remove(sender)
                             lane.signalled = False
@@ -751,10 +526,4 @@ class Engine:
         """Return what was done so far."""
         events = self._backend.tally.counts()
         with self._lock:
-            return self._record.metrics(
-                self.reads.metrics(),
-                self.writes.metrics(),
-                self._singles.metrics(),
-                self.reads.held_bytes + self.writes.held_bytes,
-                events,
-            )
+            return self._queues.metrics(events)

@@ -9,15 +9,16 @@ from ..ops.errors import (
     IndeterminateError,
     MetadataStoreError,
     OperationTimeoutError,
+    QueueFullError,
     StoreClosedError,
     StoreUnavailableError,
     ValueTooLargeError,
 )
 from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend, RequestRefusedError
-from .entry import QUEUED, SENT, Entry
+from .entry import QUEUED, ROOM, SENT, Entry
 
-__all__ = ["execute", "overdue", "shut_out", "too_heavy"]
+__all__ = ["execute", "overdue", "queue_full", "shut_out", "too_heavy"]
 
 log = get_logger("batchkeeper.engine")
 
@@ -30,6 +31,16 @@ def too_heavy(entry: Entry, most: int) -> ValueTooLargeError:
     return ValueTooLargeError(
         f"the operation has {entry.weight} bytes with what its encoding adds, the store takes "
         f"{most} in one request",
+        path=entry.path,
+    )
+
+
+def queue_full(entry: Entry) -> QueueFullError:
+    """Return what refuses an operation that would have to wait for room."""
+    lane = entry.lane
+    return QueueFullError(
+        f"the queue of {lane.name} is full ({lane.held} of {lane.room} operations, "
+        f"{lane.held_bytes} of {lane.bytes_room} bytes)",
         path=entry.path,
     )
 
@@ -89,6 +100,13 @@ def overdue(entry: Entry, *, connected: bool) -> MetadataStoreError:
         connected: whether the back end has a server that could answer.
     """
     seconds = entry.deadline - entry.submitted
+    if entry.waits_for & ROOM:
+        lane = entry.lane
+        return QueueFullError(
+            f"no room in the queue of {lane.name} (of {lane.room} operations and "
+            f"{lane.bytes_room} bytes) within {seconds:.3g} s",
+            path=entry.path,
+        )
     if entry.state == QUEUED:
         return OperationTimeoutError(
             f"not sent within {seconds:.3g} s, and never will be", path=entry.path

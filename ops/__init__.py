@@ -8,6 +8,7 @@
 - ``paths``: the one path rule
 - ``capabilities``: what a store can do beyond the operations that all have
 - ``records``: lines of JSON to puts, and values to JSON
+- ``backoff``: how long to wait before another attempt
 - ``log``: where log events go
 """
 

@@ -31,6 +31,7 @@ It needs the extra ``spark``. Importing this module does not import pyspark.
 - ``throttle``: a job's rate
 - ``java``: a Java that Spark starts on
 - ``jobs``: the command ``batchkeeper spark``
+- ``local_load``: the command ``batchkeeper load``, without Spark: lines to puts and outcomes
 """
 
 from __future__ import annotations

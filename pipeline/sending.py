@@ -13,13 +13,13 @@ here is to be right when some of the writes were done before:
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, assert_never
 
 from ..batching import MetadataStore
+from ..ops.backoff import Backoff
 from ..ops.errors import (
     BadVersionError,
     IndeterminateError,
@@ -42,19 +42,11 @@ class Patience(NamedTuple):
 
     Attributes:
         times: how often, beside the first time.
-        first: seconds of the first pause; each is twice as long as the one before.
-        longest: seconds of the longest pause.
+        backoff: the pauses before.
     """
 
     times: int = 5
-    first: float = 0.2
-    longest: float = 5.0
-
-    def pause(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures in a row."""
-        length = min(self.longest, self.first * 2.0 ** (failures - 1))
-        # Tasks that failed together should not come back together.
-        return length * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    backoff: Backoff = Backoff(first=0.2, longest=5.0)
 
 
 PATIENCE: Final = Patience()
@@ -124,7 +116,7 @@ class Sender:
             if failures > most:
                 return False
             if failures:
-                self._sleep(self._patience.pause(failures))
+                self._sleep(self._patience.backoff.pause(failures - 1))
             heads = [line.popleft() for line in lines.values()]
             for place in heads:
                 self._ended[place] = None

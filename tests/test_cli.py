@@ -19,6 +19,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper import cli
+from batchkeeper.pipeline import local_load
 from batchkeeper.stores import BUILT_IN
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend
 
@@ -528,7 +529,7 @@ def test_an_overlong_line_is_a_bad_line(
     run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line longer than any record is read over in parts, and is one bad line."""
-    monkeypatch.setattr(cli, "_LONGEST_LINE", 1000)
+    monkeypatch.setattr(local_load, "_LONGEST_LINE", 1000)
     file = tmp_path / "records"
     row = {"path": "/a", "value": "x"}
     file.write_bytes(lines([row]) + b"x" * 12_345 + b"\n" + lines([{**row, "path": "/b"}]))
@@ -593,7 +594,7 @@ def test_progress_goes_to_standard_error(
     run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a terminal a long load says now and then how far it is; the output stays clean."""
-    monkeypatch.setattr(cli, "_LINE_EVERY", 0.0)
+    monkeypatch.setattr(local_load, "_LINE_EVERY", 0.0)
     file = tmp_path / "records"
     file.write_bytes(lines(records(50)))
     code, output, errors = run("load", str(file), "-o", "json")

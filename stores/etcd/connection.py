@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-import random
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 import grpc
 from grpc import StatusCode
 
+from ...ops.backoff import Backoff
 from ...ops.errors import (
     AuthenticationError,
     MetadataStoreError,
@@ -47,8 +47,7 @@ _log = get_logger(__name__)
 
 Method: TypeAlias = Literal["txn", "range", "delete_range", "grant", "revoke"]
 
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 0.5
+_BACKOFF: Final = Backoff(first=0.02, longest=0.5)
 # With several members, one that does not answer must leave time for the others.
 _GREETING: Final = 2.0
 _LOGINS: Final = 3
@@ -249,7 +248,7 @@ class EtcdConnection:
             if final := self._final_error(failure, message, write=False, logins=0):
                 raise final from cause
         self._lost(link, failure.reason, message)
-        pause = _pause_length(failures)
+        pause = _BACKOFF.pause(failures)
         if time.monotonic() + pause >= deadline:
             raise self.late(message) from cause
         self.pause(failures)
@@ -261,7 +260,7 @@ class EtcdConnection:
         Raises:
             StoreClosedError: closed meanwhile.
         """
-        if self._closing.wait(_pause_length(failures)):
+        if self._closing.wait(_BACKOFF.pause(failures)):
             raise StoreClosedError("the store is closed")
 
     def close(self) -> None:
@@ -393,7 +392,7 @@ class EtcdConnection:
             StoreUnavailableError: the deadline comes first.
             OperationTimeoutError: the same, while there is a connection.
         """
-        pause = _pause_length(failures)
+        pause = _BACKOFF.pause(failures)
         if time.monotonic() + pause >= deadline:
             raise self.late(failure_of(cause, write=False)[2]) from cause
         return pause
@@ -402,9 +401,3 @@ class EtcdConnection:
         """Return what ends at its deadline and was not sent, or is a read (see ``ops.errors``)."""
         kind = OperationTimeoutError if self.connected else StoreUnavailableError
         return kind(f"no answer from etcd at {self._addresses} in time: {short(message)}")
-
-
-def _pause_length(failures: int) -> float:
-    """Return seconds: twice as long each time, up to half a second, with jitter."""
-    longest = min(_FIRST_PAUSE * float(2 ** min(failures, 16)), _LONGEST_PAUSE)
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients out, no secret

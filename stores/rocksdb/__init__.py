@@ -1,6 +1,9 @@
 """The embedded store: a directory of this machine, on RocksDB through rocksdict.
 
-- ``backend``: executes batches: compare-and-set, group commit, scans, opening and closing
+- ``backend``: executes batches: reads, and writes with compare-and-set; opens a store
+- ``commits``: group commit: the write lock, and one sync of the log for all that wait
+- ``scans``: scans, splits and recursive deletes
+- ``database``: the open RocksDB, which is not closed under a call
 - ``files``: whose files a directory holds, and opening them
 - ``records``: the form of a value on the disk
 - ``walks``: iterators over keys, which end with their store

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from typing import Any, Final
 from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.states import KeeperState
 
+from ...ops.backoff import Backoff
 from ...ops.errors import (
     AuthenticationError,
     IndeterminateError,
@@ -47,9 +47,8 @@ log = get_logger(__name__)
 # when it is full (kazoo #577). Linux takes 278 bytes sent one by one.
 _MAX_UNSENT: Final = 128
 
-# Seconds before a request is sent again: the first bound, and the last one that it doubles to.
-_RESEND_DELAY: Final = 0.01
-_RESEND_MAX_DELAY: Final = 1.0
+# Before a request is sent again.
+_BACKOFF: Final = Backoff(first=0.01, longest=1.0, least=0.0)
 
 # A connection that lasted no longer than these seconds is lost without much ado.
 _STEADY: Final = 5.0
@@ -382,8 +381,7 @@ class ZooKeeperConnection:
 
     def pause(self, attempt: int, deadline: float) -> None:
         """Wait before another attempt: longer each time, at random, and not beyond a close."""
-        bound = min(_RESEND_MAX_DELAY, _RESEND_DELAY * 2 ** min(attempt, 10))
-        delay = min(random.uniform(0, bound), _remaining(deadline))  # noqa: S311  (jitter)
+        delay = min(_BACKOFF.pause(attempt), _remaining(deadline))
         with self.lock:
             self._changed.wait_for(lambda: self._closed, delay)
 

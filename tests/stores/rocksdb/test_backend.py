@@ -53,7 +53,8 @@ class Watched:
     """Stands before the RocksDB of a back end: notes calls, and can hold or fail the syncs."""
 
     def __init__(self, backend: Backend) -> None:
-        self._db = backend._db  # type: ignore[attr-defined]
+        database = backend._database  # type: ignore[attr-defined]
+        self._db = database.db
         self.calls: list[str] = []  # "write" and "sync", as they ended
         self.writes = threading.Semaphore(0)  # one for each write
         self.asked: list[int] = []  # keys of each call that reads
@@ -66,8 +67,8 @@ class Watched:
         self.waiting = threading.Event()  # somebody waits for somebody else's sync
         self.closed_during_a_call = False
         self._busy = False
-        backend._db = self  # type: ignore[attr-defined]
-        backend._sync_lock = NotedLock(self.waiting)  # type: ignore[attr-defined]
+        database.db = self
+        backend._commits._sync_lock = NotedLock(self.waiting)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)
@@ -267,7 +268,7 @@ def test_large_records_are_not_all_held_at_once(
 ) -> None:
     """Where records may be large, they are read one by one, with the same answers."""
     write(backend, Put("/large", bytes(1000)), Put("/b", b"1"), Put("/c", b"2"))
-    monkeypatch.setattr("batchkeeper.stores.rocksdb.backend._RECORDS_BYTES", 4 * 1000)
+    monkeypatch.setattr("batchkeeper.stores.rocksdb.database._RECORDS_BYTES", 4 * 1000)
     watched = Watched(backend)
     refused, missing, *stats = write(
         backend,
@@ -312,7 +313,7 @@ def test_a_call_reads_fewer_paths_where_values_are_large(directory: Path) -> Non
 def test_a_call_that_cannot_start_by_its_deadline_changes_nothing(backend: Backend) -> None:
     """While another call decides, a write ends at its deadline and is never applied."""
     with (
-        backend._write_lock,  # type: ignore[attr-defined]
+        backend._commits._write_lock,  # type: ignore[attr-defined]
         pytest.raises(OperationTimeoutError, match="busy") as caught,
     ):
         backend.write([Put("/b", b"")], time.monotonic())
@@ -475,7 +476,7 @@ def test_close_waits_for_the_call_under_way(backend: Backend) -> None:
         running = pool.submit(write, backend, Put("/a", b""))
         assert watched.syncing.wait(PATIENCE)
         closes = [pool.submit(backend.close) for _ in range(2)]
-        until(lambda: backend._closed)  # type: ignore[attr-defined]
+        until(lambda: backend._database._closed)  # type: ignore[attr-defined]
         with pytest.raises(StoreClosedError):
             write(backend, Put("/b", b""))
         assert not any(close.done() for close in closes)
@@ -570,7 +571,7 @@ def test_a_read_only_opener_misses_nothing_that_its_writer_is_moving(
             acknowledged += 1
             if acknowledged % 20 == 0:
                 ended.wait(dice.uniform(0, 0.02))
-                backend._db.flush()  # type: ignore[attr-defined]  # As at 8 MiB.
+                backend._database.db.flush()  # type: ignore[attr-defined]  # As at 8 MiB.
 
     with ThreadPoolExecutor(1) as pool:
         counting = pool.submit(count)

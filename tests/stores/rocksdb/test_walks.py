@@ -36,7 +36,7 @@ def many(backend: Any, count: int = 5_000) -> list[str]:
 def test_a_scan_sees_the_store_as_it_was(backend: Any) -> None:
     """What is put and deleted behind the first page is not seen by those that follow."""
     paths = many(backend)
-    scan = backend.scan("/", EVERYTHING, None, PATIENCE)
+    scan = backend.scans.scan("/", EVERYTHING, None, PATIENCE)
     found = list(next(scan))
     backend.write([Put(path, b"new") for path in paths[::2]], soon())
     backend.write([Delete(path) for path in paths[1::2]], soon())
@@ -49,7 +49,7 @@ def test_a_scan_sees_the_store_as_it_was(backend: Any) -> None:
 def test_pages_are_bounded_by_bytes(backend: Any) -> None:
     """Large values make pages of few of them."""
     backend.write([Put(f"/t/{number:02d}", bytes(MIB)) for number in range(20)], soon())
-    sizes = [len(page) for page in backend.scan("/", EVERYTHING, None, PATIENCE)]
+    sizes = [len(page) for page in backend.scans.scan("/", EVERYTHING, None, PATIENCE)]
     assert sum(sizes) == 20
     assert max(sizes) <= 5
 
@@ -59,7 +59,7 @@ def test_values_are_not_kept_for_their_stats(backend: Any) -> None:
     backend.write([Put(f"/t/{number:02d}", bytes(MIB)) for number in range(20)], soon())
     most: dict[bool, int] = {}
     found: dict[bool, list[Stat]] = {True: [], False: []}
-    for values, scan in ((True, backend.scan), (False, backend.scan_stats)):
+    for values, scan in ((True, backend.scans.scan), (False, backend.scans.scan_stats)):
         tracemalloc.start()
         try:
             for page in scan("/", EVERYTHING, None, PATIENCE):
@@ -76,11 +76,13 @@ def test_values_are_not_kept_for_their_stats(backend: Any) -> None:
 def test_a_close_ends_scans_and_frees_the_directory(backend: Any, directory: Path) -> None:
     """An iterator that is still open would keep RocksDB, and its lock, alive."""
     paths = many(backend)
-    scan = backend.scan("/", EVERYTHING, None, PATIENCE)
+    scan = backend.scans.scan("/", EVERYTHING, None, PATIENCE)
     next(scan)
     backend.close()
     again = opened(directory)
-    assert sum(len(page) for page in again.scan("/", EVERYTHING, None, PATIENCE)) == len(paths)
+    assert sum(len(page) for page in again.scans.scan("/", EVERYTHING, None, PATIENCE)) == len(
+        paths
+    )
     again.close()
     with pytest.raises(StoreClosedError):
         next(scan)
@@ -90,11 +92,11 @@ def test_readers_scan_beside_each_other(backend: Any, directory: Path) -> None:
     """Stores that are open with read_only are scanned and split like others."""
     paths = many(backend)
     readers = [opened(directory, "?read_only=true") for _ in range(3)]
-    ranges = readers[0].split("/", 3, PATIENCE)
+    ranges = readers[0].scans.split("/", 3, PATIENCE)
     found = [
         path
         for reader, part in zip(readers, ranges, strict=True)
-        for page in reader.scan("/", part, None, PATIENCE)
+        for page in reader.scans.scan("/", part, None, PATIENCE)
         for path, _, _ in page
     ]
     assert found == paths
@@ -118,14 +120,14 @@ class UnsyncedDisk:
 def test_a_scan_gives_nothing_that_a_power_cut_may_take_back(backend: Any) -> None:
     """What was written and could not be synced is not shown, and no tree is deleted any more."""
     backend.write([Put("/a", b"")], soon())
-    backend._db = UnsyncedDisk(backend._db)
+    backend._database.db = UnsyncedDisk(backend._database.db)
     with pytest.raises(IndeterminateError):
         backend.write([Put("/b", b"")], soon())
     with pytest.raises(StoreUnavailableError, match="the disk is gone"):
-        next(backend.scan("/", EVERYTHING, None, PATIENCE))
+        next(backend.scans.scan("/", EVERYTHING, None, PATIENCE))
     with pytest.raises(StoreUnavailableError, match="the disk is gone"):
-        backend.delete_recursive("/", PATIENCE)
-    backend._db = backend._db._db
+        backend.scans.delete_recursive("/", PATIENCE)
+    backend._database.db = backend._database.db._db
 
 
 def test_a_delete_that_fails_half_way_says_so(
@@ -133,37 +135,39 @@ def test_a_delete_that_fails_half_way_says_so(
 ) -> None:
     """Something is gone, so the error does not claim that nothing was done."""
     many(backend, 2_500)
-    remove = backend._remove
+    remove = backend.scans._remove
 
     def failing(keys: list[bytes], timeout: float) -> int:
         if b"/t/01000" in keys:
             raise StoreUnavailableError("the disk is gone")
         return int(remove(keys, timeout))
 
-    monkeypatch.setattr(backend, "_remove", failing)
+    monkeypatch.setattr(backend.scans, "_remove", failing)
     with pytest.raises(IndeterminateError, match="1,000 values under '/t' were removed") as caught:
-        backend.delete_recursive("/t", PATIENCE)
+        backend.scans.delete_recursive("/t", PATIENCE)
     assert (caught.value.outcome, caught.value.path) == ("unknown", "/t")
-    left = [path for page in backend.scan("/", EVERYTHING, None, PATIENCE) for path, _, _ in page]
+    left = [
+        path for page in backend.scans.scan("/", EVERYTHING, None, PATIENCE) for path, _, _ in page
+    ]
     assert left == [f"/t/{number:05d}" for number in range(1_000, 2_500)]
 
 
 def test_what_others_remove_is_not_counted(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of deletes that meet in a tree, each value counts in one."""
     many(backend, 2_500)
-    remove = backend._remove
+    remove = backend.scans._remove
     counts: list[int] = []
 
     def meeting(keys: list[bytes], timeout: float) -> int:
         if not counts:
             counts.append(0)
-            counts.append(backend.delete_recursive("/t", PATIENCE))
+            counts.append(backend.scans.delete_recursive("/t", PATIENCE))
         return int(remove(keys, timeout))
 
-    monkeypatch.setattr(backend, "_remove", meeting)
-    revision = backend.revision(PATIENCE)
-    assert (backend.delete_recursive("/t", PATIENCE), counts) == (0, [0, 2_500])
-    assert backend.revision(PATIENCE) == revision + 3  # No write for what is gone.
+    monkeypatch.setattr(backend.scans, "_remove", meeting)
+    revision = backend.scans.revision(PATIENCE)
+    assert (backend.scans.delete_recursive("/t", PATIENCE), counts) == (0, [0, 2_500])
+    assert backend.scans.revision(PATIENCE) == revision + 3  # No write for what is gone.
 
 
 def test_scans_may_end_while_the_store_closes(
@@ -171,7 +175,7 @@ def test_scans_may_end_while_the_store_closes(
 ) -> None:
     """A scan that another thread drops at that moment does not keep the directory locked."""
     many(backend)
-    scans = [backend.scan("/", EVERYTHING, None, PATIENCE) for _ in range(10)]
+    scans = [backend.scans.scan("/", EVERYTHING, None, PATIENCE) for _ in range(10)]
     for scan in scans:
         next(scan)
     close = KeyWalk.close
@@ -189,10 +193,10 @@ def test_scans_may_end_while_the_store_closes(
 def test_a_scan_may_be_dropped_wherever_the_garbage_collector_runs(backend: Any) -> None:
     """It may run in a thread that holds the store's lock."""
     many(backend)
-    scan = backend.scan("/", EVERYTHING, None, PATIENCE)
+    scan = backend.scans.scan("/", EVERYTHING, None, PATIENCE)
     next(scan)
     dropping = Thread(target=scan.close, daemon=True)
-    with backend._state:
+    with backend._database._state:
         dropping.start()
         dropping.join(PATIENCE)
         assert not dropping.is_alive()

@@ -1,0 +1,319 @@
+"""Where each operation of an engine stands, and which goes next.
+
+All of this is called under the engine's lock, and decides only: nothing here waits, or calls a
+back end or a caller. An operation enters, alone or with others; a sender takes a batch
+of what is ready, and ends it with its answers; or an operation ends before, by its deadline or its
+caller. With each of these steps room and turns become free, and pass to those that wait for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from threading import Condition, Lock, Thread
+from typing import Final, Literal, TypeAlias
+
+from ..ops.errors import MetadataStoreError
+from ..ops.kinds import KINDS
+from ..stores.backend import Answer, Event, Limits
+from .accumulator import Cause
+from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, move
+from .execution import queue_full
+from .lane import Lane
+from .lines import Lines
+from .metrics import Metrics
+from .recording import Record
+from .settings import BatchingConfig
+
+__all__ = ["Queues", "WhenFull"]
+
+WhenFull: TypeAlias = Literal["setting", "wait", "raise"]
+
+# Deadlines are looked after in steps of this many seconds, so that many different ones cost little.
+_TICK: Final = 0.01
+
+
+class Queues:
+    """The lines and the lanes of an engine; guarded by its lock.
+
+    Args:
+        lock: the engine's, for what its threads wait at.
+        config: the settings.
+        limits: the back end's.
+        add_sender: adds a sender to a lane, and returns its thread, which is not started.
+
+    Attributes:
+        lines: the order of operations that share a key.
+        reads: the lane of reads.
+        writes: the lane of writes.
+        all_lanes: both, and that of single executions.
+        lanes: both, by the kind of operations that enter them.
+        unstarted: threads that the engine is to start once it has released the lock.
+        next_deadline: when the next operation may be overdue, by ``time.monotonic()``.
+        deadline_moved: notified when that is earlier than it was.
+    """
+
+    def __init__(
+        self,
+        lock: Lock,
+        config: BatchingConfig,
+        limits: Limits,
+        add_sender: Callable[[Lane], Thread],
+    ) -> None:
+        self.lines = Lines()
+        self.unstarted: list[Thread] = []
+        self.next_deadline = math.inf
+        self.deadline_moved = Condition(lock)
+        self._config = config
+        self._add_sender = add_sender
+        self._record = Record()
+        if config.enabled:
+            window = config.max_in_flight or limits.in_flight
+            reads_window = config.max_in_flight or limits.reads_in_flight or window
+        else:
+            window = reads_window = config.max_in_flight or max(1, limits.singles)
+        # The singles' room is what may be under way: nothing ever waits in their queue for long.
+        singles = min(config.max_singles, limits.singles) if config.on_full == "single" else 0
+
+        def lane(name: str, *, writes: bool, room: int, window: int) -> Lane:
+            return Lane(
+                name,
+                writes,
+                lock,
+                room=room,
+                window=window,
+                op_bytes=limits.op_bytes,
+                max_ops=1,
+                max_bytes=config.max_bytes,
+                max_delay=config.max_delay,
+                adaptive=config.linger == "adaptive",
+                bytes_room=config.max_queued_bytes,
+            )
+
+        self.reads = lane("reads", writes=False, room=config.read_queue_size, window=reads_window)
+        self.writes = lane("writes", writes=True, room=config.write_queue_size, window=window)
+        self._singles = lane("singles", writes=True, room=singles, window=singles)
+        self.all_lanes = (self.reads, self.writes, self._singles)
+        lanes_by_name = {lane.name: lane for lane in (self.reads, self.writes)}
+        self.lanes = {kind: lanes_by_name[row.lane] for kind, row in KINDS.items()}
+        self.cap_batches(limits)
+
+    def cap_batches(self, limits: Limits) -> None:
+        """Make batches no larger than the back end takes them."""
+        config = self._config
+        for lane in (self.reads, self.writes):
+            if config.enabled:
+                most = limits.write_ops if lane.writes else limits.read_ops
+                lane.batches.max_ops = min(config.max_ops, most)
+            lane.batches.max_bytes = min(config.max_bytes, limits.request_bytes)
+
+    # Operations that enter.
+
+    def hold_all(self, entries: Sequence[Entry]) -> int:
+        """Hold operations, in their order, as far as there is room; say how many."""
+        for count, entry in enumerate(entries):
+            lane = entry.lane
+            if lane.waiting or not lane.hold(entry):
+                return count
+        return len(entries)
+
+    def enter_all(self, entries: Sequence[Entry]) -> None:
+        """Let operations enter that are held, and have one deadline."""
+        first = entries[0]
+        may_go = self.lines.enter_all(entries)
+        for lane in (self.reads, self.writes):
+            if going := [entry for entry in may_go if entry.lane is lane]:
+                lane.batches.add_all(going)
+                self.wake(lane, first.submitted)
+        if first.deadline < self.next_deadline:
+            self.next_deadline = first.deadline
+            self.deadline_moved.notify()
+
+    def enter_full(self, entry: Entry, when_full: WhenFull, block: bool) -> Lock | None:
+        """Let an operation enter without room; return the gate that its caller waits at, if any.
+
+        Args:
+            entry: the operation.
+            when_full: what to do, as ``Engine.submit`` says.
+            block: whether the calling thread waits with it.
+
+        Raises:
+            QueueFullError: it would have to wait, and that is not wanted.
+        """
+        if when_full != "wait" and self._may_go_singly(entry):
+            entry.lane = self._singles
+            self._singles.held += 1
+            self.lines.enter(entry)
+            self._ready(entry)
+            return None
+        if when_full == "raise" or (when_full != "wait" and self._config.on_full == "raise"):
+            raise queue_full(entry)
+        entry.waits_for = ROOM if self.lines.enter(entry) else ROOM | TURN
+        gate = Lock() if block else None
+        if gate is not None:
+            gate.acquire()
+        entry.lane.waiting[entry] = gate
+        self._record.waits += 1
+        return gate
+
+    def _may_go_singly(self, entry: Entry) -> bool:
+        singles = self._singles
+        return singles.held < singles.room and not self.lines.busy(entry)
+
+    def take_back(self, entries: Sequence[Entry]) -> None:
+        """Undo a submission that was interrupted, by Ctrl-C, at any point of it.
+
+        Nobody but this thread has seen the operations yet, for it still holds the lock.
+        """
+        move(entries, CANCELLED)
+        for entry in entries:
+            entry.lane.waiting.pop(entry, None)
+            self.lines.remove(entry)
+        for lane in self.all_lanes:
+            lane.recount(self.lines.entries())
+            # Whether the sender was woken that is said to be cannot be known.
+            lane.signalled = False
+            lane.wakeup.notify_all()
+        self.deadline_moved.notify_all()
+
+    # Batches that leave and come back.
+
+    def wake(self, lane: Lane, now: float) -> None:
+        """See to it that a sender takes what is due, or watches for the time when it is."""
+        if lane.signalled:
+            return
+        if lane.idle:
+            if not lane.watched or lane.batches.due(now):
+                lane.signalled = True
+                lane.wakeup.notify()
+        elif len(lane.senders) < lane.window:
+            lane.signalled = True
+            self.unstarted.append(self._add_sender(lane))
+
+    def take(self, lane: Lane, cause: Cause, now: float) -> list[Entry]:
+        """Take the next batch out of a lane, for a sender, and give its room to those that wait."""
+        batches = lane.batches
+        before = batches.ready_bytes
+        batch = batches.take()
+        size = before - batches.ready_bytes
+        batches.in_flight += 1
+        lane.record.sent(batch, size, cause, now)
+        # A single execution is held by its lane until it has ended.
+        if lane is not self._singles:
+            lane.release(len(batch), size)
+            if lane.waiting:
+                self._admit()
+        if batches.ready:
+            self.wake(lane, now)
+        return batch
+
+    def end_batch(
+        self, lane: Lane, batch: Sequence[Entry], answers: Sequence[Answer], seconds: float
+    ) -> Sequence[Entry]:
+        """End a batch's operations; return those that had not ended before."""
+        ended = batch
+        late: set[Entry] = set()
+        lane.batches.in_flight -= 1
+        lane.batches.telling += 1
+        lane.record.answered(seconds)
+        if lane is self._singles:
+            lane.release(1, 0)
+        for entry, answer in zip(batch, answers, strict=True):
+            if entry.state == SENT:
+                entry.answer = answer
+            else:
+                late.add(entry)
+        if late:
+            ended = [entry for entry in batch if entry not in late]
+        move(ended, ENDED)
+        self._record.ended(ended)
+        for follower in self.lines.leave_all(batch):
+            self._leave_wait(follower, TURN)
+        return ended
+
+    # Operations that end otherwise.
+
+    def cancel(self, entry: Entry) -> None:
+        """Cancel an operation that is QUEUED."""
+        self._end_queued(entry, CANCELLED)
+        self._admit()
+
+    def expired(self, now: float, grace: float) -> list[Entry]:
+        """Return the operations whose deadline has passed, and look for the next deadline.
+
+        Args:
+            now: by ``time.monotonic()``.
+            grace: seconds beyond its deadline that an operation has at the back end.
+        """
+        expired: list[Entry] = []
+        earliest = math.inf
+        for entry in self.lines.entries():
+            if entry.state == QUEUED or entry.state == SENT:
+                end = entry.deadline if entry.state == QUEUED else entry.deadline + grace
+                if end <= now:
+                    expired.append(entry)
+                else:
+                    earliest = min(earliest, end)
+        self.next_deadline = max(earliest, now + _TICK)
+        return expired
+
+    def end_all(
+        self, entries: Sequence[Entry], error: Callable[[Entry], MetadataStoreError]
+    ) -> None:
+        """End operations that are QUEUED or SENT, each with its error."""
+        for entry in entries:
+            entry.answer = error(entry)
+            if entry.state == QUEUED:
+                self._end_queued(entry, ENDED)
+            else:
+                # It stays in its path's line: what it may still do must not overtake what follows.
+                move((entry,), ENDED)
+        self._record.ended(entries)
+        self._admit()
+
+    def _end_queued(self, entry: Entry, state: int) -> None:
+        lane = entry.lane
+        move((entry,), state)
+        entry.value = None
+        if entry.waits_for & ROOM:
+            gate = lane.waiting.pop(entry)
+            if gate is not None:
+                gate.release()
+        else:
+            # A single execution never counts as queued.
+            lane.release(1, 0 if lane is self._singles else entry.weight)
+            if not entry.waits_for:
+                lane.batches.discard(entry)
+        for follower in self.lines.leave(entry):
+            self._leave_wait(follower, TURN)
+
+    def _admit(self) -> None:
+        """Give room that has become free to the operations that wait for it, oldest first."""
+        for lane in (self.reads, self.writes):
+            while lane.waiting:
+                entry, gate = next(iter(lane.waiting.items()))
+                if not lane.hold(entry):
+                    break
+                del lane.waiting[entry]
+                self._leave_wait(entry, ROOM)
+                if gate is not None:
+                    gate.release()
+
+    def _leave_wait(self, entry: Entry, reason: int) -> None:
+        entry.waits_for &= ~reason
+        if not entry.waits_for:
+            self._ready(entry)
+
+    def _ready(self, entry: Entry) -> None:
+        entry.lane.batches.add(entry)
+        self.wake(entry.lane, entry.submitted)
+
+    def metrics(self, events: Mapping[Event, int]) -> Metrics:
+        """Return what was done so far, with what the back end has counted."""
+        return self._record.metrics(
+            self.reads.metrics(),
+            self.writes.metrics(),
+            self._singles.metrics(),
+            self.reads.held_bytes + self.writes.held_bytes,
+            events,
+        )

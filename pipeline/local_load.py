@@ -1,0 +1,188 @@
+"""``batchkeeper load``: the lines of one file to puts and their outcomes, without Spark."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from stat import S_ISREG
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..ops.errors import BadVersionError, MetadataStoreError, passes
+from ..ops.operations import Put
+from ..ops.records import parse_record
+from ..ops.results import Outcome
+
+__all__ = ["InputError", "LineLoad", "lines", "opened", "progress"]
+
+# A line with the largest value that a store takes by default, 16 MiB, in JSON's longest spelling.
+_LONGEST_LINE: Final = 128 * 1024 * 1024
+# Seconds from one report of a load's progress to the next, without a terminal and on one.
+_LINE_EVERY: Final = 5.0
+_BAR_EVERY: Final = 0.1
+# Records whose fate is told one by one; of more there is only the number.
+_TOLD: Final = 20
+
+
+class InputError(Exception):
+    """What the user gave cannot be used; the message is for them."""
+
+
+class LineLoad:
+    """Turns a file's lines into puts, and keeps count of what becomes of them.
+
+    Args:
+        name: of the file, for messages.
+        expected_version: of every put.
+        skip_bad: whether a bad line is counted and passed over.
+        tell: takes messages for the user.
+    """
+
+    def __init__(
+        self, name: str, expected_version: int | None, skip_bad: bool, tell: Callable[[str], None]
+    ) -> None:
+        self.written = 0
+        self.conflicts = 0
+        self.errors = 0
+        self.skipped = 0
+        #: The first error that says that the store is out of reach. It ends the load: each record
+        #: after it would wait for its own deadline, in vain.
+        self.lost: MetadataStoreError | None = None
+        self._name = name
+        self._expected_version = expected_version
+        self._skip_bad = skip_bad
+        self._say = tell
+        # The lines whose outcomes are to come, in order: as many as the store's queues hold.
+        self._numbers: deque[int] = deque()
+        self._told = 0
+
+    def puts(self, lines: Iterable[bytes]) -> Iterator[Put]:
+        """Make a put of each line.
+
+        Raises:
+            InputError: a line is bad and bad lines are not to be skipped, with its number.
+        """
+        number = 0
+        try:
+            for number, line in enumerate(lines, start=1):
+                if self.lost is not None:
+                    return
+                if line.isspace():
+                    continue
+                try:
+                    if len(line) >= _LONGEST_LINE:
+                        raise ValueError(f"longer than {_LONGEST_LINE} bytes")
+                    put = parse_record(line, self._expected_version)
+                except ValueError as error:
+                    if not self._skip_bad:
+                        raise InputError(f"{self._name}:{number}: {error}") from None
+                    self.skipped += 1
+                    self._tell(number, f"skipped: {error}")
+                    continue
+                self._numbers.append(number)
+                yield put
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{self._name}: unreadable after line {number}: {error}") from error
+
+    def count(self, outcome: Outcome) -> None:
+        """Take the next outcome, in the order of the puts."""
+        number = self._numbers.popleft()
+        if outcome.error is None:
+            self.written += 1
+        elif isinstance(outcome.error, BadVersionError):
+            self.conflicts += 1
+        else:
+            self.errors += 1
+            self._tell(number, str(outcome.error))
+            if passes(outcome.error):
+                self.lost = self.lost or outcome.error
+
+    def _tell(self, number: int, message: str) -> None:
+        self._told += 1
+        if self._told <= _TOLD:
+            self._say(f"{self._name}:{number}: {message}")
+        elif self._told == _TOLD + 1:
+            self._say(f"{self._name}: more of these are counted, and not told")
+
+
+def lines(file: io.BufferedReader | gzip.GzipFile) -> Iterator[bytes]:
+    """Yield a file's lines; of an overlong one only the beginning, so that memory stays bounded."""
+    while line := file.readline(_LONGEST_LINE):
+        rest = line
+        while len(rest) == _LONGEST_LINE and not rest.endswith(b"\n"):
+            rest = file.readline(_LONGEST_LINE)
+        yield line
+
+
+@contextmanager
+def opened(
+    name: str,
+) -> Iterator[tuple[io.BufferedReader | gzip.GzipFile, Callable[[], int], int | None]]:
+    """Open a file, or standard input for ``-``, and decompress it if it is gzip's.
+
+    Gives the bytes, how far the file itself has been read, and its size, ``None`` if unknown.
+    """
+    try:
+        raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115
+        status = os.fstat(raw.fileno())
+        compressed = raw.peek(2)[:2] == b"\x1f\x8b"
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror}") from error
+    size = status.st_size if S_ISREG(status.st_mode) else None
+    with raw:
+        if compressed:
+            with gzip.GzipFile(fileobj=raw) as plain:
+                yield plain, raw.tell, size
+        else:
+            yield raw, raw.tell, size
+
+
+@contextmanager
+def progress(
+    load: LineLoad,
+    position: Callable[[], int],
+    size: int | None,
+    tell: Callable[[str], None],
+) -> Iterator[Callable[[], None]]:
+    """Show how far a load is: a bar on a terminal, else a line every few seconds.
+
+    Gives what is to be called often.
+
+    Args:
+        load: what is shown.
+        position: how far the file has been read.
+        size: of the file; ``None`` if it is not known.
+        tell: takes the lines.
+    """
+    console = Console(stderr=True)
+    interval = _BAR_EVERY if console.is_terminal else _LINE_EVERY
+    shown = time.monotonic()
+
+    def due() -> bool:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown < interval:
+            return False
+        shown = now
+        return True
+
+    if not console.is_terminal:
+        yield lambda: tell(f"{load.written} records written") if due() else None
+        return
+    columns = (BarColumn(), TextColumn("{task.fields[written]} records"), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=size, written=0)
+
+        def update() -> None:
+            bar.update(task, completed=position() if size else 0, written=load.written)
+
+        yield lambda: update() if due() else None
+        update()

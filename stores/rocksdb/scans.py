@@ -1,0 +1,158 @@
+"""Scans, splits and recursive deletes of a store on RocksDB."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from rocksdict import WriteBatch
+
+from ...ops.errors import MetadataStoreError, UnsupportedError
+from ...ops.results import Range, ScanPage, ScanResult, StatPage
+from ..backend import partly_removed
+from ..keys import Sorted, sort_keys
+from ..spans import EVERYTHING, evenly, with_outside
+from .commits import Commits
+from .database import Database
+from .files import META_KEY
+from .records import HEADER, scan_page, stat_page
+from .walks import KeyWalk
+
+__all__ = ["ReadOnlyScans", "RocksScans", "read_only"]
+
+_Made = TypeVar("_Made", ScanPage, StatPage)
+
+# How many keys a split keeps of each range that it is to give, at most: so close are its ends.
+_KEPT_PER_RANGE: Final = 64
+
+
+class RocksScans:
+    """Reads and removes what lies under a path, for any number of threads.
+
+    Args:
+        database: what is walked over.
+        commits: what a walk waits for, and what removes.
+    """
+
+    def __init__(self, database: Database, commits: Commits) -> None:
+        self._database = database
+        self._commits = commits
+
+    def scan(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[Sequence[ScanResult], None, None]:
+        """Give what lies under ``prefix``, as of the first page. See :class:`Scans`."""
+        return self._pages(prefix, within, None, scan_page)
+
+    def scan_stats(
+        self, prefix: str, within: Range, revision: int | None, timeout: float
+    ) -> Generator[StatPage, None, None]:
+        """Give the stats of what lies under ``prefix``. See :class:`Scans`."""
+        return self._pages(prefix, within, HEADER.size, stat_page)
+
+    def _pages(
+        self,
+        prefix: str,
+        within: Range,
+        first: int | None,
+        made_of: Callable[[Sorted, Sequence[bytes]], _Made],
+    ) -> Generator[_Made, None, None]:
+        with self._walk(prefix, within) as walk:
+            while not walk.done:
+                page = made_of(*self._page(walk, first))
+                if page or page.foreign:
+                    yield page
+
+    def _page(self, walk: KeyWalk, first: int | None) -> tuple[Sorted, Sequence[bytes]]:
+        """Return the next keys of a walk, with the first bytes of the paths' records, or with all.
+
+        The keys are sorted by what callers may see of them.
+        """
+        with self._database:
+            try:
+                found = walk.page(first)
+            except Exception as error:
+                raise self._database.unreadable(error) from error
+        keys = sort_keys([key for key, _ in found], shared=False)
+        others = [key for key in keys.foreign if key != META_KEY]
+        return keys._replace(foreign=others), keys.of([record for _, record in found])
+
+    @contextmanager
+    def _walk(self, prefix: str, within: Range = EVERYTHING) -> Generator[KeyWalk, None, None]:
+        """Give a walk, which ends with the store, and sees nothing that is not on the disk."""
+        with self._database:
+            try:
+                walk = KeyWalk(self._database.db, with_outside(prefix, within))
+            except Exception as error:
+                raise self._database.unreadable(error) from error
+            self._commits.wait_to_read(None)
+            self._database.walks.add(walk)
+        try:
+            yield walk
+        finally:
+            self._database.walks.discard(walk)
+            walk.close()
+
+    def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
+        """Return ranges with about equally many values. See :class:`Scans`."""
+        # Every so many keys one is kept, and half of these whenever they are too many.
+        kept: list[str] = []
+        stride, place = 1, 0
+        with self._walk(prefix) as walk:
+            while not walk.done:
+                paths = self._page(walk, 0)[0].paths
+                kept += paths[-place % stride :: stride]
+                place += len(paths)
+                if len(kept) > n * _KEPT_PER_RANGE:
+                    kept, stride = kept[::2], stride * 2
+        return evenly(kept, n)
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        """Remove what lies under ``path`` now. See :class:`Scans`."""
+        removed = 0
+        try:
+            with self._walk(path) as walk:
+                while not walk.done:
+                    if paths := self._page(walk, 0)[0].paths:
+                        removed += self._remove([found.encode() for found in paths], timeout)
+        except MetadataStoreError as error:
+            raise partly_removed(removed, path, error) from error
+        return removed
+
+    def _remove(self, keys: list[bytes], timeout: float) -> int:
+        """Remove keys; return how many were there, for others remove some meanwhile."""
+        batch = WriteBatch(raw_mode=True)
+        commits = self._commits
+        with self._database:
+            with commits.writing(time.monotonic() + timeout):
+                try:
+                    headers = self._database.headers(keys, commits.largest)
+                except Exception as error:
+                    raise self._database.unreadable(error) from error
+                there = [
+                    key for key, header in zip(keys, headers, strict=True) if header is not None
+                ]
+                for key in there:
+                    batch.delete(key)
+                number = commits.write(batch, there) if there else commits.written
+            commits.wait(number, changed=bool(there))
+            return len(there)
+
+    def revision(self, timeout: float) -> int:
+        """Return the number of the last change."""
+        with self._database:
+            return self._commits.revision
+
+
+class ReadOnlyScans(RocksScans):
+    """The scans of a store that is open with ``read_only``."""
+
+    def delete_recursive(self, path: str, timeout: float) -> int:
+        raise read_only(self._database.directory)
+
+
+def read_only(directory: str) -> UnsupportedError:
+    """Return the error of a write to a store that is open with ``read_only``."""
+    return UnsupportedError(f"the RocksDB store in {directory} is open with read_only")
