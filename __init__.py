@@ -278,8 +278,8 @@ def _connect(url: str, options: ConnectOptions, wrappers: Sequence[Wrapper]) -> 
             wrapped = wrap(backend)
             if lacking := [name for name in _BACKEND if not hasattr(wrapped, name)]:
                 raise InvalidSettingError(
-                    f"wrap takes functions that return a back end; {wrap!r:.80} has returned "
-                    f"{wrapped!r:.80}, which has no {lacking[0]!r}"
+                    f"a wrapper must return a back end; {wrap!r:.80} returned {wrapped!r:.80}, "
+                    f"which has no {lacking[0]!r}"
                 )
         backend = wrapped
     return backend
@@ -299,7 +299,7 @@ def _check_batching(batching: BatchingConfig | None) -> BatchingConfig:
         return BatchingConfig()
     if isinstance(batching, BatchingConfig):
         return batching
-    raise InvalidSettingError(f"batching is a BatchingConfig, not {batching!r:.80}")
+    raise InvalidSettingError(f"batching must be a BatchingConfig, not {batching!r:.80}")
 
 
 def _check_wrappers(wrap: Wrapper | Sequence[Wrapper]) -> Sequence[Wrapper]:
@@ -308,7 +308,8 @@ def _check_wrappers(wrap: Wrapper | Sequence[Wrapper]) -> Sequence[Wrapper]:
     if isinstance(wrap, Sequence) and not isinstance(wrap, str) and all(map(callable, wrap)):
         return tuple(wrap)
     raise InvalidSettingError(
-        f"wrap is a function from back end to back end, or several of them, not {wrap!r:.80}"
+        f"wrap must be a function from back end to back end, or a sequence of such functions, "
+        f"not {wrap!r:.80}"
     )
 
 
@@ -321,9 +322,9 @@ def _connect_options(
 ) -> ConnectOptions:
     for name, text in (("username", username), ("password", password)):
         if text is not None and not isinstance(text, str):
-            raise InvalidSettingError(f"{name} is a str, not {type(text).__name__}")
+            raise InvalidSettingError(f"{name} must be a str, not {type(text).__name__}")
     if not isinstance(create, bool):
-        raise InvalidSettingError(f"create is a bool, not {create!r:.80}")
+        raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
     return ConnectOptions(
         connect_timeout=check_seconds("connect_timeout", connect_timeout),
         session_timeout=check_seconds("session_timeout", session_timeout),

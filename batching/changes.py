@@ -21,9 +21,9 @@ def check_changes(prefix: str, after: int, until: int) -> tuple[str, int, int]:
     check_parent(prefix)
     for name, revision in (("after", after), ("until", until)):
         if type(revision) is not int or revision < 0:
-            raise InvalidSettingError(f"{name} is an int from 0 up: {revision!r}")
+            raise InvalidSettingError(f"{name} must be an int of 0 or more, not {revision!r}")
     if after > until:
-        raise InvalidSettingError(f"after, {after}, is greater than until, {until}")
+        raise InvalidSettingError(f"after ({after}) must not be greater than until ({until})")
     return prefix, after, until
 
 

@@ -52,7 +52,8 @@ def check_size(path: str, value: bytes, value_bytes: int) -> None:
     """
     if len(value) > value_bytes:
         raise ValueTooLargeError(
-            f"the value for {path!r} has {len(value)} bytes, the store takes {value_bytes}",
+            f"the value for {path!r} has {len(value)} bytes; the store accepts at most "
+            f"{value_bytes}",
             path=path,
         )
 

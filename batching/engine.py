@@ -592,7 +592,7 @@ class Engine:
             check_capability("snapshots", "reading an old revision", self.capabilities, self.name)
         scans = self._backend.scans
         if scans is None:
-            raise UnsupportedError(f"the store cannot be scanned: {self.name}")
+            raise UnsupportedError(f"the store does not support scans: {self.name}")
         return scans
 
     def historian(self) -> History:
@@ -606,7 +606,7 @@ class Engine:
         check_capability("history", "reading changes", self.capabilities, self.name)
         history = self._backend.history
         if history is None:
-            raise UnsupportedError(f"the back end hides its 'history': {self.name}")
+            raise UnsupportedError(f"the back end does not offer its 'history': {self.name}")
         return history
 
     def close(self, timeout: float | None = None) -> None:
@@ -711,8 +711,8 @@ class Engine:
             return overdue(entry, connected=connected)
         lane = entry.lane
         return QueueFullError(
-            f"no room in the queue of {lane.name} (of {lane.room} operations and "
-            f"{self.max_queued_bytes} bytes) within {entry.deadline - entry.submitted:.3g} s",
+            f"the queue of {lane.name} had no room within {entry.deadline - entry.submitted:.3g} s "
+            f"(it holds at most {lane.room} operations and {self.max_queued_bytes} bytes)",
             path=entry.path,
         )
 

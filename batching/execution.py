@@ -28,7 +28,7 @@ def too_heavy(entry: Entry, most: int) -> ValueTooLargeError:
     With a long path, one with a small value may be one.
     """
     return ValueTooLargeError(
-        f"the operation has {entry.weight} bytes with what its encoding adds, the store takes "
+        f"the operation has {entry.weight} bytes with its encoding; the store accepts at most "
         f"{most} in one request",
         path=entry.path,
     )
@@ -91,25 +91,26 @@ def overdue(entry: Entry, *, connected: bool) -> MetadataStoreError:
     seconds = entry.deadline - entry.submitted
     if entry.state == QUEUED:
         return OperationTimeoutError(
-            f"not sent within {seconds:.3g} s, and never will be", path=entry.path
+            f"the operation was not sent within {seconds:.3g} s, and never will be",
+            path=entry.path,
         )
     if entry.writes:
         return IndeterminateError(
-            f"under way, but not answered within {seconds:.3g} s", path=entry.path
+            f"the write was under way, but got no answer within {seconds:.3g} s", path=entry.path
         )
     if not connected:
-        return StoreUnavailableError(
-            f"no server has answered within {seconds:.3g} s", path=entry.path
-        )
-    return OperationTimeoutError(f"not answered within {seconds:.3g} s", path=entry.path)
+        return StoreUnavailableError(f"no server answered within {seconds:.3g} s", path=entry.path)
+    return OperationTimeoutError(
+        f"the operation got no answer within {seconds:.3g} s", path=entry.path
+    )
 
 
 def shut_out(entry: Entry, store: str) -> MetadataStoreError:
     """Return what an operation ends with that a closing store has no time left for."""
     if entry.state != QUEUED and entry.writes:
         return IndeterminateError(
-            f"the store was closed before the answer came: {store}", path=entry.path
+            f"the store was closed before the answer arrived: {store}", path=entry.path
         )
     return StoreClosedError(
-        f"the store was closed before the operation was carried out: {store}", path=entry.path
+        f"the store was closed before the operation was executed: {store}", path=entry.path
     )

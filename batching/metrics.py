@@ -92,7 +92,7 @@ class Histogram:
             InvalidSettingError: ``percent`` is not from 0 to 100.
         """
         if not 0 <= percent <= 100:
-            raise InvalidSettingError(f"percent is from 0 to 100, not {percent!r}")
+            raise InvalidSettingError(f"percent must be from 0 to 100, not {percent!r}")
         if not self.count:
             return 0.0
         rank = percent / 100 * self.count

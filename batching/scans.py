@@ -123,7 +123,7 @@ def check_scan(
         if bound is not None:
             check_path(bound)
     if revision is not None and (type(revision) is not int or revision < 0):
-        raise InvalidSettingError(f"revision is None or an int from 0 up: {revision!r}")
+        raise InvalidSettingError(f"revision must be None or an int of 0 or more, not {revision!r}")
     return prefix, Range(start, end), revision
 
 
@@ -136,7 +136,7 @@ def check_split(prefix: str, n: int) -> None:
     """
     check_parent(prefix)
     if type(n) is not int or n < 1:
-        raise InvalidSettingError(f"n is an int from 1 up: {n!r}")
+        raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r}")
 
 
 def results_of(

@@ -62,7 +62,7 @@ class BatchingConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
-            raise InvalidSettingError(f"enabled is True or False, not {self.enabled!r}")
+            raise InvalidSettingError(f"enabled must be True or False, not {self.enabled!r}")
         _check_int("max_ops", self.max_ops, 1, 1_000_000)
         _check_int("max_bytes", self.max_bytes, 1, 1024 * _MIB)
         _check_int("read_queue_size", self.read_queue_size, 1, 10_000_000)
@@ -75,7 +75,7 @@ class BatchingConfig:
         _check_choice("linger", self.linger, ("adaptive", "fixed"))
         delay = self.max_delay
         if not _is_number(delay) or not 0 <= delay <= 60:
-            raise InvalidSettingError(f"max_delay is seconds from 0 to 60, not {delay!r}")
+            raise InvalidSettingError(f"max_delay must be from 0 to 60 seconds, not {delay!r}")
 
 
 def check_seconds(name: str, value: float) -> float:
@@ -86,7 +86,9 @@ def check_seconds(name: str, value: float) -> float:
     """
     if _is_number(value) and 0 < value <= _LONGEST:
         return value
-    raise InvalidSettingError(f"{name} is seconds, more than 0 and at most a year: {value!r}")
+    raise InvalidSettingError(
+        f"{name} must be a number of seconds, more than 0 and at most a year, not {value!r}"
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -95,9 +97,11 @@ def _is_number(value: Any) -> bool:
 
 def _check_int(name: str, value: Any, lowest: int, highest: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
-        raise InvalidSettingError(f"{name} is an int from {lowest} to {highest}, not {value!r}")
+        raise InvalidSettingError(
+            f"{name} must be an int from {lowest} to {highest}, not {value!r}"
+        )
 
 
 def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InvalidSettingError(f"{name} is one of {', '.join(allowed)}, not {value!r}")
+        raise InvalidSettingError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")

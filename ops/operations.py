@@ -52,7 +52,7 @@ def check_value(value: bytes | bytearray | memoryview) -> bytes:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise InvalidSettingError(f"a value is bytes, not {type(value).__name__}: {value!r:.80}")
+    raise InvalidSettingError(f"a value must be bytes, not {type(value).__name__}: {value!r:.80}")
 
 
 def check_expected(expected_version: int | None, lowest: int) -> int | None:
@@ -73,7 +73,8 @@ def check_expected(expected_version: int | None, lowest: int) -> int | None:
         raise InvalidSettingError("a delete cannot expect ABSENT (-1): there is nothing to delete")
     allowed = "None, ABSENT (-1) or" if lowest == ABSENT else "None or"
     raise InvalidSettingError(
-        f"expected_version is {allowed} an int from 0 to {_MAX_VERSION}: {expected_version!r}"
+        f"expected_version must be {allowed} an int from 0 to {_MAX_VERSION}, "
+        f"not {expected_version!r}"
     )
 
 
@@ -97,7 +98,7 @@ class PutOptions:
     def __post_init__(self) -> None:
         for name in ("ephemeral", "sequential"):
             if type(chosen := getattr(self, name)) is not bool:
-                raise InvalidSettingError(f"{name} is a bool, not {chosen!r:.80}")
+                raise InvalidSettingError(f"{name} must be a bool, not {chosen!r:.80}")
 
     def order_key(self, path: str) -> OrderKey:
         """Return what orders a put of ``path``."""
@@ -167,10 +168,10 @@ class Put:
             check_expected(expected_version, ABSENT)
         if ephemeral is not False or sequential is not False:
             if options is not None:
-                raise InvalidSettingError("a put takes flags or options, not both")
+                raise InvalidSettingError("a put takes either flags or options, not both")
             options = PutOptions.of(ephemeral, sequential)
         elif options is not None and not isinstance(options, PutOptions):
-            raise InvalidSettingError(f"options are PutOptions, not {options!r:.80}")
+            raise InvalidSettingError(f"options must be PutOptions, not {options!r:.80}")
         _set(self, "path", path)
         _set(self, "value", value if type(value) is bytes else check_value(value))
         _set(self, "expected_version", expected_version)

@@ -120,20 +120,22 @@ def parent(path: str) -> str:
 
 def _reason(path: object) -> str:
     if not isinstance(path, str):
-        return f"a path is a str, not {type(path).__name__}: {path!r}"
+        return f"a path must be a str, not {type(path).__name__}: {path!r}"
     if not path.startswith("/"):
-        return f"a path starts with '/': {path!r}"
+        return f"a path must start with '/': {path!r}"
     if path == "/":
-        return "the root '/' holds no value; it can only be asked for its children"
+        return "the root '/' holds no value; only its children can be listed"
     if path.endswith("/"):
-        return f"a path does not end in '/': {path!r}"
+        return f"a path must not end in '/': {path!r}"
     if "//" in path:
-        return f"a path has no empty part ('//'): {path!r}"
+        return f"a path must not have an empty part ('//'): {path!r}"
     if bad := _BAD_CHARACTER.search(path):
-        return f"a path has no character U+{ord(bad[0]):04X} (at {bad.start()}): {path!r}"
+        return (
+            f"a path must not have the character U+{ord(bad[0]):04X} (at {bad.start()}): {path!r}"
+        )
     parts = path.split("/")
     if "." in parts or ".." in parts:
-        return f"a path has no '.' or '..' part: {path!r}"
+        return f"a path must not have a part '.' or '..': {path!r}"
     if OWN in parts:
         return f"the name {OWN!r} is reserved: {path!r}"
     return f"paths below '/{parts[1]}' are reserved: {path!r}"

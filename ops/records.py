@@ -43,7 +43,7 @@ def _value(spelled: object) -> bytes:
                 return text.encode()
             except UnicodeEncodeError:
                 raise ValueError(
-                    "the value has a lone surrogate, which UTF-8 cannot spell"
+                    "the value has a lone surrogate, which UTF-8 cannot encode"
                 ) from None
         case {"base64": str(text), **others} if not others:
             try:
@@ -51,7 +51,7 @@ def _value(spelled: object) -> bytes:
             except binascii.Error as error:
                 raise ValueError(f"not base64: {error}") from None
         case _:
-            raise ValueError('"value" is neither a string nor {"base64": "..."}')
+            raise ValueError('"value" must be a string or {"base64": "..."}')
 
 
 def json_value(value: bytes) -> str | dict[str, str]:

@@ -60,7 +60,7 @@ def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
     """
     given = {name.lower() for name in options}
     if "on_error" in given:
-        raise InvalidSettingError("bulk_apply has no on_error: each row is returned with its own")
+        raise InvalidSettingError("bulk_apply takes no on_error: it returns the error of each row")
     parsed = parse_options({"url": url, **options})
     columns = columns_of((field.name, field.dataType.simpleString()) for field in df.schema.fields)
     rate = rate_of(parsed, df.sparkSession)

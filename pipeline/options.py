@@ -111,7 +111,7 @@ def parse_options(given: Mapping[str, object]) -> SourceOptions:
         else:
             raise _unknown(name)
     if "url" not in fields:
-        raise InvalidSettingError("the option 'url' is missing: the store's URL")
+        raise InvalidSettingError("the option 'url', the store's URL, is missing")
     if "password_env" in fields and "password_file" in fields:
         raise InvalidSettingError("'password_env' and 'password_file' exclude each other")
     if "username" in fields and "username_env" in fields:
@@ -124,13 +124,13 @@ def parse_options(given: Mapping[str, object]) -> SourceOptions:
 def _unknown(name: str) -> InvalidSettingError:
     if re.search("password|secret|token", name):
         return InvalidSettingError(
-            f"the option {name!r} is refused: what is given as an option ends up in plans and "
-            "logs. Name an environment variable in 'password_env' or a file in 'password_file'"
+            f"the option {name!r} is refused, because options appear in plans and logs. Name an "
+            "environment variable in 'password_env' or a file in 'password_file'"
         )
     if name == "path":
         return InvalidSettingError(
-            "load() and save() take no path here: give the store's URL in the option 'url', and "
-            "the path under which is read or written in the option 'prefix'"
+            "load() and save() take no path here: pass the store's URL in the option 'url', and "
+            "the path to read or write under in the option 'prefix'"
         )
     known = ", ".join(sorted({*_OPTIONS, *_BATCHING}))
     return InvalidSettingError(f"unknown option {name!r} (known: {known})")
@@ -141,8 +141,8 @@ def _url(_: str, value: object) -> str:
     kind = store_kind(text)
     if kind.in_process:
         raise UnsupportedError(
-            f"a {kind.scheme}:// store lives in one process, and Spark's tasks run in many: each "
-            "would have an empty store of its own. Use one that processes can share, as etcd"
+            f"a {kind.scheme}:// store lives in one process, but Spark's tasks run in many: each "
+            "would have its own empty store. Use a store that processes can share, such as etcd"
         )
     return text
 
@@ -154,14 +154,14 @@ def _prefix(_: str, value: object) -> str:
 def _text(name: str, value: object) -> str:
     if isinstance(value, str) and value:
         return value
-    raise InvalidSettingError(f"{name} is text, and not empty: {value!r}")
+    raise InvalidSettingError(f"{name} must be a text that is not empty, not {value!r}")
 
 
 def _flag(name: str, value: object) -> bool:
     text = str(value).lower()
     if text in {"true", "false"}:
         return text == "true"
-    raise InvalidSettingError(f"{name} is true or false, not {value!r}")
+    raise InvalidSettingError(f"{name} must be true or false, not {value!r}")
 
 
 def _int(lowest: int, highest: int = 2**63 - 1) -> _Parser:
@@ -169,8 +169,8 @@ def _int(lowest: int, highest: int = 2**63 - 1) -> _Parser:
         text = str(value).strip()
         if re.fullmatch("-?[0-9]{1,19}", text) and lowest <= int(text) <= highest:
             return int(text)
-        upper = "up" if highest == 2**63 - 1 else f"to {highest}"
-        raise InvalidSettingError(f"{name} is a whole number from {lowest} {upper}, not {value!r}")
+        allowed = f"of {lowest} or more" if highest == 2**63 - 1 else f"from {lowest} to {highest}"
+        raise InvalidSettingError(f"{name} must be a whole number {allowed}, not {value!r}")
 
     return parse
 
@@ -183,7 +183,7 @@ def _number(highest: float, what: str) -> _Parser:
             number = 0.0
         if 0 < number <= highest:  # Neither nan nor inf is.
             return number
-        raise InvalidSettingError(f"{name} is {what}, more than 0: {value!r}")
+        raise InvalidSettingError(f"{name} must be {what}, not {value!r}")
 
     return parse
 
@@ -197,21 +197,21 @@ def _any_number(name: str, value: object) -> float:
     try:
         return float(str(value))
     except ValueError:
-        raise InvalidSettingError(f"{name} is a number, not {value!r}") from None
+        raise InvalidSettingError(f"{name} must be a number, not {value!r}") from None
 
 
 def _choice(allowed: tuple[str, ...]) -> _Parser:
     def parse(name: str, value: object) -> str:
         if value in allowed:
             return value
-        raise InvalidSettingError(f"{name} is one of {', '.join(allowed)}, not {value!r}")
+        raise InvalidSettingError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
 
     return parse
 
 
 _Parser: TypeAlias = Callable[[str, object], Any]
 
-_SECONDS: Final = _number(_LONGEST, "seconds, at most a year")
+_SECONDS: Final = _number(_LONGEST, "a number of seconds, more than 0 and at most a year")
 
 _OPTIONS: Final[Mapping[str, _Parser]] = {
     "url": _url,
@@ -220,7 +220,7 @@ _OPTIONS: Final[Mapping[str, _Parser]] = {
     "starting_revision": _int(0),
     "max_revisions_per_batch": _int(1),
     "partitions": _int(1, 100_000),
-    "rate_limit": _number(1e12, "operations a second"),
+    "rate_limit": _number(1e12, "a number of operations per second, more than 0 and at most 1e12"),
     "rate_tasks": _int(1, 1_000_000),
     "on_error": _choice(get_args(OnError)),
     "batch_rows": _int(1, 10_000_000),

@@ -173,11 +173,11 @@ def _field(field: types.StructField) -> pa.Field:
     spark, arrow = COLUMNS.get(field.name, (None, None))
     if spark is None:
         raise InvalidSettingError(
-            f"there is no column {field.name!r} in a store (there are: {', '.join(COLUMNS)})"
+            f"a store has no column {field.name!r} (its columns: {', '.join(COLUMNS)})"
         )
     if field.dataType != spark:
         raise InvalidSettingError(
-            f"the column {field.name!r} is {spark.simpleString()}, and not "
+            f"the column {field.name!r} is {spark.simpleString()}, not "
             f"{field.dataType.simpleString()}"
         )
     return pa.field(field.name, arrow, field.nullable)

@@ -65,23 +65,23 @@ def columns_of(fields: Iterable[tuple[str, str]]) -> Columns:
     for place, (name, kind) in enumerate(fields):
         if name not in _TYPES:
             raise InvalidSettingError(
-                f"cannot write the column {name!r}: the columns are path, value and, where wanted, "
-                "expected_version and op. Select these, and rename where need be"
+                f"cannot write the column {name!r}: the columns are path, value and, optionally, "
+                "expected_version and op. Select these, and rename columns if needed"
             )
         if name in found:
-            raise InvalidSettingError(f"the column {name!r} is there twice")
+            raise InvalidSettingError(f"the column {name!r} occurs twice")
         allowed, wanted = _TYPES[name]
         if kind.split("(")[0].split(" ")[0] not in allowed:
             hint = " (an integer)" if name == "expected_version" else ""
             raise InvalidSettingError(
-                f"the column {name!r} is {kind}, and has to be {wanted}{hint}: "
+                f"the column {name!r} is {kind}, but must be {wanted}{hint}: "
                 f"cast({name} as {wanted})"
             )
         found[name] = place
     for name in ("path", "value"):
         if name not in found:
             have = ", ".join(found) or "none"
-            raise InvalidSettingError(f"the column {name!r} is missing (there are: {have})")
+            raise InvalidSettingError(f"the column {name!r} is missing (columns found: {have})")
     return Columns(**found)
 
 
@@ -172,12 +172,12 @@ class RowWriter:
         elif op == "delete":
             made = Delete(path, expected)
         else:
-            raise InvalidSettingError(f"op is put or delete, not {op!r:.80}")
+            raise InvalidSettingError(f"op must be put or delete, not {op!r:.80}")
         if not (path.startswith(self._below) or path == self._prefix):
-            raise InvalidPathError(f"the path lies outside of the prefix {self._prefix!r}")
+            raise InvalidPathError(f"the path lies outside the prefix {self._prefix!r}")
         if expected is not None and self._seen.before(path):
             raise _SecondConditionalError(
-                "another conditional row of this job has the same path, and only one can"
+                "another conditional row of this job has the same path; a path may have only one"
             )
         return made
 

@@ -94,7 +94,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         if options.revision is not None:
             raise InvalidSettingError(
-                "a stream has no revision, but changes after one: give starting_revision"
+                "a stream takes no revision: pass starting_revision, after which it begins"
             )
         self._schema = pa.schema([_field(field) for field in schema.fields])
         self._options = options
@@ -113,7 +113,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is not None and start > newest:
             with plain_errors():
                 raise InvalidSettingError(
-                    f"starting_revision is {start}, and the store is at revision {newest}"
+                    f"starting_revision is {start}, but the store is at revision {newest}"
                 )
         return _offset(newest if start is None else start)
 
@@ -135,9 +135,9 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if newest < after:
             with plain_errors():
                 raise InvalidSettingError(
-                    f"the store is at revision {newest}, and this stream has come as far as "
-                    f"{after}: it is another store than that of its checkpoint, or an older copy "
-                    "of it. Start it with a new checkpoint"
+                    f"the store is at revision {newest}, but this stream has reached revision "
+                    f"{after}: this is not the store of the checkpoint, or an older copy of it. "
+                    "Start the stream with a new checkpoint"
                 )
         if self._target is not None:
             newest = max(after, min(newest, self._target))
@@ -187,8 +187,8 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with plain_errors(), client(self._options, read_only=True) as store:
             if "history" not in store.capabilities:
                 raise UnsupportedError(
-                    "a stream of changes needs a store with the capability 'history', as etcd "
-                    f"has it: {self._options.url}"
+                    "a stream of changes needs a store with the capability 'history', such as "
+                    f"etcd: {self._options.url}"
                 )
             self._newest = store.revision()
         return self._newest
@@ -208,11 +208,10 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _lost(error: MetadataStoreError, after: int) -> str:
     return (
-        f"{error}. This stream has come as far as revision {after}, and what has changed since is "
-        "lost to it. Read or export the store at a revision, and start a new stream after it: "
-        "starting_revision set to that revision, and a new checkpoint. That it does not happen "
-        "again, let etcd keep more history (--auto-compaction-retention) than the stream is ever "
-        "behind"
+        f"{error}. This stream has reached revision {after} and cannot read the changes since "
+        "then. Read or export the store at a revision, and start a new stream with a new "
+        "checkpoint and starting_revision set to that revision. To avoid this, let etcd keep more "
+        "history (--auto-compaction-retention) than the stream ever falls behind"
     )
 
 
@@ -230,7 +229,7 @@ def _field(field: StructField) -> pa.Field:
         known = ", ".join(f"{name} {kind.simpleString()}" for name, (kind, _) in COLUMNS.items())
         raise InvalidSettingError(
             f"a change has no column {field.name!r} of type {field.dataType.simpleString()} "
-            f"(there are: {known})"
+            f"(its columns: {known})"
         )
     return pa.field(field.name, arrow, field.nullable)
 
@@ -306,8 +305,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, options: SourceOptions, overwrite: bool) -> None:
         if overwrite:
             raise UnsupportedError(
-                "a stream is written with outputMode append: with complete each batch would "
-                "replace all that the store holds"
+                "a stream must be written with outputMode append: with complete, each batch would "
+                "replace everything in the store"
             )
         self._columns = columns_of(
             (field.name, field.dataType.simpleString()) for field in schema.fields
@@ -331,9 +330,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 if failed is not None and self._options.on_error == "fail":
                     raise RowsFailedError(
                         f"a row failed, {failed.path!r}: {failed.status}: {failed.error} ({key}, "
-                        f"attempt {attempt}). What was written before stays, and is written again "
-                        "with its batch when the query is started again. on_error=skip goes on "
-                        f"without such rows. The part so far: {tally.report()}"
+                        f"attempt {attempt}). Rows written before stay, and are written again "
+                        "with their batch when the query starts again. on_error=skip continues "
+                        f"without failed rows. This part so far: {tally.report()}"
                     )
         report = tally.report()
         if report.rows:

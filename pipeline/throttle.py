@@ -44,8 +44,8 @@ def rate_of(options: SourceOptions, spark: SparkSession | None = None) -> float 
         tasks = parallelism(spark)
     if tasks is None:
         raise InvalidSettingError(
-            "rate_limit is the rate of the whole job, and spark.default.parallelism cannot be "
-            "read here: give rate_tasks too, the number of tasks that run at the same time"
+            "rate_limit applies to the whole job, but spark.default.parallelism cannot be read "
+            "here: pass rate_tasks, too, the number of tasks that run at the same time"
         )
     return options.rate_limit / tasks
 

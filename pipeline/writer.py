@@ -154,8 +154,8 @@ class BatchWriter(DataSourceArrowWriter):
         options = self._options
         if self._columns.expected_version is not None:
             raise InvalidSettingError(
-                "overwrite takes unconditional rows only: leave out the column expected_version, "
-                "or use the mode append"
+                "overwrite takes only unconditional rows: omit the column expected_version, or use "
+                "the mode append"
             )
         if options.on_error == "skip":
             raise InvalidSettingError(
@@ -164,8 +164,8 @@ class BatchWriter(DataSourceArrowWriter):
             )
         if options.prefix == "/" and not options.embedded and not parse_url(options.url).path:
             raise InvalidSettingError(
-                "overwrite needs a prefix, in the option or in the URL: without one it would "
-                "delete everything that is in the store"
+                "overwrite needs a prefix, in the option or in the URL: without one, it would "
+                "delete the whole store"
             )
 
 
@@ -176,8 +176,8 @@ def _fail_for_the_first(outcomes: Sequence[RowOutcome], tally: RowCounts) -> Non
         report = tally.report()
         raise RowsFailedError(
             f"{failed.path!r}: {failed.status}: {failed.error}. The {report.rows - report.failed} "
-            "other rows that this task had written stay. on_error=collect writes all the others "
-            "before the job fails, on_error=skip lets it succeed without this one"
+            "other rows that this task wrote stay. on_error=collect writes all other rows before "
+            "the job fails; on_error=skip lets the job succeed without this row"
         )
 
 

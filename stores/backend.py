@@ -358,7 +358,7 @@ def partly_removed(
     if not removed and not perhaps:
         return error.for_path(path)
     return IndeterminateError(
-        f"{removed:,} values under {path!r} were removed, and perhaps more, before this: {error}",
+        f"removing {path!r} failed after at least {removed:,} values were removed: {error}",
         path=path,
     )
 
@@ -402,4 +402,4 @@ def _describe(actual: int) -> str:
 
 
 def _expectation(expected: int | None) -> str:
-    return "none (ABSENT)" if expected == ABSENT else f"version {expected}"
+    return "no value (ABSENT)" if expected == ABSENT else f"version {expected}"

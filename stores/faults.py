@@ -98,10 +98,12 @@ class Call:
         if released and not self._closed:
             return
         if applied and self.method in _CHANGING:
-            raise IndeterminateError("held by a fault until the deadline, or until the close")
+            raise IndeterminateError(
+                "a fault held the call until the deadline, or until the store was closed"
+            )
         if self._closed:
-            raise StoreClosedError("closed while held by a fault")
-        raise OperationTimeoutError("held by a fault until the deadline")
+            raise StoreClosedError("the store was closed while a fault held the call")
+        raise OperationTimeoutError("a fault held the call until the deadline")
 
     def _close(self) -> None:
         self._closed = True
@@ -181,7 +183,7 @@ class FaultyBackend(PassingBackend):
     ) -> _T:
         with self._arrived:
             if self._closed:
-                raise StoreClosedError("closed")
+                raise StoreClosedError("the store is closed")
             call = Call(len(self.calls), method, kinds, paths)
             self.calls.append(call)
             self._arrived.notify_all()

@@ -73,11 +73,11 @@ class StoreKind:
     def __post_init__(self) -> None:
         for scheme in self.schemes:
             if not re.fullmatch("[a-z][a-z0-9+.-]*", scheme):
-                raise InvalidSettingError(f"not the scheme of a URL in lower case: {scheme!r}")
+                raise InvalidSettingError(f"not a valid URL scheme in lower case: {scheme!r}")
         object.__setattr__(self, "capabilities", frozenset(self.capabilities))
         if unknown := self.capabilities - CAPABILITIES:
             raise InvalidSettingError(
-                f"{self.scheme} states what is no capability: {', '.join(sorted(unknown))} "
+                f"{self.scheme} states unknown capabilities: {', '.join(sorted(unknown))} "
                 f"(known: {', '.join(sorted(CAPABILITIES))})"
             )
 
@@ -98,7 +98,7 @@ class StoreKind:
             found: Connect = load_name(self.connect)
         except ImportError as error:
             wanted = f"'batchkeeper[{self.extra}]'" if self.extra else self.package
-            mend = f"; mend it with: pip install --upgrade {wanted}" if wanted else ""
+            mend = f"; install it with: pip install --upgrade {wanted}" if wanted else ""
             raise UnsupportedError(
                 f"the {self.scheme} store needs the package {self.package or self.connect}, which "
                 f"cannot be imported ({error}){mend}"
@@ -116,7 +116,7 @@ def load_name(name: str) -> Any:
     try:
         return getattr(import_module(module), attribute)
     except AttributeError as error:
-        raise ImportError(f"there is no {attribute!r} in {module}") from error
+        raise ImportError(f"{module} has no attribute {attribute!r}") from error
 
 
 _RECORDS: Final = (

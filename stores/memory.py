@@ -280,7 +280,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     """
     url.check_options(("max_value_bytes",))
     if len(url.hosts) != 1 or url.path not in {"", "/"}:
-        raise InvalidSettingError(f"a memory URL is memory://NAME and nothing more: {url.text}")
+        raise InvalidSettingError(f"a memory URL must have the form memory://NAME: {url.text}")
     return _MemoryBackend(
         url.hosts[0], url.number("max_value_bytes", default=DEFAULT_MAX_VALUE_BYTES)
     )

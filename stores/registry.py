@@ -34,11 +34,11 @@ def parse_url(text: str) -> StoreURL:
             fragment, or names an option twice. A password is not repeated in the message.
     """
     if not isinstance(text, str):
-        raise InvalidSettingError(f"a store's URL is a str, not {type(text).__name__}")
+        raise InvalidSettingError(f"a store's URL must be a str, not {type(text).__name__}")
     scheme, separator, rest = text.partition("://")
     if not separator or not scheme:
         raise InvalidSettingError(
-            f"not a store's URL ({_known_forms()}): {_without_userinfo(text)!r}"
+            f"not a store's URL (known: {_known_forms()}): {_without_userinfo(text)!r}"
         )
     try:
         # The bytes of a command line that are not UTF-8 are lone surrogates here.
@@ -48,18 +48,18 @@ def parse_url(text: str) -> StoreURL:
         path = unquote(parts.path, errors="strict")
     except UnicodeError:
         raise InvalidSettingError(
-            f"not a store's URL, for it is not UTF-8: {_without_userinfo(text)!r}"
+            f"a store's URL must be UTF-8: {_without_userinfo(text)!r}"
         ) from None
     except ValueError as error:
         raise InvalidSettingError(f"not a store's URL: {error}") from None
     if "@" in parts.netloc:
         raise InvalidSettingError(
-            f"a store's URL holds no user or password; give them as arguments, or in "
+            f"a store's URL must not contain a user or password; pass them as arguments, or set "
             f"BATCHKEEPER_USERNAME and BATCHKEEPER_PASSWORD (or BATCHKEEPER_PASSWORD_FILE): "
             f"{_without_userinfo(text)}"
         )
     if parts.fragment:
-        raise InvalidSettingError(f"a store's URL has no fragment ('#'): {text}")
+        raise InvalidSettingError(f"a store's URL must not have a fragment ('#'): {text}")
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(pairs)
     if len(options) != len(pairs):
@@ -67,7 +67,8 @@ def parse_url(text: str) -> StoreURL:
     for name in options:
         if "password" in name.lower():
             raise InvalidSettingError(
-                f"a store's URL holds no password: the option {name!r} of a {scheme} URL is refused"
+                f"a store's URL must not contain a password: remove the option {name!r} from the "
+                f"{scheme} URL"
             )
     hosts = tuple(unquote(host) for host in parts.netloc.split(",")) if parts.netloc else ()
     return StoreURL(scheme.lower(), hosts, path, options, text)
@@ -114,12 +115,12 @@ def _provided(entry: EntryPoint) -> StoreKind:
         found = entry.load()
     except (ImportError, AttributeError) as error:
         raise UnsupportedError(
-            f"the {entry.name} store cannot be imported ({error}); it is provided by {entry.value}"
+            f"the {entry.name} store cannot be imported ({error}); its entry point is {entry.value}"
         ) from error
     if isinstance(found, StoreKind):
         if entry.name not in found.schemes:
             raise UnsupportedError(
-                f"{entry.value} is the record of {', '.join(found.schemes)}, not of {entry.name}"
+                f"{entry.value} is the record for {', '.join(found.schemes)}, not for {entry.name}"
             )
         return found
     if callable(found):

@@ -55,7 +55,9 @@ class StoreURL:
             return True
         if text.lower() in {"0", "false", "no", "off"}:
             return False
-        raise InvalidSettingError(f"option {name!r} is true or false, not {text!r}: {self.text}")
+        raise InvalidSettingError(
+            f"option {name!r} must be true or false, not {text!r}: {self.text}"
+        )
 
     def number(self, name: str, default: int, lowest: int = 1) -> int:
         """Return the option ``name`` as an int of at least ``lowest``.
@@ -69,7 +71,7 @@ class StoreURL:
         if text.isascii() and text.isdigit() and int(text) >= lowest:
             return int(text)
         raise InvalidSettingError(
-            f"option {name!r} is an int of at least {lowest}, not {text!r}: {self.text}"
+            f"option {name!r} must be an int of at least {lowest}, not {text!r}: {self.text}"
         )
 
     def prefix(self) -> str:
@@ -88,7 +90,9 @@ class StoreURL:
             InvalidSettingError: if there is none, or a port is not one.
         """
         if not self.hosts:
-            raise InvalidSettingError(f"{self.scheme} URLs name at least one host: {self.text}")
+            raise InvalidSettingError(
+                f"{self.scheme} URLs must name at least one host: {self.text}"
+            )
         addresses = []
         for host in self.hosts:
             name, colon, port = host.rpartition(":")
@@ -98,7 +102,7 @@ class StoreURL:
             if not name or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
                 # A login with a '/' in it looks like this, too, and must not reach a log.
                 if "@" in self.text:
-                    raise InvalidSettingError("not a host and port; is there a login in the URL?")
+                    raise InvalidSettingError("not a host and port; does the URL contain a login?")
                 raise InvalidSettingError(f"not a host and port: {host!r} in {self.text}")
             addresses.append(f"{name}:{port}")
         return tuple(addresses)

@@ -148,7 +148,7 @@ def write_parts(
     parts = sorted((Part(*row) for row in found), key=lambda part: part.number)
     # An export that lacks a range would look like a smaller store.
     if [part.number for part in parts] != list(range(len(ranges))):
-        raise JobError(f"{len(ranges)} ranges were to be written, and {len(parts)} were told of")
+        raise JobError(f"{len(parts)} of {len(ranges)} ranges were reported as written")
     return parts
 
 

@@ -187,8 +187,8 @@ def _whole(code: int, summary: Mapping[str, Any], arguments: argparse.Namespace)
         return code
     sys.stderr.write(
         f"batchkeeper: keys left out because they are not valid paths: {count:,}. The summary "
-        "names the first ones. Copy them with the store's own tools (on etcd, etcdctl); "
-        "--allow-foreign-keys accepts that they are left out\n"
+        "names the first ones. Copy them with the store's own tools (etcdctl on etcd). To accept "
+        "that they are left out, pass --allow-foreign-keys\n"
     )
     return REFUSED
 

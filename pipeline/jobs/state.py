@@ -60,7 +60,7 @@ class CopyPlan:
         try:
             fields: dict[str, Any] = json.loads(data)
             if (found := fields.pop("version")) != _VERSION:
-                raise ValueError(f"its version is {found!r}, and {_VERSION} is known")
+                raise ValueError(f"its version is {found!r}, but only {_VERSION} is supported")
             ranges = [Range(*bounds) for bounds in fields.pop("ranges")]
             return cls(**fields, ranges=ranges)
         except (KeyError, TypeError, AttributeError) as error:

@@ -123,7 +123,7 @@ def _changes(
         except grpc.RpcError as error:
             if watch.stalled:
                 raise OperationTimeoutError(
-                    f"no news of a watch from etcd at {link.address} for {timeout:g} s"
+                    f"the watch received nothing from etcd at {link.address} for {timeout:g} s"
                 ) from error
             cause = error
         if watch.after == until:
@@ -161,7 +161,7 @@ def _check(connection: EtcdConnection, span: _Span, after: int, until: int, time
             last = newest(after)
         except EtcdRefusedError as refusal:
             if refusal.reason is Reason.FUTURE:
-                raise InvalidSettingError(f"there is no revision {after} yet") from refusal
+                raise InvalidSettingError(f"revision {after} does not exist yet") from refusal
             if refusal.reason is not Reason.COMPACTED:
                 raise
             later = range(after + 1, newest(0))
@@ -170,7 +170,7 @@ def _check(connection: EtcdConnection, span: _Span, after: int, until: int, time
     except EtcdRefusedError as refusal:
         raise refusal.error from refusal
     if until > last:
-        raise InvalidSettingError(f"there is no revision {until} yet, the newest is {last}")
+        raise InvalidSettingError(f"revision {until} does not exist yet; the newest is {last}")
 
 
 def _may_read_all(connection: EtcdConnection, timeout: float) -> bool:
@@ -187,8 +187,8 @@ def _may_read_all(connection: EtcdConnection, timeout: float) -> bool:
 
 def _compacted(after: int, kept: int) -> RevisionCompactedError:
     return RevisionCompactedError(
-        f"the changes after revision {after} are not all there any more: the store was compacted "
-        f"at revision {kept}, and keeps those after it",
+        f"the changes after revision {after} are incomplete: the store was compacted at revision "
+        f"{kept} and keeps only later changes",
         oldest=kept,
     )
 

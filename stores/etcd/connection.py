@@ -240,7 +240,7 @@ class EtcdConnection:
             MetadataStoreError: it would break again, or the deadline comes first; as for a read.
         """
         failure = Failure(Verdict.RENEW, Reason.LOGIN_EXPIRED)
-        message = "the login is not accepted any more"
+        message = "etcd no longer accepts the login"
         if cause is not None:
             failure, _, message = failure_of(cause, write=False)
             failure = self._with_login(failure)
@@ -286,7 +286,7 @@ class EtcdConnection:
         verdict, reason = failure
         if verdict is Verdict.LOGIN or logins > _LOGINS:
             return AuthenticationError(
-                f"etcd at {self._addresses} asks for a login: {short(message)}; {LOGIN_HELP}"
+                f"etcd at {self._addresses} requires a login: {short(message)}; {LOGIN_HELP}"
             )
         if write and verdict in (Verdict.UNKNOWN, Verdict.APPLIED):
             applied = verdict is Verdict.APPLIED
@@ -332,7 +332,7 @@ class EtcdConnection:
                         member.connected = False
                     if failure.reason is Reason.NOT_ETCD:
                         raise UnsupportedError(
-                            f"what answers at {member.address} does not speak etcd's v3 API: "
+                            f"the server at {member.address} does not speak etcd's v3 API: "
                             f"{short(message)}"
                         ) from error
                 except ValueError as error:  # gRPC's for a call on a closed channel

@@ -71,8 +71,8 @@ def _outdated_sources() -> list[Path]:
             outdated = any(_serialized_file(source) is not None for source in sources)
             return sources if outdated else []
     raise ImportError(
-        "the package etcd3 that is installed has no etcdrpc/rpc_pb2.py (another package of that "
-        "name is in its place?)",
+        "the installed package etcd3 has no etcdrpc/rpc_pb2.py; it may be another package of the "
+        "same name",
         name="etcd3",
     )
 

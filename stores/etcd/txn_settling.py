@@ -182,7 +182,7 @@ class TxnSettler:
             return _without_write_id(refusal_of_all)
         if time.monotonic() < deadline:
             return None
-        raise OperationTimeoutError("not applied by the deadline, and never will be")
+        raise OperationTimeoutError("the write was not applied by the deadline, and never will be")
 
     def _until_known(
         self, write_id: WriteId, send: Send, deadline: float, unknown: IndeterminateError
@@ -400,7 +400,7 @@ def _without_write_id(response: Any) -> Any:
 
 def _applied_somehow(request: WriteRequest, whole: bool, error: Exception) -> IndeterminateError:
     applied = whole or WRITES[request.kind].unconditional(request)
-    what = "it was applied" if applied else "the batch that it was part of was applied"
+    what = "the write was applied" if applied else "the batch with this write was applied"
     return IndeterminateError(
         f"{what}, but its result could not be read back: {error}",
         path=request.path,

@@ -245,7 +245,8 @@ class _RocksBackend:
 
     def _unsyncable(self, failure: Exception) -> StoreUnavailableError:
         return StoreUnavailableError(
-            f"RocksDB failed to sync in {self._directory}, which has to be opened anew: {failure}"
+            f"RocksDB failed to sync in {self._directory}; close the store and open it again: "
+            f"{failure}"
         )
 
     def _decide(
@@ -605,7 +606,7 @@ class _ReadOnlyBackend(_RocksBackend):
         raise self._refused()
 
     def _refused(self) -> UnsupportedError:
-        return UnsupportedError(f"the RocksDB store in {self._directory} is open with read_only")
+        return UnsupportedError(f"the RocksDB store in {self._directory} is open read-only")
 
 
 def _text(name: bytes) -> str | None:
@@ -633,13 +634,13 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     url.check_options(("sync", "max_value_bytes", "read_only"))
     if url.hosts or not url.path.startswith("/") or "\0" in url.path:
         raise InvalidSettingError(
-            f"a RocksDB URL has an absolute directory after three slashes, as in "
+            f"a RocksDB URL needs an absolute directory after three slashes, as in "
             f"rocksdb:///var/lib/hub: {url.text}"
         )
     max_value_bytes = url.number("max_value_bytes", default=DEFAULT_MAX_VALUE_BYTES)
     if max_value_bytes > _MOST_MAX_VALUE_BYTES:
         raise InvalidSettingError(
-            f"option 'max_value_bytes' is at most {_MOST_MAX_VALUE_BYTES}: {url.text}"
+            f"option 'max_value_bytes' must be at most {_MOST_MAX_VALUE_BYTES}: {url.text}"
         )
     sync = url.flag("sync", default=True)
     read_only = url.flag("read_only", default=False)

@@ -61,7 +61,7 @@ class KeyWalk:
         if iterator is None:
             if self.done:
                 return []
-            raise StoreClosedError("the RocksDB store was closed under a scan")
+            raise StoreClosedError("the RocksDB store was closed during a scan")
         found: list[tuple[bytes, bytes]] = []
         room = _PAGE_BYTES
         while self._stretches:

@@ -51,7 +51,7 @@ def understand(
 def unreadable(reason: UnreadableError, *, write: bool) -> MetadataStoreError:
     """Return the error of a request whose answer cannot be read."""
     log.error("zookeeper answer cannot be read", reason=str(reason))
-    message = f"the answer of ZooKeeper cannot be read: {reason}"
+    message = f"the answer from ZooKeeper cannot be read: {reason}"
     error = (
         IndeterminateError(f"{message}; the request may have been applied")
         if write

@@ -206,7 +206,7 @@ class ZooKeeperConnection:
             reason = self._handler.last_error
             self.close()
             raise StoreUnavailableError(
-                f"no ZooKeeper answers at {self.addresses} within {connect_timeout:g} s"
+                f"no ZooKeeper answered at {self.addresses} within {connect_timeout:g} s"
                 + (f": {reason}" if reason else "")
             ) from reason
 

@@ -272,7 +272,7 @@ class MultiSettler:
                     multi.refusal = TooLong()
                 if multi.refusal is None and time.monotonic() >= deadline:
                     multi.refusal = OperationTimeoutError(
-                        "not applied by the deadline, and never will be"
+                        "the write was not applied by the deadline, and never will be"
                     )
             self._tally.add("retry", len(waiting))
             replies = self._sizes.exchange(

@@ -58,9 +58,9 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
     request = batch.requests[i]
     zxid, when, _ = applied
     expected = request.expected_version
-    # Made anew since, it is not the node that was set.
+    # If it was created again since, it is not the node that was set.
     if zxid is None or not isinstance(node, ZNode) or node.created_zxid > zxid:
-        return without_stat(request.path, "it has been changed again since")
+        return without_stat(request.path, "the path has changed again since")
     seen = batch.seen.get(i)
     if (
         expected is not None
@@ -68,15 +68,15 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
         and (not isinstance(seen, ZNode) or seen.created_zxid != node.created_zxid)
     ):
         return IndeterminateError(
-            f"{request.path!r} was removed and made again while it was put: the value is written, "
-            "and what it replaced may not have been as expected",
+            f"{request.path!r} was removed and created again during the put: the value is written, "
+            "but the value before it may not have had the expected version",
             path=request.path,
             applied=True,
         )
     if node.modified_zxid == zxid:
         version = node.version
     elif expected is None:
-        return without_stat(request.path, "it has been changed again since")
+        return without_stat(request.path, "the path has changed again since")
     else:
         assert isinstance(seen, ZNode) or expected != ABSENT
         version = 1 + (seen.version if expected == ABSENT and seen is not None else expected)

@@ -307,8 +307,8 @@ class Writer:
             if node is None or node.created_zxid != born:
                 # At version 0 again, and nobody can tell any more whether with a value.
                 return IndeterminateError(
-                    f"{request.path!r} was removed and made again while it was put: the value is "
-                    "written, and what it replaced may not have been as expected",
+                    f"{request.path!r} was removed and created again during the put: the value is "
+                    "written, but the value before it may not have had the expected version",
                     path=request.path,
                     applied=True,
                 )

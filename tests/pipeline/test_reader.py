@@ -346,10 +346,10 @@ def test_a_directory_without_a_store_is_named(
         ("memory://x", {}, "a memory:// store lives in one process"),
         ("etcd://", {}, "name at least one host"),
         ("ectd://127.0.0.1:1", {}, "unknown store scheme 'ectd'"),
-        ("etcd://127.0.0.1:1", {"prefix": "topics"}, "a path starts with '/': 'topics'"),
+        ("etcd://127.0.0.1:1", {"prefix": "topics"}, "a path must start with '/': 'topics'"),
         ("etcd://127.0.0.1:1", {"colour": "red"}, "unknown option 'colour'"),
         ("etcd://127.0.0.1:1", {"password": "geheim"}, "'password' is refused"),
-        ("etcd://me:geheim@127.0.0.1:1", {}, "holds no user or password"),
+        ("etcd://me:geheim@127.0.0.1:1", {}, "must not contain a user or password"),
         ("etcd://127.0.0.1:1", {"password_env": "NOT_SET_HERE"}, "'NOT_SET_HERE'"),
     ],
 )
@@ -366,7 +366,7 @@ def test_bad_options_are_refused_on_the_driver(
     ("schema", "told"),
     [
         ("path string, colour string", "no column 'colour' in a store"),
-        ("path string, version int", "the column 'version' is bigint, and not int"),
+        ("path string, version int", "the column 'version' is bigint, not int"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(
