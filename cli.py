@@ -592,5 +592,5 @@ def _store(
         create=create,
     )
     if store_kind(url).in_process:
-        _tell(f"{url} lives in this process only: nothing is kept when the command ends")
+        _tell(f"{url} lives in this process: its data is lost when the command ends")
     return store

@@ -1,4 +1,4 @@
-"""The one path rule of all stores, which is ZooKeeper's.
+"""The path rule of all stores, which is ZooKeeper's.
 
 Source of the rule: ZooKeeper's ``PathUtils.validatePath`` and the data model chapter of its
 programmer's guide.
@@ -23,9 +23,8 @@ __all__ = [
     "reachable",
 ]
 
-#: The name under which this client keeps something for itself, at the top of a store's prefix or
-#: chroot. It is kept from callers wherever it stands: another store's top may be in the midst of
-#: theirs.
+#: The name under which this client keeps its own data, at the top of a store's prefix or chroot.
+#: Callers cannot use it as any part of a path, because another store's top may lie within theirs.
 OWN = ".batchkeeper"
 
 # ZooKeeper's own tree, at the root.
@@ -52,13 +51,13 @@ _match = _ONE.fullmatch
 def check_path(path: str) -> str:
     """Return ``path`` if it can hold a value.
 
-    A path is absolute, its parts are separated by one ``/`` each, no part is ``.`` or ``..``, it
-    does not end in ``/``, and it has no character that ZooKeeper refuses (control characters,
-    surrogates, the private use area, U+FFF0 to U+FFFF and everything above). The root holds no
-    value, and neither ``/zookeeper`` nor a part named :data:`OWN` is for callers.
+    A path is absolute, one ``/`` separates its parts, no part is ``.`` or ``..``, it does not end
+    with ``/``, and it has no character that ZooKeeper refuses (control characters, surrogates, the
+    private use area, U+FFF0 to U+FFFF and everything above). The root holds no value.
+    ``/zookeeper`` and parts named :data:`OWN` are reserved.
 
     Raises:
-        InvalidPathError: with the path and the part of the rule that it breaks.
+        InvalidPathError: the path breaks the rule; the message says how.
     """
     if isinstance(path, str) and _match(path):
         return path
@@ -66,10 +65,10 @@ def check_path(path: str) -> str:
 
 
 def check_parent(path: str) -> str:
-    """Return ``path`` if its children can be listed: every path that holds values, and ``/``.
+    """Return ``path`` if its children can be listed: any valid path, and ``/``.
 
     Raises:
-        InvalidPathError: with the path and the part of the rule that it breaks.
+        InvalidPathError: the path breaks the rule; the message says how.
     """
     return path if path == "/" else check_path(path)
 
@@ -80,7 +79,7 @@ def reachable(path: str) -> bool:
 
 
 def all_reachable(paths: Sequence[str]) -> bool:
-    """Say whether callers can reach each of some paths, in a third of the time."""
+    """Say whether callers can reach all of the paths, in a third of the time."""
     lines = "\n".join(["", *paths, ""]) if paths else "\n"
     # Searches for fixed strings, and one pass over the characters: one pattern for all lines would
     # need a kilobyte of stack for each.
@@ -105,7 +104,7 @@ def own(path: str, name: str) -> bool:
 
 
 def children_of(path: str, names: Sequence[str]) -> list[str]:
-    """Return those names below ``path`` that callers can reach it by: each makes a valid path."""
+    """Return the names below ``path`` that form valid paths."""
     stem = path if path == "/" else path + "/"
     paths = [stem + name for name in names]
     if all_reachable(paths):
@@ -114,7 +113,7 @@ def children_of(path: str, names: Sequence[str]) -> list[str]:
 
 
 def parent(path: str) -> str:
-    """Return the path above ``path``: ``/`` for those at the top."""
+    """Return the path above ``path``; ``/`` for a path at the top."""
     return path[: path.rindex("/")] or "/"
 
 

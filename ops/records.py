@@ -1,4 +1,4 @@
-"""Records as lines of JSON: what ``load`` reads, and how values are printed in JSON.
+"""Records as lines of JSON: ``load`` reads them, and the command prints values in this form.
 
 ::
 
@@ -18,10 +18,10 @@ __all__ = ["json_value", "parse_record"]
 
 
 def parse_record(line: bytes, expected_version: int | None = None) -> Put:
-    """Make a put of a line. Fields other than ``path`` and ``value`` are passed over.
+    """Make a put from a line. Fields other than ``path`` and ``value`` are ignored.
 
     Raises:
-        ValueError: with what is wrong with the line; ``InvalidPathError`` is one of them.
+        ValueError: the line is wrong; the message says why. ``InvalidPathError`` is a subclass.
     """
     try:
         record = json.loads(line.decode())
@@ -55,7 +55,7 @@ def _value(spelled: object) -> bytes:
 
 
 def json_value(value: bytes) -> str | dict[str, str]:
-    """Spell a value so that :func:`parse_record` gives it back: a string where it is UTF-8."""
+    """Return a value in the form that :func:`parse_record` reads: a string if it is UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -186,9 +186,9 @@ def test_memory_on_the_command_line_is_said_not_to_last(
     """A command on memory:// says once, on standard error, that nothing of it will be kept."""
     monkeypatch.chdir(tmp_path)
     ended, output, errors = run("--store", "memory://x", *command)
-    said = "batchkeeper: memory://x lives in this process only: nothing is kept when the command "
-    assert (ended, errors.count(f"{said}ends")) == (code, 1)
-    assert b"nothing is kept" not in output
+    said = "batchkeeper: memory://x lives in this process: its data is lost when the command ends"
+    assert (ended, errors.count(said)) == (code, 1)
+    assert b"its data is lost" not in output
 
 
 # --- exit codes
@@ -376,7 +376,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
     for command in ([], ["get"], ["put"], ["delete"], ["ls"], ["load"]):
         code, output, errors = run(*command, "--help")
         assert (code, errors) == (0, [])
-        assert b"exit codes:\n  0  fine\n  1  " in output
+        assert b"exit codes:\n  0  success\n  1  " in output
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

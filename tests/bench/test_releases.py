@@ -32,7 +32,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     ("find", "missing"),
     [
         (releases.find_etcd, "no etcd binary: set BATCHKEEPER_ETCD"),
-        (releases.find_java, "no Java 17 or newer: set JAVA_HOME"),
+        (releases.find_java, "no Java 17 or newer found: set JAVA_HOME"),
         (releases.find_zookeeper_jars, "no ZooKeeper server: its jars come with the wheel pyspark"),
     ],
 )

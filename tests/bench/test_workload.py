@@ -211,9 +211,9 @@ def test_every_difference_is_named_with_its_path(
     [
         ({"hubs": 0}, "hubs must be an int from 1 to 10000, not 0"),
         ({"value_bytes": 1 << 21}, "value_bytes must be an int from 1 to 1048576, not 2097152"),
-        ({"topics": 10}, "topics is at least hubs times outstanding (2048)"),
+        ({"topics": 10}, "topics must be at least hubs times outstanding (2048)"),
         ({"mix": {"dance": 1}}, "the mix has no step 'dance'"),
-        ({"mix": {"mark": -1}}, "a weight in the mix is 0 or more: mark=-1"),
+        ({"mix": {"mark": -1}}, "a weight in the mix must be 0 or more: mark=-1"),
         ({"mix": {"mark": 0}}, "at least one step with a weight above 0"),
     ],
 )

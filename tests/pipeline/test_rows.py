@@ -513,7 +513,7 @@ def test_columns_are_found_by_name_in_any_order() -> None:
     [
         ([("path", "string")], "the column 'value' is missing .columns found: path."),
         ([("value", "binary")], "the column 'path' is missing"),
-        ([], "'path' is missing .there are: none."),
+        ([], "'path' is missing .columns found: none."),
         (
             [("path", "string"), ("value", "string")],
             r"'value' is string, but must be binary: cast\(value as binary\)",

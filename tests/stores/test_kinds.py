@@ -98,7 +98,7 @@ FIELDS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"capabilities": {"times", "telepathy"}}, "no capability: telepathy"),
+        ({"capabilities": {"times", "telepathy"}}, "unknown capabilities: telepathy"),
         ({"scheme": "X"}, "not a valid URL scheme in lower case: 'X'"),
         ({"aliases": ("ok", "n t")}, "not a valid URL scheme in lower case: 'n t'"),
     ],

@@ -774,7 +774,7 @@ def test_a_later_format_is_refused(directory: Path) -> None:
     db = Rdict(str(directory), Options(raw_mode=True))
     db[b"batchkeeper"] = struct.pack(">BQI", 2, 1, 1)
     db.close()
-    with pytest.raises(InvalidSettingError, match=r"format 2.*knows format 1"):
+    with pytest.raises(InvalidSettingError, match=r"format 2.*supports format 1"):
         opened(directory)
 
 
