@@ -147,7 +147,7 @@ def _get(arguments: argparse.Namespace) -> int:
     with _store(arguments, create=False) as store:
         found = store.get(arguments.path).result()
     if found is None:
-        _tell(f"nothing at {arguments.path!r}")
+        _tell(f"no value at {arguments.path!r}")
         return REFUSED
     if arguments.output == "table":
         _write(found.value)
@@ -338,7 +338,7 @@ class _Load:
         if self._told <= _TOLD:
             _tell(f"{self._name}:{number}: {message}")
         elif self._told == _TOLD + 1:
-            _tell(f"{self._name}: more of these are counted, and not told")
+            _tell(f"{self._name}: further errors are counted, but not shown")
 
 
 def _lines(file: io.BufferedReader | gzip.GzipFile) -> Iterator[bytes]:

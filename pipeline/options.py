@@ -24,33 +24,34 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Which store, which part of it, and how to treat it. Pickles, and holds no secret.
+    """The options of the data source. They can be pickled and contain no secret.
 
-    Each attribute is an option of the same name, and so is each setting of
-    :class:`batchkeeper.BatchingConfig`, with ``batching=false`` for its ``enabled``.
+    Each attribute is an option of the same name. So is each setting of
+    :class:`batchkeeper.BatchingConfig`; ``batching=false`` stands for its ``enabled``.
 
     Attributes:
-        url: the store's; one that lives in one process (``memory://``) is refused.
-        prefix: the path whose value, and those below it, are read or replaced.
-        revision: on etcd, the revision that is read; the newest where it is not given.
-        starting_revision: the revision that a new stream of changes takes for known: it begins with
-            those after it. Without it, a stream begins with the changes after its start.
-        max_revisions_per_batch: the most revisions that one micro-batch of a stream goes on by.
-        partitions: into how many parts a read is split at the most. One for a stream, where it is
-            not given: the changes of a path keep their order within a part only.
-        batching: how operations are gathered into batches.
-        rate_limit: operations a second over the whole job.
-        rate_tasks: among how many tasks at the same time ``rate_limit`` is divided.
-        on_error: what a row that could not be written does to its job.
+        url: the store's URL. A store that lives in one process (``memory://``) is refused.
+        prefix: the path under which values are read or replaced.
+        revision: on etcd, the revision to read; the newest by default.
+        starting_revision: the revision after which a new stream of changes begins. By default, a
+            stream begins with the changes after its start.
+        max_revisions_per_batch: the most revisions in one micro-batch of a stream.
+        partitions: the most parts of a read. A stream has one part by default, because the changes
+            of a path keep their order only within a part.
+        batching: the settings of batches and queues.
+        rate_limit: operations per second of the whole job.
+        rate_tasks: the number of tasks at the same time that share ``rate_limit``.
+        on_error: what a failed row does to its job.
         batch_rows: the most rows of an Arrow batch that is read.
-        batch_bytes: about the most bytes of values and paths in it; a larger value goes alone.
-        connect_timeout: seconds in which the store must have been reached.
-        session_timeout: seconds after which a server gives up a session that is not heard of.
-        operation_timeout: seconds in which an operation ends.
-        username: the login's name.
-        username_env: the environment variable that holds it, on the driver and on executors.
-        password_env: the environment variable that holds the password, there too.
-        password_file: the file that holds the password in its first line, there too.
+        batch_bytes: about the most bytes of paths and values in such a batch; a larger value has a
+            batch of its own.
+        connect_timeout: seconds within which the store must answer.
+        session_timeout: seconds of silence after which the server ends the client's session.
+        operation_timeout: seconds until the deadline of an operation.
+        username: the user name of the login.
+        username_env: the environment variable with the user name, on the driver and on executors.
+        password_env: the environment variable with the password, on the driver and on executors.
+        password_file: the file whose first line is the password, on the driver and on executors.
     """
 
     url: str
@@ -85,16 +86,16 @@ class SourceOptions:
 
     @property
     def parents_count(self) -> bool:
-        """Whether the first put of a path with others below it may make version 1, and not 0."""
+        """Whether the first put of a path with others below it may create version 1, not 0."""
         return self.kind.parents_count
 
 
 def parse_options(given: Mapping[str, object]) -> SourceOptions:
-    """Make options of what a caller gave, as text or as values; names in any case.
+    """Parse the options of a caller, given as text or as values. The case of names is ignored.
 
     Raises:
-        InvalidSettingError: an option is unknown, missing or not one that can be used; the message
-            names it, and repeats no password.
+        InvalidSettingError: an option is unknown, missing or invalid. The message names it, and
+            repeats no password.
         InvalidPathError: the prefix is not a path.
         UnsupportedError: the store cannot be used from Spark.
     """

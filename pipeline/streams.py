@@ -357,11 +357,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             tell("batch written", batch=batchId, report=str(report))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Say what a failed batch has left behind: a store has no way to take it back."""
+        """Log which rows of a failed batch stay written: a store cannot undo them."""
         _log.warning(
-            "the batch failed, and what it has written stays: the parts that ended have written "
-            "the rows below, the others any of theirs. The query writes it again when it is "
-            "started again",
+            "the batch failed, and its written rows stay. The parts that ended wrote the rows "
+            "below; any other part may have written some of its rows. The query writes the batch "
+            "again when it is started again",
             batch=batchId,
             parts_unknown=sum(message is None for message in messages),
             report=str(_total(messages)),

@@ -132,14 +132,15 @@ class BatchWriter(DataSourceArrowWriter):
             # Commit deletes when all tasks have ended well: then it is commit that has failed.
             begun = not (unknown or report.failed)
             older = (
-                ". Of the older values some, or all, are deleted"
+                ". Some or all of the older values are deleted"
                 if begun
                 else ". No older value is deleted"
             )
         _log.warning(
-            "the job failed, and what it has written stays: the partitions that ended have "
-            "written or deleted the rows of the report, the others any part of theirs. Running "
-            "the job again is safe for conditional rows; others are written again" + older,
+            "the job failed, and its written rows stay. The partitions that ended wrote or deleted "
+            "the rows of the report; any other partition may have written some of its rows. "
+            "Running the job again is safe for conditional rows; other rows are written again"
+            + older,
             partitions_ended=len(messages) - unknown,
             partitions_unknown=unknown,
             report=str(report),

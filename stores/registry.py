@@ -1,9 +1,9 @@
-"""From a URL to the kind of its store, and to an open back end.
+"""Finds the kind of store for a URL, and opens its back end.
 
-The kinds of this package are in a table (see ``kinds.py``), and their back ends are imported when a
-URL of theirs is opened. Other packages add kinds through the entry-point group
-``batchkeeper.stores``: an entry has the scheme for its name and gives a :class:`StoreKind`, or a
-bare function to connect with (:data:`Connect`).
+The kinds of this package are in a table (see ``kinds.py``). A back end is imported when one of its
+URLs is opened. Other packages add kinds through the entry-point group ``batchkeeper.stores``. The
+name of an entry is the scheme; its object is a :class:`StoreKind`, or a function that connects
+(:data:`Connect`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _OURS: Final = {scheme: kind for kind in BUILT_IN.values() for scheme in kind.sc
 
 
 def parse_url(text: str) -> StoreURL:
-    """Take a store's URL apart.
+    """Split a store's URL into its parts.
 
     Raises:
-        InvalidSettingError: if it is not a URL with a scheme, is not UTF-8, holds a password or a
-            fragment, or names an option twice. A password is not repeated in the message.
+        InvalidSettingError: the URL has no scheme, is not UTF-8, contains a password or a fragment,
+            or gives an option twice. The message does not repeat a password.
     """
     if not isinstance(text, str):
         raise InvalidSettingError(f"a store's URL must be a str, not {type(text).__name__}")
@@ -75,14 +75,14 @@ def parse_url(text: str) -> StoreURL:
 
 
 def store_kind(url: StoreURL | str) -> StoreKind:
-    """Return the record of a URL's kind of store: what it can do, and what it takes to open it.
+    """Return the record of a URL's kind of store, with its capabilities.
 
-    Nothing is opened, and no back end is imported.
+    The call opens nothing and imports no back end.
 
     Raises:
-        InvalidSettingError: it is not a store's URL, or nobody knows its scheme.
-        UnsupportedError: the package that provides the kind cannot be imported, or what it
-            provides is not the record of that scheme.
+        InvalidSettingError: it is not a store's URL, or its scheme is unknown.
+        UnsupportedError: the package that provides the kind cannot be imported, or does not provide
+            a record for this scheme.
     """
     scheme = (url if isinstance(url, StoreURL) else parse_url(url)).scheme
     if built_in := _OURS.get(scheme):
@@ -101,8 +101,8 @@ def connect(text: str, options: ConnectOptions) -> Backend:
     """Open the store at a URL.
 
     Raises:
-        InvalidSettingError: the URL, or an option in it, is not one that can be used.
-        UnsupportedError: the store's package cannot be imported; the message says how to mend it.
+        InvalidSettingError: the URL, or an option in it, is invalid.
+        UnsupportedError: the store's package cannot be imported. The message says what to install.
         StoreUnavailableError: the store cannot be reached or opened within ``connect_timeout``.
         AuthenticationError: the store refuses the credentials.
     """

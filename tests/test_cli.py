@@ -197,7 +197,7 @@ def test_memory_on_the_command_line_is_said_not_to_last(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("get", "/missing"), "nothing at '/missing'"),
+        (("get", "/missing"), "no value at '/missing'"),
         (("delete", "/missing"), "nothing to delete at '/missing'"),
         (("put", "/a", "x", "--expected-version", "7"), "'/a' is at version 0"),
         (("delete", "/parent"), "'/parent' has values below it"),

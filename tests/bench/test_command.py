@@ -225,7 +225,7 @@ def test_a_store_that_lies_fails_the_bench(
     out, err = capsys.readouterr()
     assert out == ""
     last = err.splitlines()[-1]
-    assert last.startswith("batchkeeper: the store did not keep what it acknowledged: ")
+    assert last.startswith("batchkeeper: the store lost or changed an acknowledged write: ")
     assert said in last
     assert last.endswith("/puts/7")
 
