@@ -1,7 +1,8 @@
-"""What goes into the next batch, and when it leaves.
+"""Decides what goes into the next batch, and when the batch is sent.
 
-A pure object: no I/O, no thread and no clock. It is told what is ready to be sent and what is in
-flight, and is asked with the time; so it can be tested to the point, without sleeping.
+A pure object without I/O, threads or a clock. Its owner reports which entries are ready and how
+many batches are in flight, and passes the time with each question. So tests are exact and never
+sleep.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""One operation on its way through the engine, and its states.
+"""An operation in the engine, and its states.
 
-States and who moves an entry between them, always under the engine's lock::
+The states of an entry, and its moves between them, always under the engine's lock::
 
     QUEUED ──(a sender takes it)──> SENT ──(its batch has ended)──────────────────> ENDED
        │                              └──(its deadline, the store closed under it)──┘
        ├─────(its deadline, the store closed)───────────────────────────────────────┘
        └─────(its caller gives it up)──> CANCELLED
 
-A QUEUED entry stands in its path's line, and may wait for two things: for its turn on the path,
-and for room in its queue. When it waits for neither it is in the queue from which senders take.
-Whoever ends an entry puts its ``answer`` there, and then sets its state; the entry's sink tells the
-caller, outside the lock. An entry that was SENT keeps its place in its path's line until its batch
-has ended, even if its deadline ended it before.
+A QUEUED entry stands in its path's line. It may wait for two things: for its turn on the path, and
+for room in its queue. When it waits for neither, it is in the queue from which senders take. To end
+an entry, the engine sets its ``answer`` and then its state; the entry's sink informs the caller,
+outside the lock. An entry that was SENT keeps its place in its path's line until its batch has
+ended, even if it ended earlier at its deadline.
 """
 
 from __future__ import annotations

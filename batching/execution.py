@@ -1,4 +1,4 @@
-"""One request at the back end, and the errors that operations end with where no answer comes."""
+"""Executes one request at the back end, and makes the errors of operations without an answer."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _execute_part(backend: Backend, part: Sequence[Entry]) -> Sequence[Answer]:
 
 
 def overdue(entry: Entry, *, connected: bool) -> MetadataStoreError:
-    """Return what an operation ends with whose deadline has passed.
+    """Return the error of an operation whose deadline has passed.
 
     Args:
         entry: the operation.
@@ -106,7 +106,7 @@ def overdue(entry: Entry, *, connected: bool) -> MetadataStoreError:
 
 
 def shut_out(entry: Entry, store: str) -> MetadataStoreError:
-    """Return what an operation ends with that a closing store has no time left for."""
+    """Return the error of an operation that a closing store has no time left for."""
     if entry.state != QUEUED and entry.writes:
         return IndeterminateError(
             f"the store was closed before the answer arrived: {store}", path=entry.path

@@ -1,18 +1,17 @@
-"""The futures that callers hold, and how their results reach them.
+"""The futures that callers hold, and the delivery of their results.
 
-``OperationFuture`` is a ``concurrent.futures.Future`` for everybody who uses one, the functions
-``wait``, ``as_completed`` and ``asyncio.wrap_future`` among them. It has one field, the engine's
-entry, and nothing public but what the standard one has; its state is the entry's. The standard one
-makes a condition variable and two lists for each future, which costs more than all the rest of an
-operation; here what waiting takes is made when somebody waits. Who waits in ``result`` or
-``exception`` takes a bare lock: with one thread for each operation a condition variable costs a
-third of the whole.
+``OperationFuture`` works like a ``concurrent.futures.Future``, also for ``wait``, ``as_completed``
+and ``asyncio.wrap_future``. It has one field, the engine's entry, and the public attributes of the
+standard future; its state is the entry's. The standard future creates a condition variable and two
+lists, which costs more than the rest of an operation. This one creates them only when a caller
+needs them. A thread that waits in ``result`` or ``exception`` takes a bare lock: with one thread
+for each operation, a condition variable costs a third of the whole.
 
-What the standard library's functions rely on, in every version from 3.11 to 3.14: ``_state``,
-``_result`` and ``_exception`` are read, and waiters are put into ``_waiters``, with ``_condition``
-held; whoever ends a future does it with ``_condition`` held, and tells each waiter that it finds in
-``_waiters`` then. ``_condition`` must be a lock of this future alone: ``wait`` holds those of many
-futures at a time, in the order of their ids, which would deadlock if futures shared one.
+The functions of the standard library, in all versions from 3.11 to 3.14, rely on these rules. They
+read ``_state``, ``_result`` and ``_exception``, and put waiters into ``_waiters``, while they hold
+``_condition``. The code that ends a future also holds ``_condition``, and notifies each waiter that
+it finds in ``_waiters``. Each future needs its own ``_condition``: ``wait`` holds those of many
+futures at a time, in the order of their ids, and would deadlock if futures shared one.
 """
 
 from __future__ import annotations

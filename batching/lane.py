@@ -1,6 +1,6 @@
-"""One way to the store: a bounded queue, the batches made of it, and the threads that send them.
+"""A lane: a bounded queue, the batches taken from it, and the threads that send them.
 
-An engine has three: reads, writes, and the single executions beside them.
+An engine has three lanes: reads, writes, and single executions.
 """
 
 from __future__ import annotations

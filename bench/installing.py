@@ -1,9 +1,9 @@
-"""``batchkeeper servers``: servers of other versions, put into the user's cache when asked for.
+"""``batchkeeper servers``: installs servers of other versions into the user's cache.
 
-An etcd is built from its Go module, which Go checks against its checksum database. A ZooKeeper's
-jars come from Maven's central repository by way of Apache Ivy, which lies among pyspark's jars, and
-have to have the checksums in ``jars.py``. Nothing is installed by halves: a server is made in a
-folder beside its place and moved there when it is whole.
+etcd is built from its Go module, which Go checks against its checksum database. ZooKeeper's jars
+come from Maven's central repository through Apache Ivy, which is among pyspark's jars. They must
+have the checksums in ``jars.py``. A server is prepared in a folder beside its place and moved there
+when it is complete, so no installation is partial.
 """
 
 from __future__ import annotations

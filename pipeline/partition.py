@@ -1,4 +1,4 @@
-"""What a task does with the rows of its partition, for frames and for streams."""
+"""Writes the rows of one task's partition, for frames and for streams."""
 
 from __future__ import annotations
 

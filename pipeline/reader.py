@@ -1,4 +1,4 @@
-"""Reading a store in partitions, all of one revision where the store can give that."""
+"""Reads a store in partitions, all of one revision if the store supports that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a job's rows: counts, how long they took, and the first that failed.
+"""The report of a job's rows: counts by outcome, times, and the first failed rows.
 
 Reports of partitions are merged into that of the job. They hold paths and errors, never values.
 """

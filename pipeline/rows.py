@@ -1,8 +1,8 @@
-"""Rows to operations, and an outcome for each.
+"""Turns rows into operations, and returns an outcome for each.
 
-Rows are sent by the slice, and a slice has ended before the next is begun. So the order of the rows
-of one path is only at stake within a slice, where :class:`~batchkeeper.pipeline.sending.Sender`
-keeps it.
+Rows are sent in slices, and a slice ends before the next begins. So only the rows of one slice can
+overtake each other, and :class:`~batchkeeper.pipeline.sending.Sender` keeps the order of those with
+the same path.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""Streams: the changes under a prefix as they come, and rows to be written as they come.
+"""Streams: reads the changes under a prefix as a stream, and writes streams of rows.
 
-Reading (etcd only). The offset is a revision of the store, and a micro-batch holds the changes
-after one revision up to another one. They are read out of the store's history, so a batch that is
-read again, after a failure or a restart from the checkpoint, holds the same rows: together with
-Spark's checkpoint, each change is seen exactly once.
+Reading (etcd only). The offset is a revision of the store. A micro-batch contains the changes after
+one revision up to another. They come from the store's history, so a batch has the same rows when it
+is read again after a failure or a restart. With Spark's checkpoint, each change arrives exactly
+once.
 
-Writing. A micro-batch may be written again: after a task has failed, beside a task that only seemed
+Writing. A micro-batch may be written again: after a task has failed, beside a task that seemed
 lost, and after a restart, if the driver ended between the last task and its note in the checkpoint.
-A store takes no part in Spark's checkpoint, so it is a row's own condition that decides:
+A store takes no part in Spark's checkpoint, so each row's own condition decides:
 
-- A conditional row, whose effect is there, is ``already_applied``: not done twice, no conflict. If
-  somebody has changed its path between the first time and the second, it is a conflict.
+- A conditional row whose effect is already there is ``already_applied``: neither done twice nor a
+  conflict. If another client has changed its path in between, the row is a conflict.
 - An unconditional row is written again: at least once.
 
-The key of each part, (query, batch, partition), is the same in each attempt at it: it is in log
-events, in errors, and in the message of each task to the driver, so that what was written can be
-told from what was written again. It is not used to leave a part out, because Spark does not promise
-that a part has the same rows after a restart (SPARK-28650).
+The key of each part, (query, batch, partition), is the same in every attempt. It appears in log
+events, in errors, and in the message of each task to the driver, so that first and repeated writes
+can be distinguished. It is not used to skip a part, because Spark does not promise that a part has
+the same rows after a restart (SPARK-28650).
 """
 
 from __future__ import annotations

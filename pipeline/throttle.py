@@ -1,7 +1,7 @@
-"""Holding a job to so many operations a second.
+"""Limits the operations per second of a job.
 
-The tasks of a job do not know of each other: each takes its part of the job's rate, and a job that
-runs fewer tasks at a time than its rate was divided by stays below it.
+The tasks of a job do not know of each other. Each takes an equal share of the job's rate. A job
+with fewer tasks at a time than shares stays below its rate.
 """
 
 from __future__ import annotations

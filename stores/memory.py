@@ -1,7 +1,7 @@
-"""A store in this process's memory: for tests, for trying things, and as the model of the others.
+"""A store in this process's memory: for tests, for experiments, and as the model of the others.
 
-``memory://NAME`` is shared by everybody in the process who opens that name, and dropped when its
-last opener closes.
+All callers in the process that open ``memory://NAME`` share one store. It is dropped when the last
+of them closes it.
 """
 
 from __future__ import annotations

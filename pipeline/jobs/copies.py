@@ -1,9 +1,8 @@
-"""``copy``: a store's subtree into another store, to be taken up again after a kill.
+"""``copy``: copies a store's subtree into another store, and can resume after a kill.
 
-The source is cut into ranges of paths, and each range is read, written and reported by one task.
-Values that the target holds are kept, unless told otherwise; one that is the same already counts
-as copied, so a range that was copied in part is simply copied again. At the end both sides are
-compared.
+The source is cut into ranges of paths. One task reads, writes and reports each range. Values of the
+target are kept, unless ``--overwrite`` is given. A value that is already the same counts as copied,
+so a range that was copied in part is copied again. At the end both sides are compared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``export``: a store's subtree to Parquet, with a manifest; ``restore``: back into a store."""
+"""``export`` writes a store's subtree to Parquet, with a manifest; ``restore`` writes it back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of files that a job keeps something in: on this machine, or where pyarrow reaches."""
+"""A folder in which a job keeps files: on this machine, or wherever pyarrow can reach."""
 
 from __future__ import annotations
 

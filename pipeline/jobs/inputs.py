@@ -1,7 +1,7 @@
-"""What ``load`` reads: JSON lines, CSV or Parquet, checked row by row before anything is written.
+"""The input of ``load``: JSON lines, CSV or Parquet, checked row by row before anything is written.
 
-Every format is parsed into the same batches of ``path``, ``value`` and ``bad``: why the row is none
-that could be written, or null. A first pass over them counts the bad ones and says where they are.
+Every format is parsed into the same batches of ``path``, ``value`` and ``bad``, which is the reason
+why a row cannot be written, or null. A first pass counts the bad rows and notes their places.
 """
 
 from __future__ import annotations

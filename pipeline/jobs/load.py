@@ -1,4 +1,4 @@
-"""``load``: JSON lines, CSV or Parquet into a store."""
+"""``load``: writes JSON lines, CSV or Parquet to a store."""
 
 from __future__ import annotations
 

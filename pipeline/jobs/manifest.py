@@ -1,6 +1,6 @@
-"""The manifest of an export: what was exported, and which files it consists of.
+"""The manifest of an export: its source, its counts and its files.
 
-It is written last, so a folder without it is no export, or an unfinished one. The files lie in
+It is written last, so a folder without it is not an export, or an unfinished one. The files lie in
 ``data/``, the manifest beside that folder.
 """
 

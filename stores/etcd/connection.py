@@ -1,8 +1,8 @@
 """Calls to an etcd cluster: one channel per member, failover, login, retries until a deadline.
 
-All calls block in the caller's own thread. One member is in use at a time. When a call to it
-fails for want of a connection, the first thread to notice looks for a member that answers, with
-growing, jittered pauses, while the others wait for it: a reconnect does not stampede.
+All calls block in the caller's own thread. One member is in use at a time. When a call fails
+because the connection is gone, the first thread to notice looks for a member that answers, with
+growing, jittered pauses. The others wait for it, so they do not reconnect all at once.
 """
 
 from __future__ import annotations

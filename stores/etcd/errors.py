@@ -1,7 +1,7 @@
-"""What a failed call to etcd means: one table from status and text to a reason and a verdict.
+"""Interprets failed calls to etcd: one table from status and text to a reason and a verdict.
 
-A failed call is looked up here once, where it fails. What goes further carries the ``Reason`` as an
-attribute, and nobody else reads etcd's or gRPC's texts.
+A failed call is looked up here once, where it fails. Its error carries the ``Reason`` as an
+attribute, and no other code reads etcd's or gRPC's texts.
 
 Sources: etcd's ``api/v3rpc/rpctypes/error.go`` for codes and texts, its ``v3rpc`` and
 ``etcdserver`` packages for where each error arises (before a proposal to raft, or after one), the

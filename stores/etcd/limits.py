@@ -1,4 +1,4 @@
-"""What one etcd takes in a request: probed when it is connected to, learned from its refusals."""
+"""The limits of an etcd: probed when the client connects, and learned from refusals."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The members of an etcd cluster: how to reach one, who the client is, what it runs.
+"""The members of an etcd cluster: their addresses, the client's login, and their versions.
 
-A member is *greeted* before it is used. The login comes first: from 3.5.28 and 3.6.0 on, etcd tells
-its version only to those who have logged in (CVE-2026-33413), and some releases, such as 3.6.11,
-only to root (etcd #21666).
+The client *greets* a member before it uses it. The login comes first: from 3.5.28 and 3.6.0 on,
+etcd shows its version only to clients that have logged in (CVE-2026-33413), and some releases, such
+as 3.6.11, only to root (etcd #21666).
 """
 
 from __future__ import annotations

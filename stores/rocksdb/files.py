@@ -1,4 +1,4 @@
-"""The files of a store on RocksDB: whose they are, and opening them."""
+"""The files of a store on RocksDB: checks whether they are batchkeeper's, and opens them."""
 
 from __future__ import annotations
 

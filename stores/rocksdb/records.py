@@ -1,4 +1,4 @@
-"""How a value lies in RocksDB: a header with its stat, followed by the value."""
+"""The form of a value in RocksDB: a header with its stat, followed by the value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walks over RocksDB's keys, each of which sees them as they were when it began."""
+"""Walks over RocksDB's keys. Each walk sees the keys as they were when it began."""
 
 from __future__ import annotations
 

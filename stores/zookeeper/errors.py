@@ -1,4 +1,4 @@
-"""What an error of ZooKeeper or kazoo says about the request: the one table that decides.
+"""Interprets errors of ZooKeeper and kazoo: one table says what each means for its request.
 
 Sources: ``KeeperException.Code`` and ``PrepRequestProcessor`` of ZooKeeper 3.9 (a request that
 fails there is replaced by an error transaction and changes nothing), ``KazooClient`` and

@@ -1,4 +1,4 @@
-"""How the undecided writes of a call go into multis."""
+"""Distributes the undecided writes of a call over multis."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The answers to the operations of a multi that is known to have been applied, without its answer.
+"""Recovers the results of a multi that was applied, but whose answer was lost.
 
-A multi is all or nothing, so each of its operations succeeded, and all of them at the zxid and the
-time of the multi's slot. What a put has created is at version 0. Of a node that was there before,
-the creation and, without a condition, the new version are read: what is read is the multi's own if
-the node was last changed at its zxid, or, with a condition, at least not made anew since. Where
-somebody was quicker, the put ends with ``IndeterminateError`` that says that it was applied.
+A multi is all or nothing, so each of its operations succeeded, at the zxid and the time of the
+multi's slot. A node that a put created is at version 0. For a node that existed before, the client
+reads its creation and, without a condition, its new version. These belong to the multi if the node
+was last changed at its zxid or, with a condition, at least was not created again since. If another
+client was quicker, the put ends with ``IndeterminateError(applied=True)``.
 """
 
 from __future__ import annotations

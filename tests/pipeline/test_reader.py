@@ -263,7 +263,7 @@ def test_a_compacted_revision_is_refused_on_the_driver(
     stub.Compact(messages.CompactionRequest(revision=second))
     connection.close()
     assert "compacted" in refusal(lambda: load(spark, server.url, revision=first).count())
-    assert "no revision" in refusal(lambda: load(spark, server.url, revision=10**9).count())
+    assert "does not exist yet" in refusal(lambda: load(spark, server.url, revision=10**9).count())
     # A frame keeps the revision that it was planned with, and here its tasks find that it is gone.
     with pytest.raises(PySparkException, match=r"RevisionCompactedError: .*compacted"):
         planned.count()
@@ -365,7 +365,7 @@ def test_bad_options_are_refused_on_the_driver(
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ("path string, colour string", "no column 'colour' in a store"),
+        ("path string, colour string", "a store has no column 'colour'"),
         ("path string, version int", "the column 'version' is bigint, not int"),
     ],
 )

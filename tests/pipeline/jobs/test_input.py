@@ -330,7 +330,7 @@ def test_a_copy_is_taken_up_again_as_it_was_begun(
         ([fresh_url("etcd")], "the state of another copy"),
         ([target, "--prefix", "/b"], "the state of another copy"),
         ([target, "--overwrite"], "the state of another copy"),
-        ([target, "--from-option", f"revision={revision + 1}"], f"of revision {revision:,}, and"),
+        ([target, "--from-option", f"revision={revision + 1}"], f"of revision {revision:,}, not"),
     ):
         code, _, errors = job(*begun, *arguments, "--resume")
         assert (code, len(errors)) == (3, 1), errors

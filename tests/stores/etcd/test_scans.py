@@ -113,7 +113,7 @@ def test_a_compacted_revision_is_refused(own_etcd: Callable[..., EtcdServer]) ->
         with pytest.raises(bk.RevisionCompactedError) as caught:
             list(store.scan("/", revision=first))
         assert caught.value.oldest == oldest
-        assert f"revision {first} no more" in str(caught.value)
+        assert f"no longer keeps revision {first}:" in str(caught.value)
         assert f"the oldest readable revision is {oldest}." in str(caught.value)
         assert contents(store, "/", revision=oldest) == {"/a": b"49"}
 

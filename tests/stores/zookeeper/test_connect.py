@@ -184,7 +184,7 @@ def test_a_chroot_whose_making_was_not_answered(
         ("zookeeper://", {}, "at least one host"),
         ("zookeeper://h", {"username": "anna"}, "or neither"),
         ("zookeeper://h", {"password": "secret"}, "or neither"),
-        ("zookeeper://h", {"username": "an:na", "password": "secret"}, "no ':'"),
+        ("zookeeper://h", {"username": "an:na", "password": "secret"}, "not contain ':'"),
     ],
 )
 def test_settings_that_cannot_be_used(url: str, options: dict[str, str], message: str) -> None:
