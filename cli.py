@@ -69,7 +69,7 @@ Empty lines and other fields are ignored. Any other line ends the load with an e
 line. Records before it are written; the summary counts them.
 """
 
-# The stores that a command can be given: what it does in its own memory is gone when it ends.
+# The stores for a command. The data of a store in its own memory is gone when the command ends.
 _KINDS: Final = tuple(kind for kind in BUILT_IN.values() if not kind.in_process)
 
 # A line with the largest value that a store takes by default, 16 MiB, in JSON's longest spelling.
@@ -77,12 +77,12 @@ _LONGEST_LINE: Final = 128 * 1024 * 1024
 # Seconds from one report of a load's progress to the next, without a terminal and on one.
 _LINE_EVERY: Final = 5.0
 _BAR_EVERY: Final = 0.1
-# Records whose fate is told one by one; of more there is only the number.
+# The most records whose errors are shown one by one; further ones are only counted.
 _TOLD: Final = 20
 
 
 class _InputError(Exception):
-    """What the user gave cannot be used; the message is for them."""
+    """The user's input cannot be used. The message is for the user."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,11 +115,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _mend_streams() -> None:
-    """Make the standard streams such that nothing which is written to them is lost unsaid.
+    """Mend the standard streams so that no output is lost without an error.
 
-    One that is closed, as after ``>&-``, is ``None``, and its number goes to the next file that is
-    opened, which may be a store's. An unbuffered one (``PYTHONUNBUFFERED``) writes as much as a
-    full disk has room for, and drops the rest without an error.
+    A closed stream, as after ``>&-``, is ``None``, and the next opened file takes its number; that
+    may be a file of a store. An unbuffered stream (``PYTHONUNBUFFERED``) writes as much as a full
+    disk has room for, and drops the rest without an error.
     """
     # Opened the wrong way round: what uses them is told of a bad file descriptor, as if they were
     # still closed. Only messages go nowhere, for they are not what the command is run for.
@@ -275,7 +275,7 @@ def _spark_command() -> ModuleType:
 
 
 class _Load:
-    """Turns a file's lines into puts, and keeps count of what becomes of them."""
+    """Turns a file's lines into puts, and counts their outcomes."""
 
     def __init__(self, name: str, expected_version: int | None, skip_bad: bool) -> None:
         self.written = 0
@@ -342,7 +342,7 @@ class _Load:
 
 
 def _lines(file: io.BufferedReader | gzip.GzipFile) -> Iterator[bytes]:
-    """Yield a file's lines; of an overlong one only the beginning, so that memory stays bounded."""
+    """Yield a file's lines, but only the beginning of an overlong one, to bound the memory."""
     while line := file.readline(_LONGEST_LINE):
         rest = line
         while len(rest) == _LONGEST_LINE and not rest.endswith(b"\n"):
@@ -356,7 +356,7 @@ def _opened(
 ) -> Iterator[tuple[io.BufferedReader | gzip.GzipFile, Callable[[], int], int | None]]:
     """Open a file, or standard input for ``-``, and decompress it if it is gzip's.
 
-    Gives the bytes, how far the file itself has been read, and its size, ``None`` if unknown.
+    Yields the bytes, the position in the file itself, and its size, or ``None`` if unknown.
     """
     try:
         raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115
@@ -377,7 +377,7 @@ def _opened(
 def _progress(
     load: _Load, position: Callable[[], int], size: int | None
 ) -> Iterator[Callable[[], None]]:
-    """Show how far a load is: a bar on a terminal, else a line every few seconds."""
+    """Show the progress of a load: a bar on a terminal, otherwise a line every few seconds."""
     console = Console(stderr=True)
     interval = _BAR_EVERY if console.is_terminal else _LINE_EVERY
     shown = time.monotonic()
@@ -458,7 +458,7 @@ def _readable_stat(stat: Stat) -> dict[str, Any]:
 
 
 class _ArgumentParser(argparse.ArgumentParser):
-    """Ends with our exit code for bad input, and with one line."""
+    """Ends with one line and the exit code for bad input."""
 
     def error(self, message: str) -> NoReturn:
         _tell(f"{message} (see {self.prog} --help)")
@@ -466,7 +466,7 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Prints the version of the installed package, which is looked up only if it is asked for."""
+    """Prints the version of the installed package, and looks it up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         print(f"{parser.prog} {version('batchkeeper')}")
