@@ -23,9 +23,9 @@ log = get_logger("batchkeeper.engine")
 
 
 def too_heavy(entry: Entry, most: int) -> ValueTooLargeError:
-    """Return what refuses an operation that no request of ``most`` bytes has room for.
+    """Return the error of an operation that does not fit into a request of ``most`` bytes.
 
-    With a long path, one with a small value may be one.
+    A long path can exceed the limit even with a small value.
     """
     return ValueTooLargeError(
         f"the operation has {entry.weight} bytes with its encoding; the store accepts at most "
@@ -37,8 +37,8 @@ def too_heavy(entry: Entry, most: int) -> ValueTooLargeError:
 def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
     """Let the back end execute a batch; return one answer for each entry, whatever happens.
 
-    A batch that is refused whole goes in parts, one after the other, until the culprit stands
-    alone. What its deadline, or a close, has ended by then is not sent any more.
+    A batch that is refused as a whole is sent in parts, one after the other, until the operation
+    that caused the refusal is alone. Entries that have ended meanwhile are no longer sent.
     """
     writes = batch[0].writes
     # A batch is of one lane, and so of writes alone or of reads alone.

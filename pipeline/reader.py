@@ -46,10 +46,10 @@ class StorePartition(InputPartition):
 
 
 class StoreReader(DataSourceReader):
-    """What lies under the prefix, for one action.
+    """Reads the values under the prefix, for one action.
 
     Attributes:
-        bounds: between which paths it is read.
+        bounds: the bounds between which paths are read.
 
     Raises:
         InvalidSettingError: the schema has a column that a store does not give, or of another type.

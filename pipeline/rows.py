@@ -58,8 +58,7 @@ def columns_of(fields: Iterable[tuple[str, str]]) -> Columns:
     """Find the columns among the names and types of a schema, Spark's or Arrow's.
 
     Raises:
-        InvalidSettingError: a column is missing, is there twice, is of another type or is not one
-            of those that are written.
+        InvalidSettingError: a column is missing, occurs twice, has the wrong type or is unknown.
     """
     found: dict[str, int] = {}
     for place, (name, kind) in enumerate(fields):
@@ -86,17 +85,17 @@ def columns_of(fields: Iterable[tuple[str, str]]) -> Columns:
 
 
 class RowWriter:
-    """Writes the rows of one partition, and says what became of each.
+    """Writes the rows of one partition, and returns the outcome of each.
 
     Args:
-        store: where to.
-        columns: where the batches have their columns.
+        store: the store to write.
+        columns: the places of the columns in the batches.
         tally: counts the rows.
-        prefix: rows outside of it are errors.
+        prefix: rows outside this prefix are errors.
         parents_count: see :class:`Sender`.
-        rate: operations a second; ``None`` for no limit.
+        rate: operations per second; ``None`` for no limit.
         patience: how often rows are sent again.
-        sleep: waits so many seconds.
+        sleep: a function that waits for a number of seconds.
     """
 
     def __init__(

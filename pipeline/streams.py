@@ -157,7 +157,9 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Split a micro-batch's revisions.
 
         Raises:
-            InvalidSettingError: the changes are not there any more; with what to do.
+            RevisionCompactedError: the store no longer keeps the changes. The message says what to
+                do.
+            InvalidSettingError: the store does not have the revision.
         """
         after, until = _revision(start), _revision(end)
         if after >= until:
@@ -279,26 +281,26 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamWritten(WriterCommitMessage):
-    """What a part's task tells the driver."""
+    """The message of a part's task to the driver."""
 
     key: Key
     report: Report
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of a stream, batch by batch, each of them to end with a known outcome.
+    """Writes the rows of a stream, batch by batch. Each row ends with a known outcome.
 
-    Made on the driver and pickled to the tasks. The output mode is ``append``. Spark gives
-    ``update`` to no data source in Python: what changes in an aggregate goes through
-    ``foreachBatch``, with ``df.write`` inside, and its rows may be written twice as well.
+    The driver creates it and pickles it to the tasks. The output mode is ``append``. Spark supports
+    ``update`` for no data source in Python. For aggregates, use ``foreachBatch`` with ``df.write``
+    inside; its rows may be written twice, too.
 
     Args:
-        schema: the frame's.
-        options: which store, and how.
-        overwrite: whether Spark hands over the whole result in each batch (``complete``).
+        schema: the schema of the frame.
+        options: the options of the data source.
+        overwrite: whether Spark passes the whole result in each batch (``complete``).
 
     Raises:
-        InvalidSettingError: a column or an option is not one that can be used.
+        InvalidSettingError: a column or an option is invalid.
         UnsupportedError: the output mode is ``complete``.
     """
 
@@ -343,7 +345,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """End a batch whose tasks have all ended well.
 
         Raises:
-            RowsFailedError: rows failed, and they are not to be skipped.
+            RowsFailedError: rows failed, and ``on_error`` is not ``skip``.
         """
         report = _total(messages)
         if report.failed and self._options.on_error != "skip":

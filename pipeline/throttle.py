@@ -25,10 +25,10 @@ _BURST: Final = 0.1
 
 
 def rate_of(options: SourceOptions, spark: SparkSession | None = None) -> float | None:
-    """Return the operations a second of one task; ``None`` where the job has no limit.
+    """Return the operations per second of one task, or ``None`` if the job has no limit.
 
-    The job's rate is divided by ``rate_tasks``, or else by what the session tells to be its default
-    parallelism. An embedded store is written by one task.
+    The job's rate is divided by ``rate_tasks``, or else by the default parallelism of the session.
+    One task writes an embedded store.
 
     Args:
         options: with ``rate_limit`` and ``rate_tasks``.

@@ -51,11 +51,11 @@ _Ended = tuple[int, dict[str, Any]]
 def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
     """Run a job, print its summary, and return the exit code.
 
-    Errors are told in one line, whatever Spark and Java say beside it.
+    Errors are shown in one line, whatever Spark and Java print.
 
     Args:
-        arguments: of the command.
-        stores: those that it names, in their order; ``None`` for an export.
+        arguments: the arguments of the command.
+        stores: the stores that it names, in order; ``None`` for an export.
     """
     try:
         settings = dict(_setting(text) for text in arguments.conf)
