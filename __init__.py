@@ -9,8 +9,8 @@
         found = store.get("/topics/t1").result()
         store.delete("/topics/t1", expected_version=stat.version).result()
 
-Operations return futures at once, wait in bounded queues, and leave in batches: one etcd
-transaction, one ZooKeeper multi or one RocksDB write batch for many of them.
+Operations return futures at once and wait in bounded queues. The client sends them in batches: one
+etcd transaction, one ZooKeeper multi or one RocksDB write batch for many operations.
 """
 
 from __future__ import annotations
@@ -128,10 +128,10 @@ __all__ = [
     "store_kind",
 ]
 
-# What a back end has: see stores.backend.Backend.
+# The attributes of a back end: see stores.backend.Backend.
 _BACKEND = ("limits", "tally", "scans", "history", "write", "read", "sync", "close")
 
-#: Takes a back end and gives one that stands around it, and closes it when it is closed itself.
+#: Takes a back end and returns another around it, which closes the first when it is closed.
 Wrapper: TypeAlias = Callable[[Backend], Backend]
 
 
@@ -152,29 +152,31 @@ def open_store(
     Args:
         url: ``memory://NAME``, ``rocksdb:///path``, ``etcd://host:port[,host:port...][/prefix]``
             (``etcds://`` for TLS) or ``zookeeper://host:port[,host:port...][/chroot]`` (``zk://``).
-        batching: how operations are gathered into batches; the defaults where it is not given.
-        connect_timeout: seconds in which the store must have been reached.
-        session_timeout: seconds after which a server gives up a session that is not heard of.
-        operation_timeout: seconds from its call in which an operation ends, unless the call says.
-        username: with ``password``, the login; or in the environment: ``BATCHKEEPER_USERNAME``
-            with ``BATCHKEEPER_PASSWORD``, or with ``BATCHKEEPER_PASSWORD_FILE``, which names a
-            file with the password in its first line. A URL with a password in it is refused.
-        password: see ``username``.
-        create: whether opening makes what is missing: the directory of a RocksDB store, the chroot
-            of a ZooKeeper store. With ``False`` opening makes nothing. A directory without a store
-            is then a ``StoreUnavailableError``, and a missing chroot reads as empty until the first
-            write makes it. etcd and memory have nothing to make, and ignore it.
-        wrap: one wrapper, or several: functions that take a back end and return one that stands
-            around it, such as ``stores.faults.FaultyBackend``. They are applied in the order
-            given, each around the one before: the first stands next to the store, and the last is
-            what the engine calls. The store owns what they return. It closes the last, and each
-            closes the one that it stands around, as ``stores.PassingBackend`` does.
+        batching: the settings of batches and queues; ``BatchingConfig()`` by default.
+        connect_timeout: seconds within which the store must answer.
+        session_timeout: seconds of silence after which the server ends the client's session.
+        operation_timeout: seconds from the call to the deadline of an operation. The ``timeout`` of
+            a call takes precedence.
+        username: the user name of the login. By default, the login comes from the environment:
+            from ``BATCHKEEPER_USERNAME`` with ``BATCHKEEPER_PASSWORD``, or with
+            ``BATCHKEEPER_PASSWORD_FILE``, the name of a file whose first line is the password. A
+            URL with a password is refused.
+        password: the password of the login.
+        create: whether opening creates a missing RocksDB directory or ZooKeeper chroot. With
+            ``False``, opening creates nothing: a directory without a store raises
+            ``StoreUnavailableError``, and a missing chroot reads as empty until the first write
+            creates it. etcd and memory ignore it.
+        wrap: a wrapper, or a sequence of them. A wrapper is a function that takes a back end and
+            returns another around it, such as ``stores.faults.FaultyBackend``. The first wrapper
+            stands next to the store, and each later one around the one before; the engine calls
+            the last. Closing the store closes the last, and each wrapper closes the back end that
+            it wraps, as ``stores.PassingBackend`` does.
 
     Raises:
-        InvalidSettingError: the URL or a setting is not one that can be used.
+        InvalidSettingError: the URL or a setting is invalid.
         InvalidPathError: the prefix or chroot is not a valid path.
         UnsupportedError: the package that the store needs cannot be imported.
-        StoreUnavailableError: the store was not reached, or cannot be opened.
+        StoreUnavailableError: the store did not answer in time, or cannot be opened.
         AuthenticationError: the store refuses the login.
     """
     timeout = check_seconds("operation_timeout", operation_timeout)
@@ -201,7 +203,8 @@ def open_async_store(
     """Open a store for the tasks of the running event loop.
 
     Use the result in ``async with``, or await it. The arguments and errors are those of
-    :func:`open_store`; settings are checked at once, the rest where it is awaited.
+    :func:`open_store`. The call itself checks the settings; all other errors are raised when the
+    result is awaited.
     """
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
@@ -210,7 +213,7 @@ def open_async_store(
 
 
 class _Opening:
-    """An asynchronous store that is yet to be opened: by ``await``, or by ``async with``."""
+    """An asynchronous store that ``await`` or ``async with`` opens."""
 
     def __init__(
         self,
@@ -271,15 +274,15 @@ class _Opening:
 
 
 def _connect(url: str, options: ConnectOptions, wrappers: Sequence[Wrapper]) -> Backend:
-    """Open a back end and put the wrappers around it; if one fails, close what is there."""
+    """Open a back end and put the wrappers around it; if one fails, close the back end."""
     backend = connect(url, options)
     for wrap in wrappers:
         with _closing_on_failure(backend):
             wrapped = wrap(backend)
             if lacking := [name for name in _BACKEND if not hasattr(wrapped, name)]:
                 raise InvalidSettingError(
-                    f"wrap takes functions that return a back end; {wrap!r:.80} has returned "
-                    f"{wrapped!r:.80}, which has no {lacking[0]!r}"
+                    f"a wrapper must return a back end; {wrap!r:.80} returned {wrapped!r:.80}, "
+                    f"which has no {lacking[0]!r}"
                 )
         backend = wrapped
     return backend
@@ -299,7 +302,7 @@ def _check_batching(batching: BatchingConfig | None) -> BatchingConfig:
         return BatchingConfig()
     if isinstance(batching, BatchingConfig):
         return batching
-    raise InvalidSettingError(f"batching is a BatchingConfig, not {batching!r:.80}")
+    raise InvalidSettingError(f"batching must be a BatchingConfig, not {batching!r:.80}")
 
 
 def _check_wrappers(wrap: Wrapper | Sequence[Wrapper]) -> Sequence[Wrapper]:
@@ -308,7 +311,8 @@ def _check_wrappers(wrap: Wrapper | Sequence[Wrapper]) -> Sequence[Wrapper]:
     if isinstance(wrap, Sequence) and not isinstance(wrap, str) and all(map(callable, wrap)):
         return tuple(wrap)
     raise InvalidSettingError(
-        f"wrap is a function from back end to back end, or several of them, not {wrap!r:.80}"
+        f"wrap must be a function from back end to back end, or a sequence of such functions, "
+        f"not {wrap!r:.80}"
     )
 
 
@@ -321,9 +325,9 @@ def _connect_options(
 ) -> ConnectOptions:
     for name, text in (("username", username), ("password", password)):
         if text is not None and not isinstance(text, str):
-            raise InvalidSettingError(f"{name} is a str, not {type(text).__name__}")
+            raise InvalidSettingError(f"{name} must be a str, not {type(text).__name__}")
     if not isinstance(create, bool):
-        raise InvalidSettingError(f"create is a bool, not {create!r:.80}")
+        raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
     return ConnectOptions(
         connect_timeout=check_seconds("connect_timeout", connect_timeout),
         session_timeout=check_seconds("session_timeout", session_timeout),

@@ -1,4 +1,4 @@
-"""``python -m batchkeeper``: the command, where no script of that name is on PATH."""
+"""``python -m batchkeeper``: runs the command if its script is not on ``PATH``."""
 
 import sys
 

@@ -43,8 +43,8 @@ BROKEN_PIPE: Final = 141
 
 _EXIT_CODES: Final = """\
 exit codes:
-  0  fine
-  1  the store said no: nothing at the path, another version, values below it, no permission;
+  0  success
+  1  the store refused: no value at the path, another version, values below it, no permission;
      load: at least one record was a conflict or ended with an error
   2  no connection: the store cannot be reached or opened, or its answer did not come in time
   3  bad input: arguments, paths, settings, values too large, unreadable files, corrupt lines
@@ -55,11 +55,11 @@ _LOAD_FORMAT: Final = """\
 FILE holds JSON lines, plain or compressed with gzip:
   {"path": "/topics/t1", "value": "stored as UTF-8"}
   {"path": "/topics/t2", "value": {"base64": "AAEC"}}
-Empty lines and other fields are passed over. A line that is not such a record ends the load, with
-its number; what came before it is written, and the summary says how much that is.
+Empty lines and other fields are ignored. Any other line ends the load with an error that names the
+line. Records before it are written; the summary counts them.
 """
 
-# The stores that a command can be given: what it does in its own memory is gone when it ends.
+# The stores for a command. The data of a store in its own memory is gone when the command ends.
 _KINDS: Final = tuple(kind for kind in BUILT_IN.values() if not kind.in_process)
 
 
@@ -93,11 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _mend_streams() -> None:
-    """Make the standard streams such that nothing which is written to them is lost unsaid.
+    """Mend the standard streams so that no output is lost without an error.
 
-    One that is closed, as after ``>&-``, is ``None``, and its number goes to the next file that is
-    opened, which may be a store's. An unbuffered one (``PYTHONUNBUFFERED``) writes as much as a
-    full disk has room for, and drops the rest without an error.
+    A closed stream, as after ``>&-``, is ``None``, and the next opened file takes its number; that
+    may be a file of a store. An unbuffered stream (``PYTHONUNBUFFERED``) writes as much as a full
+    disk has room for, and drops the rest without an error.
     """
     # Opened the wrong way round: what uses them is told of a bad file descriptor, as if they were
     # still closed. Only messages go nowhere, for they are not what the command is run for.
@@ -125,7 +125,7 @@ def _get(arguments: argparse.Namespace) -> int:
     with _store(arguments, create=False) as store:
         found = store.get(arguments.path).result()
     if found is None:
-        _tell(f"nothing at {arguments.path!r}")
+        _tell(f"no value at {arguments.path!r}")
         return REFUSED
     if arguments.output == "table":
         _write(found.value)
@@ -305,7 +305,7 @@ def _readable_stat(stat: Stat) -> dict[str, Any]:
 
 
 class _ArgumentParser(argparse.ArgumentParser):
-    """Ends with our exit code for bad input, and with one line."""
+    """Ends with one line and the exit code for bad input."""
 
     def error(self, message: str) -> NoReturn:
         _tell(f"{message} (see {self.prog} --help)")
@@ -313,7 +313,7 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Prints the version of the installed package, which is looked up only if it is asked for."""
+    """Prints the version of the installed package, and looks it up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         print(f"{parser.prog} {version('batchkeeper')}")
@@ -349,8 +349,8 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
     put = add("put", _put, "set the value of a path")
     put.add_argument("path", metavar="PATH")
-    put.add_argument("value", metavar="VALUE", nargs="?", help="or '-' for standard input")
-    put.add_argument("--file", metavar="FILE", help="take the value from a file")
+    put.add_argument("value", metavar="VALUE", nargs="?", help="'-' reads standard input")
+    put.add_argument("--file", metavar="FILE", help="read the value from a file")
 
     delete = add("delete", _delete, "remove the value of a path")
     delete.add_argument("path", metavar="PATH")
@@ -360,7 +360,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             "--expected-version",
             type=_expected_version,
             metavar="N|absent",
-            help="the version that the path has to have, else nothing is changed",
+            help="change nothing unless the path is at this version",
         )
 
     ls = add("ls", _ls, "list the names below a path")
@@ -368,14 +368,14 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
     load = add("load", _load, "put many records from a file, in batches")
     load.epilog = f"{_LOAD_FORMAT}\n{_EXIT_CODES}"
-    load.add_argument("file", metavar="FILE", help="JSON lines; '-' for standard input")
-    load.add_argument("--create-only", action="store_true", help="leave what is there as it is")
-    load.add_argument("--skip-bad", action="store_true", help="count bad lines and go on")
-    load.add_argument("--no-batching", action="store_true", help="send every record by itself")
-    load.add_argument("--max-ops", type=int, metavar="N", help="records in a batch")
-    load.add_argument("--max-bytes", type=int, metavar="N", help="bytes in a batch")
-    load.add_argument("--max-delay", type=float, metavar="SECONDS", help="wait for a fuller batch")
-    load.add_argument("--max-in-flight", type=int, metavar="N", help="batches at the same time")
+    load.add_argument("file", metavar="FILE", help="JSON lines; '-' reads standard input")
+    load.add_argument("--create-only", action="store_true", help="keep existing values")
+    load.add_argument("--skip-bad", action="store_true", help="count bad lines and continue")
+    load.add_argument("--no-batching", action="store_true", help="send each record by itself")
+    load.add_argument("--max-ops", type=int, metavar="N", help="most records in a batch")
+    load.add_argument("--max-bytes", type=int, metavar="N", help="most bytes in a batch")
+    load.add_argument("--max-delay", type=float, metavar="SECONDS", help="longest wait for a batch")
+    load.add_argument("--max-in-flight", type=int, metavar="N", help="most batches in flight")
 
     for command in (get, put, delete, ls, load):
         _add_common(command)
@@ -384,7 +384,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     if "bench" in argv:
         _bench_command().add_arguments(bench)
 
-    servers = add("servers", _servers, "say which servers bench and tests use; install others")
+    servers = add("servers", _servers, "list the servers that bench and tests use; install others")
     if "servers" in argv:
         _servers_command().add_arguments(servers)
 
@@ -407,7 +407,7 @@ def _in_words(kinds: Sequence[StoreKind]) -> str:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     # May stand before the command or after it; a default here would overwrite what stood before.
     common = parser.add_argument_group("common options", argument_default=argparse.SUPPRESS)
-    common.add_argument("--store", metavar="URL", help="default: $BATCHKEEPER_STORE")
+    common.add_argument("--store", metavar="URL", help="the store (default: $BATCHKEEPER_STORE)")
     common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
     common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
     common.add_argument("--timeout", type=float, metavar="SECONDS", help="default: 30")
@@ -430,7 +430,7 @@ def _store(
     if url is None:
         url = os.environ.get("BATCHKEEPER_STORE")
     if not url:
-        raise InputError("no store: give --store URL, or set BATCHKEEPER_STORE")
+        raise InputError("no store given: pass --store URL, or set BATCHKEEPER_STORE")
     store = open_store(
         url,
         batching=batching,
@@ -439,5 +439,5 @@ def _store(
         create=create,
     )
     if store_kind(url).in_process:
-        _tell(f"{url} lives in this process only: nothing is kept when the command ends")
+        _tell(f"{url} lives in this process: its data is lost when the command ends")
     return store

@@ -2,17 +2,17 @@
 
 - ``entry``: one operation in the engine, and its states: read this first
 - ``lines``: the order of operations that share a path
-- ``accumulator``: what goes into the next batch, and when it leaves: a pure object
+- ``accumulator``: decides the content and the time of the next batch: a pure object
 - ``lane``: a bounded queue with its batches and senders
 - ``queues``: what is decided under the engine's lock: where each operation stands, who goes next
 - ``engine``: the threads and the lock: submitting, sending, deadlines, closing
-- ``epochs``: what a flush waits for
-- ``execution``: one request at the back end, whatever happens there
+- ``epochs``: the operations that a flush waits for
+- ``execution``: one request at the back end, and its errors
 - ``futures``: the future of an entry, and done-callbacks
-- ``metrics``: what ``metrics()`` returns
+- ``metrics``: the snapshot that ``metrics()`` returns
 - ``recording``: counts for it, a batch at a time
 - ``settings``: ``BatchingConfig``, validated
-- ``checks``: what a call refuses before it queues an operation
+- ``checks``: refuses bad operations before they are queued
 - ``async_store``: the store for tasks, and the source of ``store``
 - ``store``: the store for threads, generated
 - ``async_store_base``: how the calls of tasks reach the engine

@@ -1,7 +1,8 @@
-"""What goes into the next batch, and when it leaves.
+"""Decides what goes into the next batch, and when the batch is sent.
 
-A pure object: no I/O, no thread and no clock. It is told what is ready to be sent and what is in
-flight, and is asked with the time; so it can be tested to the point, without sleeping.
+A pure object without I/O, threads or a clock. Its owner reports which entries are ready and how
+many batches are in flight, and passes the time with each question. So tests are exact and never
+sleep.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ class Accumulator:
     """Gathers entries that are ready to be sent into batches; guarded by the engine's lock.
 
     Args:
-        queue: where callers put what is ready, in runs: an entry is added to the last run as long
-            as that has not been taken out. It must have room for twice as many as may be ready: a
-            cancelled entry stays there, as a ghost, until it is passed over or swept out.
-        room: how many ready entries there may be.
+        queue: the queue of ready entries, in runs. An entry joins the last run until that is taken
+            out. The queue needs room for twice as many entries as may be ready, because a cancelled
+            entry stays there, as a ghost, until it is skipped or swept out.
+        room: the most ready entries.
         max_ops: the most operations in a batch.
         max_bytes: the most bytes in a batch, unless one operation alone has more.
-        max_delay: seconds that the oldest entry waits for company at the most.
-        adaptive: whether a batch leaves at once when nothing is in flight.
+        max_delay: the longest time, in seconds, that the oldest entry waits for others.
+        adaptive: whether a batch is sent at once when nothing is in flight.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Accumulator:
         self.hurry: Cause | None = None  # set while somebody waits for everything to be sent
 
     def add(self, entry: Entry) -> None:
-        """Take in an entry that waits for nothing any more."""
+        """Add an entry that is ready to be sent."""
         if self._entries >= 2 * self._room:
             self._sweep()
         run = self._run
@@ -87,7 +88,7 @@ class Accumulator:
         self.ready_bytes += entry.weight
 
     def add_all(self, entries: list[Entry]) -> None:
-        """Take in entries that wait for nothing any more."""
+        """Add entries that are ready to be sent."""
         if self._entries + len(entries) > 2 * self._room:
             self._sweep()
         self._put(entries)
@@ -102,7 +103,7 @@ class Accumulator:
         self.ready_bytes -= entry.weight
 
     def begin_anew(self, queue: ReadyQueue, ready: Iterable[Entry]) -> None:
-        """Go on with another queue: all that is ready now is given."""
+        """Continue with another queue and the entries that are ready now."""
         self._queue = queue
         self._runs = 0
         self._run = None
@@ -111,7 +112,7 @@ class Accumulator:
         self.ready_bytes = sum([entry.weight for entry in self._gathered])
 
     def due(self, now: float) -> Cause | None:
-        """Say why a batch should leave now, or ``None`` if it should not."""
+        """Return the reason to send a batch now, or ``None``."""
         if not self.ready:
             return None
         if self.ready >= self.max_ops:
@@ -175,7 +176,7 @@ class Accumulator:
         self._runs += 1
 
     def _gather(self) -> None:
-        """Take out of the queue what is in it."""
+        """Take all runs out of the queue."""
         for _ in range(self._runs):
             self._gathered.extend(self._queue.get_nowait())
         self._runs = 0

@@ -1,5 +1,5 @@
 # async:
-# `store.py` is made from this file: after a change run `python tools/faces.py`.
+# `store.py` is generated from this file: after a change, run `python tools/faces.py`.
 """The store that asyncio tasks hold."""
 # sync:
 # | """The store that threads hold."""
@@ -37,50 +37,52 @@ class AsyncMetadataStore(AsyncStoreBase):
     # async:
     """A store of small values at paths, for the tasks of one event loop.
 
-    The same as :class:`MetadataStore` in every respect, with coroutines of the same names. An
-    operation is submitted when its coroutine first runs, and waits its turn, without holding up
-    the loop, when the queue is full. Cancelling the task that awaits it removes an operation that
-    is still queued; one that was sent goes on.
+    It behaves like :class:`MetadataStore`, with coroutines of the same names. An operation is
+    submitted when its coroutine first runs. If the queue is full, it waits without blocking the
+    loop. Cancelling the task that awaits an operation removes the operation from the queue; if it
+    was already sent, it continues.
 
-    ``apply`` and ``apply_stream`` take asynchronous iterables as well, and submit each operation of
-    those before they ask for the next. Scans and changes are read on threads of the loop's default
-    executor; ``aclose()`` closes their iterators, and so does the end of the task.
+    ``apply`` and ``apply_stream`` also take asynchronous iterables. They submit each operation of
+    an asynchronous iterable before they request the next. Scans and changes are read on threads of
+    the loop's default executor. ``aclose()`` closes their iterators, and so does the end of the
+    task.
 
-    Made by :func:`batchkeeper.open_async_store`; to be closed, or used in an ``async with`` block.
+    :func:`batchkeeper.open_async_store` opens it. Close it, or use it in an ``async with`` block.
     """
 
     # sync:
     # | """A store of small values at paths, for any number of threads.
     # |
-    # | Operations return a ``concurrent.futures.Future`` at once; they are gathered into batches
-    # | (see :class:`BatchingConfig`) and those of one path take effect in the order of the calls.
-    # | Each future ends exactly once: with its result, with a ``MetadataStoreError``, or cancelled
+    # | Operations return a ``concurrent.futures.Future`` at once and are sent in batches (see
+    # | :class:`BatchingConfig`). Operations on one path take effect in the order of the calls. Each
+    # | future ends exactly once: with its result, with a ``MetadataStoreError``, or cancelled
     # | before it was sent. Done-callbacks run on a thread of their own.
     # |
-    # | Bad input is refused by the call itself: ``InvalidPathError``, ``InvalidSettingError``,
-    # | ``ValueTooLargeError``, ``UnsupportedError``; so is every call after ``close``
-    # | (``StoreClosedError``). A call waits only if a queue is full and the settings say so, and
-    # | then raises ``QueueFullError`` at the operation's deadline.
+    # | The call itself refuses bad input with ``InvalidPathError``, ``InvalidSettingError``,
+    # | ``ValueTooLargeError`` or ``UnsupportedError``. After ``close``, every call raises
+    # | ``StoreClosedError``. A call waits only if the queue is full and ``on_full`` lets it wait,
+    # | and then raises ``QueueFullError`` at the operation's deadline.
     # |
-    # | Every operation takes ``timeout``: seconds from the call until the operation's deadline; the
-    # | store's ``operation_timeout`` where it is not given. One that was not sent by then ends with
-    # | ``OperationTimeoutError``, or ``StoreUnavailableError`` where there is no server, and never
-    # | will be; a write that was sent and not answered ends with ``IndeterminateError``.
+    # | Every operation takes ``timeout``: seconds from the call until the operation's deadline, by
+    # | default the store's ``operation_timeout``. At its deadline, an operation that cannot have
+    # | changed anything ends with ``OperationTimeoutError``, or with ``StoreUnavailableError`` if
+    # | no server is connected; if it was not sent, it never is. A write that may have been applied
+    # | ends with ``IndeterminateError``.
     # |
-    # | Made by :func:`batchkeeper.open_store`; to be closed, or used in a ``with`` block.
+    # | :func:`batchkeeper.open_store` opens it. Close it, or use it in a ``with`` block.
     # | """
     # end
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the store can do beyond the operations that all have, as its kind states it.
+        """The features of this store beyond the operations that all stores have.
 
-        What needs another capability is ``UnsupportedError``, from the call itself.
+        A call that needs a missing capability raises ``UnsupportedError``.
         """
         return self._engine.capabilities
 
     async def get(self, path: str, *, timeout: float | None = None) -> GetResult | None:
-        """Return a path's value with its stat; ``None`` if the path holds none."""
+        """Return a path's value with its stat, or ``None`` if the path holds no value."""
         check_path(path)
         return await self._run("get", path, timeout)
 
@@ -94,10 +96,10 @@ class AsyncMetadataStore(AsyncStoreBase):
         *,
         timeout: float | None = None,
     ) -> Stat:
-        """Set a path's value and return its new stat; make the path where it is missing.
+        """Set a path's value and return its new stat. A missing path is created.
 
-        With ``expected_version`` the put holds only if the path is at that version
-        (:data:`ABSENT`: if it holds no value), and fails with ``BadVersionError`` otherwise.
+        With ``expected_version``, the put fails with ``BadVersionError`` unless the path is at that
+        version (:data:`ABSENT`: unless it holds no value).
         """
         check_path(path)
         if type(value) is not bytes:
@@ -133,18 +135,18 @@ class AsyncMetadataStore(AsyncStoreBase):
     ) -> None:
         """Remove a path's value.
 
-        It fails with ``NotFoundError`` if there is none, with ``BadVersionError`` if it is not at
-        ``expected_version``, and with ``NotEmptyError`` if there are values below the path.
+        It fails with ``NotFoundError`` if the path holds no value, with ``BadVersionError`` if the
+        path is not at ``expected_version``, and with ``NotEmptyError`` if values lie below it.
         """
         check_path(path)
         check_expected(expected_version, 0)
         return await self._run("delete", path, timeout, None, expected_version)
 
     async def get_children(self, path: str, *, timeout: float | None = None) -> list[str]:
-        """Return the sorted names below a path, ``/`` among them; none for a missing path.
+        """Return the sorted names below a path, or below ``/``; an empty list for a missing path.
 
-        Each name makes a valid path; those of other clients' keys that do not are left out. It is
-        not ordered against writes below the path: ``flush()`` first where that matters.
+        Names of other clients' keys are left out if they form no valid path. The call is not
+        ordered against writes below the path: call ``flush()`` first if that matters.
         """
         check_parent(path)
         return await self._run("get_children", path, timeout)
@@ -156,15 +158,15 @@ class AsyncMetadataStore(AsyncStoreBase):
 
     def submit(self, op: Operation, *, timeout: float | None = None) -> asyncio.Future[Any]:
         # async:
-        """Execute an operation that was made before; its future holds its result.
+        """Submit an operation object and return the future of its result.
 
-        The one method that is no coroutine: it returns at once.
+        This method is not a coroutine: it returns at once.
 
         Raises:
-            QueueFullError: there is no room; a future could not hold up its caller.
+            QueueFullError: the queue is full. The call cannot wait for room.
         """
         # sync:
-        # | """Execute an operation that was made before; its future holds its result."""
+        # | """Submit an operation object and return the future of its result."""
         # end
         engine = self._engine
         check_operation(op, engine.limits.value_bytes, engine.capabilities, engine.name)
@@ -175,10 +177,10 @@ class AsyncMetadataStore(AsyncStoreBase):
     ) -> list[Outcome]:
         """Execute operations and return their outcomes, in the order given.
 
-        It raises for no single operation: an error is that operation's outcome. A full queue makes
-        it wait. ``timeout`` holds for each operation by itself. ``ops`` is read, and submitted,
-        some hundred operations at a time: one that waits for what became of earlier ones is for
-        ``apply_stream``.
+        An error of one operation is that operation's outcome and is not raised. If the queue is
+        full, the call waits. ``timeout`` applies to each operation. The call reads and submits
+        ``ops`` about a hundred operations at a time; if an operation depends on earlier outcomes,
+        use ``apply_stream``.
         """
         return await self._collect(ops, self._seconds(timeout))
 
@@ -192,13 +194,13 @@ class AsyncMetadataStore(AsyncStoreBase):
         # sync:
         # | ) -> OutcomeStream:
         # end
-        """Execute operations as they come and yield their outcomes, in the order given.
+        """Execute operations as they arrive and yield their outcomes, in the order given.
 
-        Like ``apply``, with bounded memory: it starts at the first ``anext`` and reads ahead by no
-        more operations than the queues hold, and no more gets than bring as many bytes. An
-        exception of ``ops`` itself is passed on after the outcomes of all that came before it.
-        Closing the iterator early (``aclose()``) cancels what is queued, and waits for what was
-        sent.
+        This is ``apply`` with bounded memory. It starts at the first ``anext`` and reads ahead at
+        most as many operations as the queues hold, and as many gets as return at most
+        ``max_queued_bytes`` on average. An exception of ``ops`` is raised after the outcomes of all
+        operations before it. Closing the iterator early (``aclose()``) cancels queued operations
+        and waits for sent ones.
         """
         return self._stream(ops, self._seconds(timeout))
 
@@ -211,31 +213,30 @@ class AsyncMetadataStore(AsyncStoreBase):
         *,
         timeout: float | None = None,
     ) -> AsyncResultStream[ScanResult]:
-        """Give ``(path, value, stat)`` of all that lies under ``prefix``, in the order of paths.
+        """Yield ``(path, value, stat)`` for every value under ``prefix``, in the order of paths.
 
-        That is the value at ``prefix`` itself, if it holds one, and those of all paths below it
-        (``/``: the whole store), in the byte order of UTF-8. It is read in pages, with bounded
-        memory, as the iterator goes on; closing it ends the scan. On etcd all pages are of one
-        revision: a consistent snapshot. It is not ordered against writes under way: ``flush()``
-        first where that matters.
+        The scan covers ``prefix`` itself and all paths below it (``/``: the whole store), in the
+        byte order of UTF-8. The iterator reads pages as it advances, with bounded memory; closing
+        it ends the scan. On etcd, all pages show one revision, so the scan is a consistent
+        snapshot. The scan is not ordered against writes under way: call ``flush()`` first if that
+        matters.
 
-        Keys that other clients have written and that are not valid paths (``/a/``, ``/a//b``) are
-        left out. The iterator's ``foreign`` says how many were met so far, and names the first
-        ten. A scan of ``/`` counts those without a leading slash, too, where the store's URL has no
-        prefix.
+        Keys of other clients that are not valid paths (``/a/``, ``/a//b``) are left out. The
+        iterator's ``foreign`` counts the keys left out so far and names the first ten. If the
+        store's URL has no prefix, a scan of ``/`` also counts keys without a leading slash.
 
         Args:
             prefix: a path, or ``/``.
-            start: only this path and those after it.
-            end: only paths before this one.
-            revision: on etcd, the revision whose values are to be given, in place of the newest.
-            timeout: seconds for each request; ``operation_timeout`` where it is not given.
+            start: the first path of the scan.
+            end: the path before which the scan ends.
+            revision: on etcd, the revision to read; the newest by default.
+            timeout: seconds for each request; ``operation_timeout`` by default.
 
         Raises:
-            RevisionCompactedError: the store does not keep the revision any more; with the oldest
-                one that it does.
+            RevisionCompactedError: the store no longer keeps the revision. The error names the
+                oldest revision that can be read.
             InvalidSettingError: the revision does not exist yet.
-            UnsupportedError: ``revision`` is given, and the store lacks ``"snapshots"``.
+            UnsupportedError: ``revision`` is given, but the store lacks ``"snapshots"``.
         """
         asked = check_scan(prefix, start, end, revision)
         return results_of_async(self._engine.scanner(revision), *asked, self._seconds(timeout))
@@ -283,74 +284,76 @@ class AsyncMetadataStore(AsyncStoreBase):
         values: bool = True,
         timeout: float | None = None,
     ) -> AsyncGenerator[ScanPage | StatPage, None]:
-        """Give what :meth:`scan` gives, in the pages that the store reads, as columns.
+        """Yield the results of :meth:`scan` in the pages that the store reads, as columns.
 
-        For those who take much, and take it on by columns, as Arrow does: a third of the work.
+        For callers that process many results by columns, as Arrow does, this takes a third of the
+        work.
 
-        Without ``values`` the pages are :class:`StatPage`: the same paths and stats, and no values,
-        which then are neither sent by etcd nor held in memory. ZooKeeper sends them along where
-        they have less than a kilobyte on average, which costs it less than to be asked for each
-        stat by itself; RocksDB reads them from the disk.
+        With ``values=False``, the pages are :class:`StatPage`: the same paths and stats without
+        values. etcd then sends no values, and none are held in memory. ZooKeeper still sends values
+        that average less than a kilobyte, because separate requests for stats cost it more. RocksDB
+        still reads them from the disk.
 
-        Each page has ``foreign``: the keys in its part of the store that are left out because they
-        are not valid paths. A page may have these only, and no result. Over the ranges of
-        :meth:`split` each such key comes once.
+        ``foreign`` of a page lists the keys that are left out of its part of the store because they
+        are not valid paths. A page may have such keys and no results. The ranges of :meth:`split`
+        list each key once.
         """
         asked = check_scan(prefix, start, end, revision)
         scanner, seconds = self._engine.scanner(revision), self._seconds(timeout)
         return pages_of_async(scanner, *asked, seconds, values=values)
 
     async def split(self, prefix: str, n: int, *, timeout: float | None = None) -> Sequence[Range]:
-        """Return up to ``n`` ranges for ``scan`` that hold about equally many values each.
+        """Return up to ``n`` ranges for ``scan``, with about the same number of values in each.
 
-        Together they hold all that lies under ``prefix``, whatever is put there later: the first
-        has no start, and the last no end.
+        Together they cover every path under ``prefix``, later ones included: the first range has no
+        start, and the last has no end.
         """
         check_split(prefix, n)
         scanner, seconds = self._engine.scanner(), self._seconds(timeout)
         return await asyncio.to_thread(scanner.split, prefix, n, seconds)
 
     async def delete_recursive(self, path: str, *, timeout: float | None = None) -> int:
-        """Remove the value at a path and all below it, in batches; return how many that were.
+        """Remove the value at a path and all values below it, and return the number removed.
 
-        On threads the call itself does the work, and returns a future that has ended. For a task
-        another thread does it, and goes on if the task is cancelled. It is not atomic, and what
-        others put there meanwhile may be removed or stay. Keys that are not valid paths stay, and
-        are not counted; :meth:`scan` counts them. ``timeout`` holds for each request.
+        A store for threads does the work in the call and returns a future that has ended. A store
+        for tasks does it on another thread, which continues if the task is cancelled. The removal
+        takes several batches and is not atomic: values that others put there meanwhile may be
+        removed or stay. Keys that are not valid paths stay and are not counted; :meth:`scan` counts
+        them. ``timeout`` applies to each request.
         """
         check_parent(path)
         scanner, seconds = self._engine.scanner(), self._seconds(timeout)
         return await self._walk(scanner.delete_recursive, path, seconds)
 
     async def revision(self, *, timeout: float | None = None) -> int:
-        """Return the store's revision: that of every later change is greater.
+        """Return the store's current revision. Every later change has a greater one.
 
-        For :meth:`scan` and :meth:`changes` on etcd: noted once, it is one snapshot for all ranges.
+        On etcd, pass it to :meth:`scan` to read several ranges of one snapshot, or to
+        :meth:`changes`.
         """
         return await asyncio.to_thread(self._engine.scanner().revision, self._seconds(timeout))
 
     def changes(
         self, prefix: str, after: int, until: int, *, timeout: float | None = None
     ) -> AsyncResultStream[Change]:
-        """Give each change under ``prefix`` between two revisions once, in their order (etcd).
+        """Yield each change under ``prefix`` between two revisions once, in order (etcd).
 
-        That are puts and deletes of ``prefix`` itself and of all paths below it (``/``: the whole
-        store), of revisions greater than ``after`` and not greater than ``until``. It is read out
-        of the store's history: asked again, the iterator gives the same. ``revision()`` is the
-        greatest ``until`` there can be. It is read as the iterator goes on, with bounded memory;
-        closing it ends it. History ends where etcd was compacted. Changes of keys that are not
-        valid paths are left out, and counted in the iterator's ``foreign``, as those of a scan.
+        The changes are the puts and deletes of ``prefix`` itself and of all paths below it (``/``:
+        the whole store), with revisions greater than ``after`` and up to ``until``. They come from
+        the store's history, so a second call yields the same changes. The iterator reads pages as
+        it advances, with bounded memory; closing it ends the reading. etcd drops its history when
+        it is compacted. Changes of keys that are not valid paths are left out and counted in the
+        iterator's ``foreign``, as in a scan.
 
         Args:
             prefix: a path, or ``/``.
-            after: the revision that is known already; 0 for all changes there have ever been.
-            until: the last revision whose changes are to be given.
-            timeout: seconds without news from the server; ``operation_timeout`` where it is not
-                given.
+            after: the revision after which the changes begin; 0 for the whole history.
+            until: the last revision, at most ``revision()``.
+            timeout: seconds without an answer from the server; ``operation_timeout`` by default.
 
         Raises:
-            RevisionCompactedError: the store does not keep all changes after ``after`` any more;
-                with the oldest revision that they can follow.
+            RevisionCompactedError: the store no longer keeps all changes after ``after``. The error
+                names the oldest revision that can be passed as ``after``.
             InvalidSettingError: ``until`` does not exist yet.
             UnsupportedError: the store lacks ``"history"``.
         """
@@ -358,32 +361,32 @@ class AsyncMetadataStore(AsyncStoreBase):
         return changes_of_async(self._engine.historian(), *asked, self._seconds(timeout))
 
     async def flush(self) -> None:
-        """Send what is queued at once; return when all that was submitted before has ended."""
+        """Send all queued operations at once, and return when all earlier operations have ended."""
         await asyncio.to_thread(self._engine.flush)
 
     async def sync(self, timeout: float | None = None) -> None:
-        """Return when later reads see all that anybody had written before.
+        """Make sure that later reads see every write that any client has completed.
 
-        Only on ZooKeeper, whose reads may lag behind other sessions' writes, is there something
-        to wait for; elsewhere reads are linearizable as they are.
+        Only ZooKeeper needs this, because its reads may lag behind other sessions' writes. On the
+        other stores, reads are linearizable.
 
         Raises:
             OperationTimeoutError: the server did not answer within ``timeout`` seconds
-                (``operation_timeout`` where it is not given).
-            StoreUnavailableError: there was no server to answer within that time.
+                (``operation_timeout`` by default).
+            StoreUnavailableError: no server was connected at the end of that time.
         """
         await asyncio.to_thread(self._engine.sync, self._seconds(timeout))
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of what the store holds and has done."""
+        """Return a snapshot of the store's queues, batches, timings and failures."""
         return self._engine.metrics()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Send what is queued, wait for it, and close the store. Closing twice does no harm.
+        """Send all queued operations, wait for them, and close the store.
 
-        After ``timeout`` seconds (without one: at their own deadlines) operations that were not
-        sent end with ``StoreClosedError``, and writes that were sent and not answered with
-        ``IndeterminateError``.
+        After ``timeout`` seconds, operations that were not sent end with ``StoreClosedError``, and
+        writes without an answer with ``IndeterminateError``. Without ``timeout``, operations end at
+        their own deadlines at the latest. Closing a store twice does no harm.
         """
         if timeout is not None:
             timeout = 0.0 if timeout == 0 else check_seconds("timeout", timeout)

@@ -1,6 +1,6 @@
-"""How the calls of tasks reach the engine; ``store_base.py`` is the same for threads.
+"""Passes the calls of tasks to the engine; ``store_base.py`` does the same for threads.
 
-Both are written by hand: here the two faces differ in more than ``async`` and ``await``.
+Both are written by hand, because the faces differ here in more than ``async`` and ``await``.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ def _hand_over(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:
-        # The loop was closed with operations under way; nobody is left to be told.
+        # The loop was closed with operations under way, so nobody waits for them any more.
         return
 
 
 class AsyncStoreBase:
-    """Submits for the tasks of one event loop: an operation is awaited."""
+    """Submits operations for the tasks of one event loop, which await them."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class AsyncStoreBase:
         return [outcome async for outcome in self._outcomes(ops, seconds, together=True)]
 
     async def _walk(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Do on another thread what goes over many paths; it goes on if the task is cancelled."""
+        """Run a call over many paths on another thread; it continues if the task is cancelled."""
         return await asyncio.to_thread(call, *args, **kwargs)
 
     async def _close(self, timeout: float | None) -> None:

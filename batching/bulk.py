@@ -1,4 +1,4 @@
-"""Bulk work: many operations in, their outcomes out, in the same order, with no future each."""
+"""Bulk calls: they take many operations and return the outcomes in order, without futures."""
 
 from __future__ import annotations
 
@@ -32,16 +32,15 @@ _new = tuple.__new__
 
 
 def lies_ready(ops: object) -> bool:
-    """Say whether operations may be read together: where all are there.
+    """Say whether all operations are there already, so that they may be read together.
 
-    From any other source the next one may come late, or never, or depend on what became of those
-    before it.
+    The next operation of any other source may come late, or never, or depend on earlier outcomes.
     """
     return type(ops) in (list, tuple)
 
 
 class Bulk:
-    """The operations of one bulk call whose outcomes have not been given, in their order."""
+    """The operations of one bulk call whose outcomes the caller has not received, in order."""
 
     def __init__(self, engine: Engine, timeout: float, sink: Sink, *, block: bool) -> None:
         self._engine = engine
@@ -60,7 +59,7 @@ class Bulk:
         self._gets = False  # whether there was one
 
     def full(self) -> bool:
-        """Say whether as much was read ahead as may be."""
+        """Say whether the call has read ahead as far as it may."""
         return self._left() <= 0 or self._bytes >= self._bytes_room
 
     def _left(self) -> int:
@@ -80,7 +79,7 @@ class Bulk:
     def read_together(self, source: Iterator[Operation]) -> bool:
         """Submit the next operations together, with one deadline; say whether there may be more.
 
-        One that is refused has its error as its outcome.
+        If an operation is refused, the error is its outcome.
         """
         left = min(_CHUNK, self._left())
         now = time.monotonic()
@@ -103,9 +102,10 @@ class Bulk:
         return False
 
     def read_singly(self, source: Iterator[Operation], most: int = _CHUNK) -> bool:
-        """Submit operations, each before the next is read; say whether there may be more.
+        """Submit each operation before the next is read; say whether there may be more.
 
-        It returns when it has read so many, or may read no more, or the oldest has ended.
+        Returns when it has read ``most`` operations or may read no more, or when the oldest
+        operation has ended.
         """
         for op in source:
             entry = self._entry(op, time.monotonic())
@@ -119,7 +119,7 @@ class Bulk:
         return False
 
     def _entry(self, op: Operation, now: float) -> Entry:
-        """Return what an operation is submitted as, or what stands for it if it is refused."""
+        """Return the entry of an operation; an entry that has ended if the operation is refused."""
         engine = self._engine
         limits = engine.limits
         try:
@@ -134,7 +134,7 @@ class Bulk:
         return entry
 
     def outcomes(self) -> list[Outcome]:
-        """Take out the outcomes of the oldest operations, as far as they have ended."""
+        """Remove the oldest operations that have ended, and return their outcomes."""
         open_ops = self._open
         ended: list[Outcome] = []
         size = 0
@@ -153,7 +153,7 @@ class Bulk:
         return ended
 
     def _learn(self, ended: list[Outcome]) -> None:
-        """Let as many gets be open as bring no more bytes than may be queued, on the average."""
+        """Limit the open gets so that, on average, they return no more bytes than may be queued."""
         sizes = [
             len(o.result.value) if isinstance(o.result, GetResult) else 0
             for o in ended
@@ -165,7 +165,7 @@ class Bulk:
             self._gets_room = max(1, self._bytes_room * self._got // max(1, self._got_bytes))
 
     def give_up(self) -> list[Entry]:
-        """Cancel what is queued; return what was sent and has not ended."""
+        """Cancel queued operations; return those that were sent and have not ended."""
         engine = self._engine
         engine.settle([entry for entry in self._open if engine.withdraw(entry)])
         sent = [entry for entry in self._open if entry.state < ENDED]
@@ -173,11 +173,11 @@ class Bulk:
         return sent
 
     def forget(self) -> None:
-        """Leave what is open to itself."""
+        """Forget the open operations, without cancelling them."""
         self._open.clear()
 
     def drop(self) -> None:
-        """Cancel what is queued, where nothing may be locked, and nobody waits for anything."""
+        """Cancel queued operations without taking a lock, when no caller waits any more."""
         for entry in self._open:
             if entry.state < ENDED:
                 self._engine.drop(entry)
@@ -203,7 +203,7 @@ class Bulk:
                 move((entry,), ENDED)
 
     def _renew_times(self, entries: list[Entry]) -> None:
-        """Let the time of operations begin now if the ones before them had to wait for room."""
+        """Start the deadlines of operations now if earlier ones had to wait for room."""
         if entries:
             now = time.monotonic()
             if now - entries[0].submitted > _WAITED:
@@ -212,13 +212,13 @@ class Bulk:
 
 
 class OutcomeStream(Iterator[Outcome]):
-    """The outcomes of operations that are executed as they come, in the order given.
+    """The outcomes of operations that are executed as they arrive, in the order given.
 
-    It starts at the first ``next``, and reads ahead by no more operations and bytes than the
-    queues hold. For one thread at a time.
+    The stream starts at the first ``next``, and reads ahead at most as many operations and bytes as
+    the queues hold. Only one thread at a time may use it.
 
-    Not a generator: what ends a generator that nobody holds any more may run in any thread at any
-    moment, a sender's too, and there it could not wait for what was sent.
+    It is not a generator: the garbage collector closes a generator in any thread, also in a
+    sender's, where it could not wait for operations that were sent.
     """
 
     def __init__(self, engine: Engine, ops: Iterable[Operation], timeout: float) -> None:
@@ -236,11 +236,11 @@ class OutcomeStream(Iterator[Outcome]):
         return self
 
     def __next__(self) -> Outcome:
-        """Return the next outcome; wait for it.
+        """Wait for the next outcome and return it.
 
         Raises:
-            StoreClosedError: this is a forked child, and the outcome will only reach its parent.
-            Exception: of the operations' source, after the outcomes of all that came before it.
+            StoreClosedError: this is a forked child, and only its parent receives the outcome.
+            Exception: an exception of ``ops``, after the outcomes of all operations before it.
         """
         if not self._outcomes:
             bulk = self._bulk
@@ -254,7 +254,7 @@ class OutcomeStream(Iterator[Outcome]):
         return self._outcomes.popleft()
 
     def collect(self) -> list[Outcome]:
-        """Return all outcomes: of operations that are read, and submitted, by the hundred."""
+        """Read and submit operations by the hundred, and return all outcomes."""
         self._together = True
         outcomes: list[Outcome] = []
         bulk = self._bulk
@@ -273,7 +273,7 @@ class OutcomeStream(Iterator[Outcome]):
         return outcomes
 
     def close(self) -> None:
-        """End early: cancel what is queued, and wait for what was sent."""
+        """End early: cancel queued operations and wait for sent ones."""
         self._read = True
         self._source_error = None
         self._outcomes.clear()
@@ -300,7 +300,7 @@ class OutcomeStream(Iterator[Outcome]):
             self._source_error = error
 
     def _wait(self) -> list[Outcome]:
-        """Return the next outcomes, at least one; or raise what the stream ends with."""
+        """Return the next outcomes, at least one; at the end, raise the error or StopIteration."""
         head = self._bulk.head()
         if head is None:
             error, self._source_error = self._source_error, None
@@ -319,7 +319,7 @@ class _ThreadSink:
         self._waited_for: Entry | None = None
 
     def deliver(self, entries: object) -> None:
-        """Wake the thread if what it waits for has ended: an entry's state tells it."""
+        """Wake the thread if the entry that it waits for has ended."""
         with self._ended:
             if self._waited_for is not None and self._waited_for.state >= ENDED:
                 self._ended.notify()

@@ -1,4 +1,4 @@
-"""What has happened in a store, out of its history: in the caller's thread, beside the queues."""
+"""Reads past changes from a store's history, in the caller's thread, beside the queues."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ __all__ = ["changes_of", "changes_of_async", "check_changes"]
 
 
 def check_changes(prefix: str, after: int, until: int) -> tuple[str, int, int]:
-    """Return what changes were asked for, if there can be any.
+    """Return the arguments of a call for changes, if they are valid.
 
     Raises:
-        InvalidPathError: the prefix is no path.
-        InvalidSettingError: a revision is none, or they are the wrong way round.
+        InvalidPathError: the prefix is not a valid path.
+        InvalidSettingError: a revision is invalid, or ``after`` is greater than ``until``.
     """
     check_parent(prefix)
     for name, revision in (("after", after), ("until", until)):
         if type(revision) is not int or revision < 0:
-            raise InvalidSettingError(f"{name} is an int from 0 up: {revision!r}")
+            raise InvalidSettingError(f"{name} must be an int of 0 or more, not {revision!r}")
     if after > until:
-        raise InvalidSettingError(f"after, {after}, is greater than until, {until}")
+        raise InvalidSettingError(f"after ({after}) must not be greater than until ({until})")
     return prefix, after, until
 
 
 def changes_of(
     historian: History, prefix: str, after: int, until: int, timeout: float
 ) -> ResultStream[Change]:
-    """Give changes one by one. Closing the iterator ends what is under way for them."""
+    """Yield changes one by one. Closing the iterator ends the reading."""
     return ResultStream(lambda: historian.changes(prefix, after, until, timeout))
 
 
 def changes_of_async(
     historian: History, prefix: str, after: int, until: int, timeout: float
 ) -> AsyncResultStream[Change]:
-    """Give changes one by one, and read them on other threads."""
+    """Yield changes one by one, and read them on other threads."""
     return AsyncResultStream(lambda: historian.changes(prefix, after, until, timeout))

@@ -1,4 +1,4 @@
-"""What is refused before it is queued: by an exception from the call itself, with the reason."""
+"""Checks that refuse an operation before it is queued, with an exception from the call itself."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _OTHERS = (Get, Delete, Exists, GetChildren)
 def check_capability(
     needed: Capability, asked: str, stated: frozenset[Capability], store: str
 ) -> None:
-    """Refuse what needs a capability that the store does not state.
+    """Refuse a call that needs a capability that the store does not state.
 
     Args:
         needed: the capability.
-        asked: what needs it, for the message.
+        asked: the call that needs it, for the message.
         stated: the store's capabilities.
-        store: its URL, for the message.
+        store: the store's URL, for the message.
 
     Raises:
-        UnsupportedError: with the capability.
+        UnsupportedError: the capability is missing.
     """
     if needed not in stated:
         raise UnsupportedError(
@@ -33,10 +33,10 @@ def check_capability(
 
 
 def check_supported(options: PutOptions, stated: frozenset[Capability], store: str) -> None:
-    """Refuse a put that the store cannot do.
+    """Refuse a put whose options the store does not support.
 
     Raises:
-        UnsupportedError: with the capability that the put needs.
+        UnsupportedError: a capability that the put needs is missing.
     """
     if options.ephemeral:
         check_capability("ephemerals", "an ephemeral put", stated, store)
@@ -45,14 +45,15 @@ def check_supported(options: PutOptions, stated: frozenset[Capability], store: s
 
 
 def check_size(path: str, value: bytes, value_bytes: int) -> None:
-    """Refuse a value that the store does not take.
+    """Refuse a value that is too large for the store.
 
     Raises:
-        ValueTooLargeError: with the size and the limit.
+        ValueTooLargeError: the value exceeds the limit. The message names both sizes.
     """
     if len(value) > value_bytes:
         raise ValueTooLargeError(
-            f"the value for {path!r} has {len(value)} bytes, the store takes {value_bytes}",
+            f"the value for {path!r} has {len(value)} bytes; the store accepts at most "
+            f"{value_bytes}",
             path=path,
         )
 
@@ -60,13 +61,13 @@ def check_size(path: str, value: bytes, value_bytes: int) -> None:
 def check_operation(
     op: Operation, value_bytes: int, stated: frozenset[Capability], store: str
 ) -> None:
-    """Refuse an operation that this store does not take.
+    """Refuse an operation that this store does not accept.
 
-    What every store refuses was refused when the operation was made.
+    The constructor of the operation has already checked the rules of all stores.
 
     Raises:
         InvalidSettingError: it is not an operation.
-        ValueTooLargeError: with the size and the limit.
+        ValueTooLargeError: its value exceeds the limit. The message names both sizes.
         UnsupportedError: it needs a capability that the store does not state.
     """
     if isinstance(op, Put):

@@ -389,7 +389,7 @@ class Engine:
             check_capability("snapshots", "reading an old revision", self.capabilities, self.name)
         scans = self._backend.scans
         if scans is None:
-            raise UnsupportedError(f"the store cannot be scanned: {self.name}")
+            raise UnsupportedError(f"the store does not support scans: {self.name}")
         return scans
 
     def historian(self) -> History:
@@ -403,7 +403,7 @@ class Engine:
         check_capability("history", "reading changes", self.capabilities, self.name)
         history = self._backend.history
         if history is None:
-            raise UnsupportedError(f"the back end hides its 'history': {self.name}")
+            raise UnsupportedError(f"the back end does not offer its 'history': {self.name}")
         return history
 
     def close(self, timeout: float | None = None) -> None:

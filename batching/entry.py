@@ -1,17 +1,17 @@
-"""One operation on its way through the engine, and its states.
+"""An operation in the engine, and its states.
 
-States and who moves an entry between them, always under the engine's lock::
+The states of an entry, and its moves between them, always under the engine's lock::
 
     QUEUED ──(a sender takes it)──> SENT ──(its batch has ended)──────────────────> ENDED
        │                              └──(its deadline, the store closed under it)──┘
        ├─────(its deadline, the store closed)───────────────────────────────────────┘
        └─────(its caller gives it up)──> CANCELLED
 
-A QUEUED entry stands in its path's line, and may wait for two things: for its turn on the path,
-and for room in its queue. When it waits for neither it is in the queue from which senders take.
-Whoever ends an entry puts its ``answer`` there, and then sets its state; the entry's sink tells the
-caller, outside the lock. An entry that was SENT keeps its place in its path's line until its batch
-has ended, even if its deadline ended it before.
+A QUEUED entry stands in its path's line. It may wait for two things: for its turn on the path, and
+for room in its queue. When it waits for neither, it is in the queue from which senders take. To end
+an entry, the engine sets its ``answer`` and then its state; the entry's sink informs the caller,
+outside the lock. An entry that was SENT keeps its place in its path's line until its batch has
+ended, even if it ended earlier at its deadline.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ ROOM: Final = 2
 
 
 class Sink(Protocol):
-    """Tells callers how their operations ended.
+    """Delivers the outcomes of operations to their callers.
 
-    ``deliver`` is called once for all of a batch's entries that name this sink, in a sender's
-    thread or the timekeeper's. Entries of its own kind only: whoever makes an entry chooses both.
+    ``deliver`` is called once for all entries of a batch that name this sink, in the thread of a
+    sender or of the timekeeper. A sink only receives entries that were created for it.
     """
 
     def deliver(self, entries: Sequence[Any]) -> None: ...
@@ -81,16 +81,16 @@ class Epoch:
 class Entry:
     """An operation in the engine; a back end sees it as a ``Request``.
 
-    What comes from the operation is set once. ``caller`` and ``told`` belong to its sink.
-    Everything else is guarded by the engine's lock until the entry has ENDED.
+    The attributes of the operation are set once. ``caller`` and ``told`` belong to the sink. The
+    engine's lock guards all others until the entry has ENDED.
 
     Args:
         kind: with ``path``, ``value``, ``expected_version`` and ``options``: the operation.
-        lanes: the engine's, by kind.
-        sink: tells the caller of its end.
+        lanes: the engine's lanes, by kind.
+        sink: delivers the outcome to the caller.
         now: ``time.monotonic()`` of the call.
-        timeout: seconds from then to its deadline.
-        caller: the sink's.
+        timeout: seconds from ``now`` to the deadline.
+        caller: any object that the sink needs.
     """
 
     # Every operation pays for each of these, so there is one class with one __init__ for all sinks.
@@ -160,7 +160,7 @@ class Entry:
         timeout: float,
         caller: Any = None,
     ) -> Self:
-        """Return the entry of an operation that was made before."""
+        """Return the entry of an operation object."""
         return cls(
             op.kind,
             op.path,
@@ -176,7 +176,7 @@ class Entry:
 
     @property
     def order_key(self) -> OrderKey:
-        """What orders it (see Lines). Without options it is the path."""
+        """The order key (see Lines). Without options it is the path."""
         return self.path if self.options is None else self.options.order_key(self.path)
 
 
@@ -184,10 +184,10 @@ _state = attrgetter("state")
 
 
 def move(entries: Sequence[Entry], state: int) -> None:
-    """Bring entries into a state; whoever ends them has put their answers there before.
+    """Move entries to a state. Before they end, their answers must be set.
 
-    This is the only place that does so. Called under the engine's lock, or by the one thread that
-    knows of the entries.
+    No other code sets a state. Call it under the engine's lock, or from the only thread that knows
+    the entries.
     """
     # Of all in one go: it runs twice for every operation.
     assert MOVES[state].issuperset(map(_state, entries)), (state, [*map(_state, entries)])
@@ -196,7 +196,7 @@ def move(entries: Sequence[Entry], state: int) -> None:
 
 
 def ended_at_once(caller: Any, error: MetadataStoreError) -> Entry:
-    """Return what stands for an operation that was refused before it became an entry."""
+    """Return an ended entry for an operation that was refused."""
     entry = Entry.__new__(Entry)
     entry.caller = caller
     entry.answer = error

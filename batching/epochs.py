@@ -1,4 +1,4 @@
-"""What a flush waits for: that all of the operations submitted before it have ended."""
+"""Counts the operations that a flush waits for: all that were submitted before it."""
 
 from __future__ import annotations
 

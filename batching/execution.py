@@ -1,4 +1,4 @@
-"""One request at the back end, and the errors that operations end with where no answer comes."""
+"""Executes one request at the back end, and makes the errors of operations without an answer."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ log = get_logger("batchkeeper.engine")
 
 
 def too_heavy(entry: Entry, most: int) -> ValueTooLargeError:
-    """Return what refuses an operation that no request of ``most`` bytes has room for.
+    """Return the error of an operation that does not fit into a request of ``most`` bytes.
 
-    With a long path, one with a small value may be one.
+    A long path can exceed the limit even with a small value.
     """
     return ValueTooLargeError(
-        f"the operation has {entry.weight} bytes with what its encoding adds, the store takes "
+        f"the operation has {entry.weight} bytes with its encoding; the store accepts at most "
         f"{most} in one request",
         path=entry.path,
     )
@@ -48,8 +48,8 @@ def queue_full(entry: Entry) -> QueueFullError:
 def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
     """Let the back end execute a batch; return one answer for each entry, whatever happens.
 
-    A batch that is refused whole goes in parts, one after the other, until the culprit stands
-    alone. What its deadline, or a close, has ended by then is not sent any more.
+    A batch that is refused as a whole is sent in parts, one after the other, until the operation
+    that caused the refusal is alone. Entries that have ended meanwhile are no longer sent.
     """
     writes = batch[0].writes
     # A batch is of one lane, and so of writes alone or of reads alone.
@@ -93,7 +93,7 @@ def _execute_part(backend: Backend, part: Sequence[Entry]) -> Sequence[Answer]:
 
 
 def overdue(entry: Entry, *, connected: bool) -> MetadataStoreError:
-    """Return what an operation ends with whose deadline has passed.
+    """Return the error of an operation whose deadline has passed.
 
     Args:
         entry: the operation.
@@ -103,31 +103,32 @@ def overdue(entry: Entry, *, connected: bool) -> MetadataStoreError:
     if entry.waits_for & ROOM:
         lane = entry.lane
         return QueueFullError(
-            f"no room in the queue of {lane.name} (of {lane.room} operations and "
-            f"{lane.bytes_room} bytes) within {seconds:.3g} s",
+            f"the queue of {lane.name} had no room within {seconds:.3g} s "
+            f"(it holds at most {lane.room} operations and {lane.bytes_room} bytes)",
             path=entry.path,
         )
     if entry.state == QUEUED:
         return OperationTimeoutError(
-            f"not sent within {seconds:.3g} s, and never will be", path=entry.path
+            f"the operation was not sent within {seconds:.3g} s, and never will be",
+            path=entry.path,
         )
     if entry.writes:
         return IndeterminateError(
-            f"under way, but not answered within {seconds:.3g} s", path=entry.path
+            f"the write was under way, but got no answer within {seconds:.3g} s", path=entry.path
         )
     if not connected:
-        return StoreUnavailableError(
-            f"no server has answered within {seconds:.3g} s", path=entry.path
-        )
-    return OperationTimeoutError(f"not answered within {seconds:.3g} s", path=entry.path)
+        return StoreUnavailableError(f"no server answered within {seconds:.3g} s", path=entry.path)
+    return OperationTimeoutError(
+        f"the operation got no answer within {seconds:.3g} s", path=entry.path
+    )
 
 
 def shut_out(entry: Entry, store: str) -> MetadataStoreError:
-    """Return what an operation ends with that a closing store has no time left for."""
+    """Return the error of an operation that a closing store has no time left for."""
     if entry.state != QUEUED and entry.writes:
         return IndeterminateError(
-            f"the store was closed before the answer came: {store}", path=entry.path
+            f"the store was closed before the answer arrived: {store}", path=entry.path
         )
     return StoreClosedError(
-        f"the store was closed before the operation was carried out: {store}", path=entry.path
+        f"the store was closed before the operation was executed: {store}", path=entry.path
     )

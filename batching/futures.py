@@ -1,18 +1,17 @@
-"""The futures that callers hold, and how their results reach them.
+"""The futures that callers hold, and the delivery of their results.
 
-``OperationFuture`` is a ``concurrent.futures.Future`` for everybody who uses one, the functions
-``wait``, ``as_completed`` and ``asyncio.wrap_future`` among them. It has one field, the engine's
-entry, and nothing public but what the standard one has; its state is the entry's. The standard one
-makes a condition variable and two lists for each future, which costs more than all the rest of an
-operation; here what waiting takes is made when somebody waits. Who waits in ``result`` or
-``exception`` takes a bare lock: with one thread for each operation a condition variable costs a
-third of the whole.
+``OperationFuture`` works like a ``concurrent.futures.Future``, also for ``wait``, ``as_completed``
+and ``asyncio.wrap_future``. It has one field, the engine's entry, and the public attributes of the
+standard future; its state is the entry's. The standard future creates a condition variable and two
+lists, which costs more than the rest of an operation. This one creates them only when a caller
+needs them. A thread that waits in ``result`` or ``exception`` takes a bare lock: with one thread
+for each operation, a condition variable costs a third of the whole.
 
-What the standard library's functions rely on, in every version from 3.11 to 3.14: ``_state``,
-``_result`` and ``_exception`` are read, and waiters are put into ``_waiters``, with ``_condition``
-held; whoever ends a future does it with ``_condition`` held, and tells each waiter that it finds in
-``_waiters`` then. ``_condition`` must be a lock of this future alone: ``wait`` holds those of many
-futures at a time, in the order of their ids, which would deadlock if futures shared one.
+The functions of the standard library, in all versions from 3.11 to 3.14, rely on these rules. They
+read ``_state``, ``_result`` and ``_exception``, and put waiters into ``_waiters``, while they hold
+``_condition``. The code that ends a future also holds ``_condition``, and notifies each waiter that
+it finds in ``_waiters``. Each future needs its own ``_condition``: ``wait`` holds those of many
+futures at a time, in the order of their ids, and would deadlock if futures shared one.
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ _TURN: Final = 0.00005
 
 
 class _Relay:
-    """Wakes the threads that wait for a batch: each wakes the next, and the last whoever began.
+    """Wakes the threads that wait for a batch: each wakes the next, and the last the first caller.
 
-    Woken together they would all fight for the interpreter, which only one of them can have: with
-    64 threads that each wait for a put of their own, this makes 1.3 times as many puts for two
-    thirds of the CPU. Whoever began waits for the end of it, within bounds, so that the batch after
-    this one finds all of them come back, and not the first of them alone.
+    Woken together, they would all compete for the interpreter. With 64 threads that each wait for
+    their own put, this chain makes 1.3 times as many puts for two thirds of the CPU. The thread
+    that began the chain waits for its end, within bounds, so that the next batch contains the
+    operations of all threads, and not only of the first.
     """
 
     __slots__ = ("_gates",)
@@ -79,11 +78,11 @@ class _Relay:
         self._gates: deque[Lock] = deque()
 
     def add(self, gates: Iterable[Lock]) -> None:
-        """Have these woken as well; before ``run``."""
+        """Add threads to wake; only before ``run``."""
         self._gates.extend(gates)
 
     def pass_on(self) -> None:
-        """Wake the next one: whoever stops waiting does, for whatever reason."""
+        """Wake the next thread. Each thread does this when it stops waiting, for any reason."""
         try:  # noqa: SIM105 - costs nothing while there is one, and every waiting thread does this
             self._gates.popleft().release()
         except IndexError:
@@ -105,10 +104,10 @@ class _Relay:
 
 
 class _Waiting:
-    """Those who wait for an operation, made when the first of them comes: the entry's ``caller``.
+    """The waiters of an operation, created for the first of them: the entry's ``caller``.
 
-    Once there is a condition, waiters and done-callbacks may be told of the future, so it is kept
-    until they have been.
+    Once there is a condition, waiters and done-callbacks may need the future, so it is kept until
+    they have received it.
     """
 
     __slots__ = ("callbacks", "condition", "future", "gates", "relay", "waiters")
@@ -161,11 +160,11 @@ class _Waiting:
 
 
 class OperationFuture(Future[Any]):
-    """The outcome of one operation, to come.
+    """The future outcome of one operation.
 
-    Whoever submits an entry makes it, and sets ``_entry``. The entry's ``told`` is ``None`` until
-    the end, and then a state of the standard library's; its ``caller`` is the ``_Waiting``, if
-    anybody has waited.
+    The code that submits an entry creates it and sets ``_entry``. The entry's ``told`` is ``None``
+    until the end, and then a state of the standard library's. Its ``caller`` is the ``_Waiting``,
+    once a thread has waited.
     """
 
     __slots__ = ("_entry",)
@@ -224,12 +223,12 @@ class OperationFuture(Future[Any]):
         return self._entry.told is not None
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return the operation's result; wait for it up to ``timeout`` seconds.
+        """Wait up to ``timeout`` seconds for the operation's result, and return it.
 
         Raises:
             MetadataStoreError: the error that the operation ended with.
             CancelledError: it was cancelled.
-            TimeoutError: it has not ended within ``timeout``; it goes on.
+            TimeoutError: it did not end within ``timeout``. The operation continues.
         """
         entry = self._entry
         if entry.told is None:
@@ -250,7 +249,7 @@ class OperationFuture(Future[Any]):
 
         Raises:
             CancelledError: it was cancelled.
-            TimeoutError: it has not ended within ``timeout``; it goes on.
+            TimeoutError: it did not end within ``timeout``. The operation continues.
         """
         if self._entry.told is None:
             _wait(self._entry, timeout)
@@ -261,7 +260,7 @@ class OperationFuture(Future[Any]):
     def cancel(self) -> bool:
         """Cancel the operation if it has not been sent; say whether it is cancelled.
 
-        A cancelled operation never reaches the store. Whoever waits for it learns of it at once.
+        A cancelled operation never reaches the store. Its waiters return at once.
         """
         entry = self._entry
         sink = entry.sink
@@ -299,7 +298,7 @@ def _wait(entry: Entry, timeout: float | None) -> None:
 
 
 def _end(entries: Sequence[Entry], told: str) -> list[_Waiting]:
-    """End the futures of entries; return those who wait with done-callbacks to be run."""
+    """End the futures of entries; return the waiters whose done-callbacks must run."""
     relay = _Relay()
     watched: list[_Waiting] = []
     with _births:
@@ -336,7 +335,7 @@ class FutureSink:
             self.tell(waiting)
 
     def tell(self, waiting: _Waiting) -> None:
-        """Have a future's done-callbacks run."""
+        """Queue a future's done-callbacks."""
         self._to_tell.put(waiting)
         if self._teller is None:
             with self._lock:

@@ -1,6 +1,6 @@
-"""One way to the store: a bounded queue, the batches made of it, and the threads that send them.
+"""A lane: a bounded queue, the batches taken from it, and the threads that send them.
 
-An engine has three: reads, writes, and the single executions beside them.
+An engine has three lanes: reads, writes, and single executions.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Lane:
     """A queue with its bound, its batches and its senders; guarded by the engine's lock.
 
     Args:
-        name: of the lane, for threads and metrics.
+        name: the lane's name, for threads and metrics.
         writes: whether its operations are writes.
-        lock: the engine's.
+        lock: the engine's lock.
         room: operations that may be held, in the queue and in the lines of their paths.
-        bytes_room: the same of bytes.
-        window: batches that may be in flight at the same time: one sender thread for each.
-        op_bytes: what the encoding adds to an operation.
+        bytes_room: the bytes that may be held there.
+        window: batches that may be in flight at the same time; each has one sender thread.
+        op_bytes: the bytes that the encoding adds to an operation.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Lane:
         return janus.Queue(maxsize=2 * self.room)
 
     def hold(self, entry: Entry) -> bool:
-        """Count an entry against the room if there is any; say whether there is.
+        """Count an entry against the room, if there is any; say whether there was.
 
-        Bytes are bounded for each lane by itself. With a bound for both, an operation could wait
-        for bytes that are held by one behind it in its path's line, in the other lane; so every
-        wait is for an operation that was submitted earlier.
+        Each lane bounds its own bytes. With one bound for both, an operation could wait for bytes
+        of an operation behind it in its path's line, in the other lane. With separate bounds,
+        every wait is for an operation that was submitted earlier.
         """
         held_bytes = self.held_bytes + entry.weight
         # An operation larger than the bound itself goes alone.
@@ -97,14 +97,14 @@ class Lane:
         return False
 
     def release(self, operations: int, size: int) -> None:
-        """Give back the room of operations that are held no longer."""
+        """Give back the room of operations that are no longer held."""
         self.held -= operations
         self.held_bytes -= size
 
     def recount(self, entries: Iterable[Entry]) -> None:
-        """Count anew what is held, out of all entries that have a place in a line.
+        """Count the held operations again, from all entries that have a place in a line.
 
-        With a new queue: an interrupted put may have left the old one's lock locked for ever.
+        The queue is replaced, because an interrupted put may have left the old one's lock locked.
         """
         own = [entry for entry in entries if entry.lane is self]
         queued = [entry for entry in own if entry.state == QUEUED]
@@ -119,9 +119,9 @@ class Lane:
         self.batches.begin_anew(self._queue.sync_q, ready)
 
     def metrics(self) -> LaneMetrics:
-        """Return what the lane holds and has sent."""
+        """Return the metrics of the lane."""
         return self.record.metrics(self.held, len(self.waiting), self.batches.in_flight)
 
     def close(self) -> None:
-        """Close the queue, which nobody uses any more."""
+        """Close the queue, after its last use."""
         self._queue.close()

@@ -1,4 +1,4 @@
-"""What happens to open stores when their process forks, and when it ends."""
+"""Handles open stores when their process forks, and when it ends."""
 
 from __future__ import annotations
 

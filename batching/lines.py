@@ -1,12 +1,12 @@
-"""The order of operations that share an order key: nearly always the path.
+"""The order of operations that share an order key, which is nearly always the path.
 
-Every operation takes its place in the line of its key when it is submitted. A write may go when
-all before it have left; a read when all writes before it have left. Since only what may go is
-handed on, no path is ever changed twice in one batch, nor in two that are under way.
+Every operation takes its place in the line of its key when it is submitted. A write may go when all
+earlier operations have left the line; a read when all earlier writes have left. Only operations
+that may go enter a batch, so no path is changed twice in one batch, nor in two batches under way.
 
-An operation with several keys stands in all of their lines at once, and may go when it may in each.
-It takes all of its places in one step, so the lines never disagree about who came first, and
-nobody waits in a circle. One without a key stands in no line, and may always go.
+An operation with several keys stands in all of their lines at once, and may go when it may go in
+each. It takes all its places in one step, so the lines never disagree about the order, and waits
+cannot form a circle. An operation without a key stands in no line, and may always go.
 """
 
 from __future__ import annotations

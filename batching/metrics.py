@@ -1,7 +1,7 @@
-"""What a store holds and has done, as numbers with stable names.
+"""The metrics of a store, as numbers with stable names.
 
-Counts run from the opening of the store; an exporter takes the difference of two snapshots, or
-hands them on as counters. Snapshots do not change, and pickle.
+Counts begin when the store is opened. An exporter takes the difference of two snapshots, or exports
+them as counters. Snapshots are immutable and can be pickled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BYTES: Final = tuple(float(2**power) for power in range(6, 31))
 
 
 class Counts(Mapping[str, int]):
-    """Numbers by name that do not change. A name that never occurred is not in there."""
+    """Immutable numbers by name. A name that never occurred is missing."""
 
     __slots__ = ("_counts",)
 
@@ -58,7 +58,7 @@ class Counts(Mapping[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often values of some size occurred.
+    """The number of values by size.
 
     Attributes:
         bounds: the upper bounds of the buckets, ascending; a value on a bound lies below it.
@@ -74,25 +74,25 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Values in all buckets."""
+        """The number of values in all buckets."""
         return sum(self.counts)
 
     @property
     def mean(self) -> float:
-        """The average value, 0 without any."""
+        """The average value; 0 without values."""
         return self.sum / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> float:
-        """Estimate the value that so many percent of the values do not exceed; 0 without any.
+        """Estimate the value that ``percent`` of the values do not exceed; 0 without values.
 
-        The estimate lies in the right bucket, so it is wrong by a factor of 2 at the most; it is
-        never more than ``max``.
+        The estimate lies in the right bucket, so it is at most a factor of 2 off. It never exceeds
+        ``max``.
 
         Raises:
             InvalidSettingError: ``percent`` is not from 0 to 100.
         """
         if not 0 <= percent <= 100:
-            raise InvalidSettingError(f"percent is from 0 to 100, not {percent!r}")
+            raise InvalidSettingError(f"percent must be from 0 to 100, not {percent!r}")
         if not self.count:
             return 0.0
         rank = percent / 100 * self.count
@@ -156,23 +156,23 @@ _NONE: Final = Counts()
 
 @dataclass(frozen=True, slots=True)
 class LaneMetrics:
-    """One way to the store: its queue and its batches.
+    """The metrics of one lane: a queue and its batches.
 
     Attributes:
-        queued: operations held now, in the queue and in the lines of their paths; of the single
-            executions, those under way too.
+        queued: operations held now, in the queue and in the lines of their paths; for single
+            executions, also those under way.
         waiting: operations whose callers wait now for room in the queue.
         in_flight: batches under way now.
         batches: batches sent.
-        operations: operations sent in them.
-        bytes: bytes sent in them: paths, values and an estimate of the encoding's overhead.
-        causes: batches by what made them leave: ``ops``, ``bytes``, ``idle``, ``delay``,
-            ``flush`` or ``close``.
-        operations_per_batch: of each batch, its operations.
-        bytes_per_batch: of each batch, its bytes.
-        queue_seconds: of each operation that was sent, the seconds from its call until then.
-        store_seconds: of each batch that has ended, the seconds that its call at the back end
-            took, with all that was sent again or in parts.
+        operations: operations sent in these batches.
+        bytes: bytes sent in these batches: paths, values and an estimate of the encoding's
+            overhead.
+        causes: batches by the reason for which they were sent: ``ops``, ``bytes``, ``idle``,
+            ``delay``, ``flush`` or ``close``.
+        operations_per_batch: the number of operations of each batch.
+        bytes_per_batch: the bytes of each batch.
+        queue_seconds: the seconds from the call of each sent operation until it was sent.
+        store_seconds: the seconds of each ended batch at the back end, with retries and parts.
     """
 
     queued: int
@@ -192,8 +192,8 @@ class LaneMetrics:
 class Metrics:
     """A snapshot of a store.
 
-    Operations that were executed singly for want of room are ``singles.operations``, calls that
-    had to wait for it ``waits``.
+    When a queue is full, ``singles.operations`` counts the operations that were executed singly,
+    and ``waits`` the calls that had to wait.
 
     Attributes:
         reads: the queue of reads and its batches.
@@ -205,16 +205,16 @@ class Metrics:
         operations: operations that have ended, by kind: ``get``, ``put``, ``delete``,
             ``get_children`` or ``exists``. Cancelled ones, and calls that were refused at once, do
             not count.
-        failures: of those, operations that ended with an error, by kind.
-        conflicts: of those, writes refused because of what was at their path
-            (``BadVersionError``, ``NotFoundError``, ``NotEmptyError``).
-        aborts: requests that the store did not apply because of one of their operations, and
-            whose others went again.
-        splits: requests that were larger than the store takes, or were refused whole, and went
-            in parts.
+        failures: ended operations with an error, by kind.
+        conflicts: failed writes that the state of their path forbade (``BadVersionError``,
+            ``NotFoundError``, ``NotEmptyError``).
+        aborts: requests that the store did not apply because of one of their operations; the other
+            operations were sent again.
+        splits: requests that were larger than the store accepts, or were refused as a whole, and
+            were sent in parts.
         retries: requests that were sent again after a failure.
-        settled: writes without an answer that were found out about.
-        reconnects: connections that were lost and found again.
+        settled: writes without an answer whose outcome was found out.
+        reconnects: connections that were lost and made again.
     """
 
     reads: LaneMetrics

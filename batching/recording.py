@@ -1,4 +1,4 @@
-"""Counts what the engine does, a batch at a time, for ``metrics``. Guarded by the engine's lock."""
+"""Counts the engine's work for ``metrics``, a batch at a time. The engine's lock guards it."""
 
 from __future__ import annotations
 

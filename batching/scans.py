@@ -1,4 +1,4 @@
-"""Walks over many paths: in the caller's thread, beside the queues and outside their order."""
+"""Walks over many paths. They run in the caller's thread and bypass the queues and their order."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _Raised = BaseException | type[BaseException]
 
 
 class ResultStream(Generator[_T, None, None]):
-    """Gives results one by one, and counts the keys of other clients that it leaves out.
+    """Yields results one by one, and counts the keys of other clients that it leaves out.
 
-    It is a generator: closing it ends what is under way for it.
+    It is a generator: closing it ends the scan.
 
     Attributes:
-        foreign: the keys that were left out so far, because they are not valid paths.
+        foreign: the keys left out so far, because they are not valid paths.
     """
 
     def __init__(self, begin: Callable[[], Generator[Sequence[_T], None, None]]) -> None:
@@ -69,10 +69,10 @@ class ResultStream(Generator[_T, None, None]):
 
 
 class AsyncResultStream(AsyncGenerator[_T, None]):
-    """What :class:`ResultStream` is, for ``async for``; its pages are read on other threads.
+    """A :class:`ResultStream` for ``async for``. It reads its pages on other threads.
 
     Attributes:
-        foreign: the keys that were left out so far, because they are not valid paths.
+        foreign: the keys left out so far, because they are not valid paths.
     """
 
     def __init__(self, begin: Callable[[], Generator[Sequence[_T], None, None]]) -> None:
@@ -112,37 +112,37 @@ def _raised(typ: _Raised, val: BaseException | object, tb: TracebackType | None)
 def check_scan(
     prefix: str, start: str | None, end: str | None, revision: int | None
 ) -> tuple[str, Range, int | None]:
-    """Return what a scan was asked for, if it is fit for one.
+    """Return the arguments of a scan, if they are valid.
 
     Raises:
-        InvalidPathError: the prefix, or a bound, is no path.
-        InvalidSettingError: the revision is no revision.
+        InvalidPathError: the prefix, or a bound, is not a valid path.
+        InvalidSettingError: the revision is invalid.
     """
     check_parent(prefix)
     for bound in (start, end):
         if bound is not None:
             check_path(bound)
     if revision is not None and (type(revision) is not int or revision < 0):
-        raise InvalidSettingError(f"revision is None or an int from 0 up: {revision!r}")
+        raise InvalidSettingError(f"revision must be None or an int of 0 or more, not {revision!r}")
     return prefix, Range(start, end), revision
 
 
 def check_split(prefix: str, n: int) -> None:
-    """Refuse what no split can be made of.
+    """Refuse invalid arguments of a split.
 
     Raises:
-        InvalidPathError: the prefix is no path.
-        InvalidSettingError: ``n`` is no number of ranges.
+        InvalidPathError: the prefix is not a valid path.
+        InvalidSettingError: ``n`` is not an int of 1 or more.
     """
     check_parent(prefix)
     if type(n) is not int or n < 1:
-        raise InvalidSettingError(f"n is an int from 1 up: {n!r}")
+        raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r}")
 
 
 def results_of(
     scanner: Scans, prefix: str, within: Range, revision: int | None, timeout: float
 ) -> ResultStream[ScanResult]:
-    """Give what a scan finds, one by one. Closing the iterator ends the scan."""
+    """Yield the results of a scan, one by one. Closing the iterator ends the scan."""
     return ResultStream(lambda: scanner.scan(prefix, within, revision, timeout))
 
 
@@ -155,7 +155,7 @@ def pages_of(
     *,
     values: bool,
 ) -> Generator[ScanPage | StatPage, None, None]:
-    """Give what a scan finds, in pages of columns. Closing the iterator ends the scan."""
+    """Yield the results of a scan in pages of columns. Closing the iterator ends the scan."""
     process = os.getpid()
     if values:
         found = _here(lambda: scanner.scan(prefix, within, revision, timeout), process)
@@ -171,7 +171,7 @@ def _columns(pages: Generator[Sequence[ScanResult], None, None]) -> Generator[Sc
 def _items(
     pages: Generator[Sequence[_T], None, None], foreign: ForeignKeys
 ) -> Generator[_T, None, None]:
-    """Give what pages hold, one by one. Closing the iterator closes them."""
+    """Yield the entries of pages, one by one. Closing the iterator closes the pages."""
     with closing(pages):
         for page in pages:
             _count(page, foreign)
@@ -187,9 +187,9 @@ def _count(page: object, foreign: ForeignKeys) -> None:
 def _here(
     begin: Callable[[], Generator[_Page, None, None]], process: int
 ) -> Generator[_Page, None, None]:
-    """Give pages in this process, and refuse to in a child that was forked from it.
+    """Yield pages in this process, and refuse to do so in a forked child.
 
-    There nobody would answer: the threads and the connections are the parent's.
+    The threads and connections belong to the parent, so the child would get no answer.
     """
     with closing(begin()) as pages:
         while True:
@@ -206,7 +206,7 @@ def _here(
 def results_of_async(
     scanner: Scans, prefix: str, within: Range, revision: int | None, timeout: float
 ) -> AsyncResultStream[ScanResult]:
-    """Give what a scan finds, one by one, and read its pages on other threads."""
+    """Yield the results of a scan, one by one, and read its pages on other threads."""
     return AsyncResultStream(lambda: scanner.scan(prefix, within, revision, timeout))
 
 
@@ -219,7 +219,7 @@ def pages_of_async(
     *,
     values: bool,
 ) -> AsyncGenerator[ScanPage | StatPage, None]:
-    """Give what a scan finds, in pages of columns, and read them on other threads."""
+    """Yield the results of a scan in pages of columns, and read them on other threads."""
 
     def begin() -> Generator[Sequence[ScanPage | StatPage], None, None]:
         with closing(pages_of(scanner, prefix, within, revision, timeout, values=values)) as pages:
@@ -232,7 +232,7 @@ def pages_of_async(
 async def one_by_one(
     begin: Callable[[], Generator[Sequence[_T], None, None]], foreign: ForeignKeys
 ) -> AsyncGenerator[_T, None]:
-    """Give what pages hold, one by one, and read the pages on other threads."""
+    """Yield the entries of pages, one by one, and read the pages on other threads."""
     pages: Generator[Sequence[_T], None, None] | None = None
     given_up = False
 
@@ -269,7 +269,7 @@ async def one_by_one(
 
 
 def ended(call: Callable[[], _T]) -> Future[_T]:
-    """Return what became of a call, as a future that has ended."""
+    """Run a call and return its result or error as a future that has ended."""
     future: Future[_T] = Future()
     try:
         future.set_result(call())

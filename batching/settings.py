@@ -1,4 +1,4 @@
-"""How operations are gathered into batches, and how much may be held and under way."""
+"""The settings of batches and queues, validated."""
 
 from __future__ import annotations
 
@@ -22,30 +22,33 @@ class BatchingConfig:
     """The settings of the batching engine. They can be compared, hashed and pickled.
 
     Attributes:
-        enabled: ``False`` sends every operation singly, through the same interface and with the
-            same guarantees, up to ``max_in_flight`` of them (where that is not given: as many as
-            serve the store) at the same time for reads and for writes.
-        max_ops: the most operations in a batch. What the store takes less of, its back end caps.
-        max_bytes: the most bytes in a batch, counting paths, values and the encoding's overhead.
-        max_delay: seconds that an operation waits for company at the most.
-        read_queue_size: operations that the queue of reads holds.
-        write_queue_size: operations that the queue of writes holds.
-        max_queued_bytes: bytes that each queue holds: paths, values and the encoding's overhead.
-        max_in_flight: batches of reads, and as many of writes, that may be under way at the same
-            time; ``None`` takes what serves the store best.
-        max_singles: operations that may be executed singly at the same time, beside the batches,
-            because a queue is full. A single execution costs client and server many times what an
-            operation in a batch does: with 64 of them a saturated etcd or ZooKeeper did half as
-            many gets a second as with 2, and hardly more with none.
-        on_full: what a full queue does to a caller. ``"single"`` executes the operation at once,
-            and waits when ``max_singles`` are under way or an earlier operation holds the path;
-            ``"block"`` waits for room until the operation's deadline; ``"raise"`` raises
+        enabled: ``False`` sends every operation by itself, with the same methods and guarantees. At
+            most ``max_in_flight`` reads and ``max_in_flight`` writes are then in flight; by
+            default, a number that suits the store.
+        max_ops: the most operations in a batch. The back end applies the store's own limit, if that
+            is lower.
+        max_bytes: the most bytes in a batch: paths, values and the overhead of the encoding.
+        max_delay: the longest time, in seconds, that an operation waits for others to join its
+            batch.
+        read_queue_size: the most operations in the queue of reads.
+        write_queue_size: the most operations in the queue of writes.
+        max_queued_bytes: the most bytes in each queue: paths, values and the overhead of the
+            encoding.
+        max_in_flight: the most batches of reads in flight, and the most batches of writes; ``None``
+            chooses a number that suits the store.
+        max_singles: the most operations that are executed singly at the same time, beside the
+            batches, because a queue is full. A single execution costs client and server many times
+            as much as an operation in a batch: a saturated etcd or ZooKeeper answered half as many
+            gets per second with 64 single executions as with 2, and hardly more with none.
+        on_full: what happens to a call when its queue is full. ``"single"`` executes the operation
+            at once, and waits while ``max_singles`` are under way or an earlier operation holds the
+            path; ``"block"`` waits for room until the operation's deadline; ``"raise"`` raises
             ``QueueFullError`` at once.
-        linger: ``"adaptive"`` sends at once when nothing is in flight and gathers while something
-            is; ``"fixed"`` always waits for ``max_ops``, ``max_bytes`` or ``max_delay``.
+        linger: ``"adaptive"`` sends at once while nothing is in flight, and gathers operations
+            otherwise; ``"fixed"`` always waits for ``max_ops``, ``max_bytes`` or ``max_delay``.
 
     Raises:
-        InvalidSettingError: for a value out of its range, with the value and the range.
+        InvalidSettingError: a value is out of its range. The error names both.
     """
 
     enabled: bool = True
@@ -62,7 +65,7 @@ class BatchingConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
-            raise InvalidSettingError(f"enabled is True or False, not {self.enabled!r}")
+            raise InvalidSettingError(f"enabled must be True or False, not {self.enabled!r}")
         _check_int("max_ops", self.max_ops, 1, 1_000_000)
         _check_int("max_bytes", self.max_bytes, 1, 1024 * _MIB)
         _check_int("read_queue_size", self.read_queue_size, 1, 10_000_000)
@@ -75,7 +78,7 @@ class BatchingConfig:
         _check_choice("linger", self.linger, ("adaptive", "fixed"))
         delay = self.max_delay
         if not _is_number(delay) or not 0 <= delay <= 60:
-            raise InvalidSettingError(f"max_delay is seconds from 0 to 60, not {delay!r}")
+            raise InvalidSettingError(f"max_delay must be from 0 to 60 seconds, not {delay!r}")
 
 
 def check_seconds(name: str, value: float) -> float:
@@ -86,7 +89,9 @@ def check_seconds(name: str, value: float) -> float:
     """
     if _is_number(value) and 0 < value <= _LONGEST:
         return value
-    raise InvalidSettingError(f"{name} is seconds, more than 0 and at most a year: {value!r}")
+    raise InvalidSettingError(
+        f"{name} must be a number of seconds, more than 0 and at most a year, not {value!r}"
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -95,9 +100,11 @@ def _is_number(value: Any) -> bool:
 
 def _check_int(name: str, value: Any, lowest: int, highest: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
-        raise InvalidSettingError(f"{name} is an int from {lowest} to {highest}, not {value!r}")
+        raise InvalidSettingError(
+            f"{name} must be an int from {lowest} to {highest}, not {value!r}"
+        )
 
 
 def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InvalidSettingError(f"{name} is one of {', '.join(allowed)}, not {value!r}")
+        raise InvalidSettingError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")

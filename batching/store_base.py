@@ -1,6 +1,6 @@
-"""How the calls of threads reach the engine; ``async_store_base.py`` is the same for tasks.
+"""Passes the calls of threads to the engine; ``async_store_base.py`` does the same for tasks.
 
-Both are written by hand: here the two faces differ in more than ``async`` and ``await``.
+Both are written by hand, because the faces differ here in more than ``async`` and ``await``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _P = ParamSpec("_P")
 
 
 class StoreBase:
-    """Submits for threads: an operation is a future at once."""
+    """Submits operations for threads, which receive futures at once."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class StoreBase:
         return OutcomeStream(self._engine, ops, seconds).collect()
 
     def _walk(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """Do in this thread what goes over many paths; return the future of an operation."""
+        """Run a call over many paths in this thread; return a future that has ended."""
         return ended(lambda: call(*args, **kwargs))
 
     def _close(self, timeout: float | None) -> None:

@@ -9,14 +9,14 @@
 - ``baseline``: the plain clients' loop
 - ``figures``: medians, spread, histograms, ratios
 - ``tables``: the results as tables and as JSON
-- ``progress``: what is going on, on standard error
+- ``progress``: shows progress on standard error
 - ``disk``: the disk below a directory
 - ``servers``: throw-away real servers on loopback
-- ``releases``: which servers there are, by version and place
+- ``releases``: finds the servers of this machine, by version and place
 - ``installing``: ``batchkeeper servers``, which installs others
 - ``jars``: the jars of ZooKeepers, with their checksums
-- ``kills``: how many of the writes that a kill catches are settled
-- ``memory``: how much memory two million streamed puts take
-- ``limits``: how near the client comes to what its server can do
-- ``spark``: how much of that comes through Spark
+- ``kills``: measures how many writes that a kill catches are settled
+- ``memory``: measures the memory of two million streamed puts
+- ``limits``: compares the client with the raw speed of its server
+- ``spark``: compares Spark with one process without it
 """

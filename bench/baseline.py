@@ -1,8 +1,7 @@
-"""The yardstick: each store's plain client, putting in a loop, one value after the other.
+"""The baseline: each store's plain client puts values in a loop, one after the other.
 
-As everybody writes it who does not batch: ``etcd3``'s ``put``, ``kazoo``'s ``create`` and
-``rocksdict``'s ``put`` with a sync. The paths are fresh, and as long as those of the puts that are
-compared with it.
+This is the usual code without batches: ``etcd3``'s ``put``, ``kazoo``'s ``create`` and
+``rocksdict``'s ``put`` with a sync. The paths are fresh, and as long as those of the compared puts.
 """
 
 from __future__ import annotations

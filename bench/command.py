@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     defaults = Workload()
     parser.description = (
-        "Compare batch settings under the work of message hubs: they claim topics, advance\n"
+        "Compare batch settings under the workload of message hubs: they claim topics, advance\n"
         "consume marks, read both, and drop topics. Every acknowledged write is read back\n"
         "afterwards; the exit code is 1 if one is missing or wrong."
     )
@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target",
         nargs="?",
         metavar="URL",
-        help="a store's URL, which --store before the command may give as well (the variable "
-        "BATCHKEEPER_STORE does not: a bench is never run on a store by accident); or one of "
+        help="a store's URL, which --store before the command may also give (BATCHKEEPER_STORE is "
+        "ignored, so that a bench never runs on a store by accident); or one of "
         f"{', '.join(BARE_TARGETS)}, for a store in this process or on a throw-away server "
         f"(default: {_DEFAULT_TARGET})",
     )
@@ -59,21 +59,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dir",
         type=Path,
         default=Path(".scratch"),
-        help="where stores and servers made for the bench keep their data, and where the JSON "
-        "goes (default: %(default)s)",
+        help="folder for the JSON, and for the data of stores and servers that the bench creates "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "-o",
         "--output",
         choices=("table", "json", "jsonl"),
         default=argparse.SUPPRESS,  # The same option may stand before the command.
-        help="on standard output (default: table)",
+        help="format on standard output (default: table)",
     )
     parser.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
-        help="write the results there too (default: a new file in DIR)",
+        help="write the results to this file, too (default: a new file in DIR)",
     )
     work = parser.add_argument_group("work")
     work.add_argument(
@@ -81,21 +81,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_int,
         default=defaults.hubs,
         metavar="N",
-        help="at work at the same time (default: %(default)s)",
+        help="hubs at work at the same time (default: %(default)s)",
     )
     work.add_argument(
         "--outstanding",
         type=_int,
         default=defaults.outstanding,
         metavar="N",
-        help="operations that each hub has under way (default: %(default)s)",
+        help="operations under way for each hub (default: %(default)s)",
     )
     work.add_argument(
         "--topics",
         type=_int,
         default=defaults.topics,
         metavar="N",
-        help="of all hubs together (default: %(default)s)",
+        help="topics of all hubs together (default: %(default)s)",
     )
     work.add_argument(
         "--value-bytes",
@@ -109,45 +109,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_mix,
         default=DEFAULT_MIX,
         metavar="STEP=WEIGHT,...",
-        help=f"of the steps after a claim: {', '.join(STEPS)} "
+        help=f"weights of the steps after a claim: {', '.join(STEPS)} "
         f"(default: {','.join(f'{step}={weight:g}' for step, weight in DEFAULT_MIX.items())}; "
-        f"a step that is left out has the weight 0)",
+        f"an omitted step has the weight 0)",
     )
     work.add_argument(
         "--seed",
         type=_int,
         default=defaults.seed,
         metavar="N",
-        help="of all that is drawn (default: %(default)s)",
+        help="seed of the random choices (default: %(default)s)",
     )
     work.add_argument(
         "--threads",
         type=at_least(1, int),
         default=1,
         metavar="N",
-        help="that the hubs run on (default: %(default)s)",
+        help="threads that run the hubs (default: %(default)s)",
     )
-    batch = parser.add_argument_group("batch settings, all combinations of which are measured")
+    batch = parser.add_argument_group("batch settings; the bench measures all combinations")
     batch.add_argument(
         "--max-ops",
         type=_list(int),
         default="100,1000",
         metavar="N,...",
-        help="in a batch (default: %(default)s)",
+        help="most operations in a batch (default: %(default)s)",
     )
     batch.add_argument(
         "--max-delay",
         type=_list(float),
         default="0.001,0.005",
         metavar="SECONDS,...",
-        help="that an operation waits for company (default: %(default)s)",
+        help="longest time that an operation waits for others (default: %(default)s)",
     )
     batch.add_argument(
         "--max-in-flight",
         type=_list(int),
         default="1,4",
         metavar="N,...",
-        help="batches at the same time (default: %(default)s)",
+        help="most batches in flight (default: %(default)s)",
     )
     length = parser.add_argument_group("length")
     length.add_argument(
@@ -155,27 +155,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_least(1, int),
         default=3,
         metavar="N",
-        help="in which each setting is measured once (default: %(default)s)",
+        help="rounds; each measures every setting once (default: %(default)s)",
     )
     length.add_argument(
         "--seconds",
         type=at_least(0, float),
         default=0.3,
         metavar="SECONDS",
-        help="of each measurement (default: %(default)s)",
+        help="length of each measurement (default: %(default)s)",
     )
     length.add_argument(
         "--warm-up",
         type=at_least(0, float),
         default=0.1,
         metavar="SECONDS",
-        help="before each measurement, not counted (default: %(default)s)",
+        help="uncounted time before each measurement (default: %(default)s)",
     )
     length.add_argument(
         "--operations",
         type=at_least(1, int),
         metavar="N",
-        help="end a measurement after so many for each thread",
+        help="end a measurement after N operations for each thread",
     )
 
 
@@ -189,7 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _run(arguments)
     except WrongAnswerError as error:
-        return _fail(_CHECK_FAILED, f"the store did not keep what it acknowledged: {error}")
+        return _fail(_CHECK_FAILED, f"the store lost or changed an acknowledged write: {error}")
     except (ServerMissingError, ServerStartError) as error:
         return _fail(_NO_CONNECTION, str(error))
     return _FINE
@@ -247,7 +247,7 @@ def _target_name(arguments: argparse.Namespace) -> str:
     named: str | None = arguments.target
     store: str | None = getattr(arguments, "store", None)
     if named is not None and store is not None and named != store:
-        raise InvalidSettingError(f"two stores to measure: {named!r}, and --store {store!r}")
+        raise InvalidSettingError(f"two stores given: {named!r}, and --store {store!r}")
     given = store if named is None else named
     return _DEFAULT_TARGET if given is None else given
 
@@ -293,7 +293,7 @@ def at_least(lowest: float, kind: Callable[[str], _Number]) -> Callable[[str], _
     def parse(text: str) -> _Number:
         number = _number(text, kind)
         if number < lowest:
-            raise argparse.ArgumentTypeError(f"at least {lowest}, not {text}")
+            raise argparse.ArgumentTypeError(f"must be at least {lowest}, not {text}")
         return number
 
     return parse
@@ -308,6 +308,6 @@ def _mix(text: str) -> Mapping[str, float]:
     for part in text.split(","):
         step, equals, weight = part.partition("=")
         if not equals or step in mix:
-            raise argparse.ArgumentTypeError(f"STEP=WEIGHT, each step once: {part!r}")
+            raise argparse.ArgumentTypeError(f"must be STEP=WEIGHT, each step once: {part!r}")
         mix[step] = _number(weight, float)
     return mix

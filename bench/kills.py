@@ -1,14 +1,14 @@
-"""How many of the writes that a kill catches are settled: ``python -m batchkeeper.bench.kills``.
+"""Measures how many writes that a kill catches are settled: ``python -m batchkeeper.bench.kills``.
 
-Threads create fresh paths as fast as they can. Again and again the server is killed (``kill -9``)
-and started; each time the writes are noted that were inside the back end's calls at that moment,
-and what became of them: *settled* are those that ended with a result, or with an error that says
-that nothing was applied, within five seconds of the server's return. The rest is indeterminate, or
-came late. In the end every path is read: an acknowledged creation has to be there, one that ended
-as not applied must not, and a creation of a fresh path never meets a conflict.
+Threads create fresh paths as fast as they can. Meanwhile the server is repeatedly killed
+(``kill -9``) and started. Each time, the benchmark notes the writes inside the back end's calls at
+that moment, and their outcomes. A write is *settled* if it ends with a result, or with an error
+that says that nothing was applied, within five seconds of the server's return. All others are
+indeterminate or late. At the end every path is read: an acknowledged creation must be there, one
+that ended as not applied must not, and a creation of a fresh path must never meet a conflict.
 
-An etcd before 3.5.5 may itself lose what it acknowledged last (etcd #14370, #13766); such losses
-are counted by themselves.
+etcd before 3.5.5 may itself lose its last acknowledged writes (etcd #14370, #13766). Such losses
+are counted separately.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How much memory a long stream of puts takes: ``python -m batchkeeper.bench.memory``.
+"""Measures the memory of a long stream of puts: ``python -m batchkeeper.bench.memory``.
 
-Streams puts through one store with ``apply_stream`` and watches what the process holds. It should
-not matter how long the stream is: operations wait in bounded queues, and their outcomes are handed
-over as they come. The store in memory is no measure for it, for it keeps the values.
+The benchmark streams puts through one store with ``apply_stream`` and watches the memory of the
+process. The length of the stream should not matter, because operations wait in bounded queues and
+their outcomes are delivered as they arrive. The store in memory is not suitable, because it keeps
+the values.
 """
 
 from __future__ import annotations

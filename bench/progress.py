@@ -1,4 +1,4 @@
-"""What is going on, on standard error: a bar on a terminal, a line for each step elsewhere."""
+"""Shows progress on standard error: a bar on a terminal, a line for each step elsewhere."""
 
 from __future__ import annotations
 

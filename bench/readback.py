@@ -1,4 +1,4 @@
-"""After a measurement: is everything there that was acknowledged, and nothing else?"""
+"""Checks after a measurement that the store holds every acknowledged write, and nothing else."""
 
 from __future__ import annotations
 

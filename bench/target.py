@@ -1,4 +1,4 @@
-"""What is measured: a store that is there, or one that is made for the measurement."""
+"""The store that is measured: an existing one, or one created for the measurement."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def open_target(
             scratch = stack.enter_context(_scratch(directory, root.lstrip("/")))
             disk = examine(scratch)
             if disk.in_memory:
-                warn(f"{directory} is memory ({disk.file_system}): nothing is ever synced there")
+                warn(f"{directory} is in memory ({disk.file_system}): no sync reaches a disk there")
             url = parse_url(_made(stack, BUILT_IN[name], scratch))
         kind = store_kind(url)
         plain = None if os.environ.get("BATCHKEEPER_USERNAME") else PLAIN_CLIENTS.get(kind.scheme)
@@ -109,7 +109,7 @@ def open_target(
             # A memory store is dropped with its last opener; the harness opens one several times.
             stack.enter_context(target.open())
             if name not in BARE_TARGETS:
-                warn(f"{name} lives in this process only: nothing is kept when the command ends")
+                warn(f"{name} lives in this process: its data is lost when the command ends")
         elif name not in BARE_TARGETS:
             target.open().close()  # Fails now, if it cannot be reached.
             stack.callback(_clean, target, warn)
@@ -146,4 +146,4 @@ def _clean(target: Target, warn: Callable[[str], None]) -> None:
             remove_below(store, target.root)
     except MetadataStoreError as error:
         # The figures are there all the same.
-        warn(f"what is below {target.root} was not removed: {error}")
+        warn(f"the data below {target.root} was not removed: {error}")

@@ -1,7 +1,7 @@
-"""What the harness asks of a store: a hub's work on its topics, and plain puts.
+"""The workload of the benchmark: a hub's work on its topics, and plain puts.
 
-A *chain* is one operation under way and what comes after it: it submits an operation, learns how it
-ended, and submits the next. A hub has a number of chains, and each chain has topics of its own, one
+A *chain* has one operation under way at a time: it submits an operation, learns its outcome, and
+submits the next. A hub has a number of chains, and each chain has topics of its own, one
 of which it works on at a time:
 
 - it claims the topic: a put of the owner that must find none there;
@@ -11,9 +11,9 @@ of which it works on at a time:
 - it drops the ownership (a delete of the version that it holds) and turns to its next topic.
   The mark stays, and goes on when the topic's turn comes again.
 
-What a chain does follows from the seed, its number and the answers alone, so two runs do the same,
-as far as each comes. Chains check every answer as it arrives, and know afterwards what the
-store must hold.
+The seed, the number of the chain and the answers alone determine the chain's operations, so two
+runs do the same work, as far as each gets. Chains check every answer as it arrives, and know
+afterwards what the store must hold.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ class Workload:
         ):
             value = getattr(self, name)
             if not 1 <= value <= highest:
-                raise InvalidSettingError(f"{name} is an int from 1 to {highest}, not {value}")
+                raise InvalidSettingError(f"{name} must be an int from 1 to {highest}, not {value}")
         if self.topics < self.chains:
             raise InvalidSettingError(
-                f"topics is at least hubs times outstanding ({self.chains}), so that each chain "
-                f"under way has a topic of its own, not {self.topics}"
+                f"topics must be at least hubs times outstanding ({self.chains}), not "
+                f"{self.topics}: each chain under way needs its own topic"
             )
         for step, weight in self.mix.items():
             if step not in STEPS:
@@ -130,9 +130,9 @@ class Workload:
                     f"the mix has no step {step!r} (known: {', '.join(STEPS)})"
                 )
             if not 0 <= weight < float("inf"):
-                raise InvalidSettingError(f"a weight in the mix is 0 or more: {step}={weight}")
+                raise InvalidSettingError(f"a weight in the mix must be 0 or more: {step}={weight}")
         if not any(self.mix.values()):
-            raise InvalidSettingError("the mix has at least one step with a weight above 0")
+            raise InvalidSettingError("the mix must have at least one step with a weight above 0")
 
     @property
     def chains(self) -> int:
@@ -319,7 +319,7 @@ def check(expected: Expected, found: Any) -> None:
     path, value, version = expected
     if value is None:
         if found is not None:
-            raise WrongAnswerError(f"deleted, but there at version {found.stat.version}: {path}")
+            raise WrongAnswerError(f"deleted, but still at version {found.stat.version}: {path}")
     elif found is None:
         raise WrongAnswerError(f"acknowledged at version {version}, but missing: {path}")
     elif found.value != value:
@@ -329,4 +329,4 @@ def check(expected: Expected, found: Any) -> None:
 
 
 def _wrong_version(path: str, found: int, expected: int) -> WrongAnswerError:
-    return WrongAnswerError(f"version {found}, where {expected} was to be: {path}")
+    return WrongAnswerError(f"version {found} instead of {expected}: {path}")

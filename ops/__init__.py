@@ -1,15 +1,15 @@
 """The vocabulary of batchkeeper: operations, results, versions, paths and errors. No I/O.
 
-- ``operations``: what a caller can ask of a store
+- ``operations``: the operations that a caller can submit
 - ``kinds``: the table of kinds: lane, whether it writes, results
-- ``results``: what a store answers
+- ``results``: the results of operations, scans and bulk calls
 - ``errors``: the tree of errors, each with its policy
-- ``exit_codes``: which exit code an error gives a command
-- ``paths``: the one path rule
-- ``capabilities``: what a store can do beyond the operations that all have
-- ``records``: lines of JSON to puts, and values to JSON
+- ``exit_codes``: the exit codes of the commands, and the code for each error
+- ``paths``: the path rule of all stores
+- ``capabilities``: the features that some stores have beyond the operations of all
+- ``records``: turns lines of JSON into puts, and values into JSON
 - ``backoff``: how long to wait before another attempt
-- ``log``: where log events go
+- ``log``: sends log events to the standard library's logging
 """
 
 from .capabilities import CAPABILITIES, Capability

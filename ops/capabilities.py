@@ -1,4 +1,4 @@
-"""What a store can do beyond the operations that all stores have."""
+"""The features that some stores have beyond the operations of all stores."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final, Literal, TypeAlias, get_args
 
 __all__ = ["CAPABILITIES", "Capability"]
 
-#: ``snapshots``: ``scan(revision=...)`` reads what was there at an earlier revision.
-#: ``history``: ``changes()`` gives the changes between two revisions.
-#: ``ephemerals``: a put can be bound to the session, and goes with it.
-#: ``sequences``: a put can have the store add a growing number to its path.
-#: ``watches``: the store says what changes while it changes.
+#: ``snapshots``: ``scan(revision=...)`` reads the values of an earlier revision.
+#: ``history``: ``changes()`` yields the changes between two revisions.
+#: ``ephemerals``: a value can be bound to the session, and ends with it.
+#: ``sequences``: the store can append a growing number to the path of a put.
+#: ``watches``: the store reports changes as they happen.
 #: ``transactions``: operations on several paths take effect together, or none does.
 #: ``expected_revisions``: a put or a delete can depend on the revision of its path.
 #: ``linearizable_reads``: a read sees every write that ended before it, without ``sync()``.

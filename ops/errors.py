@@ -1,14 +1,14 @@
-"""What can go wrong, as one tree that a caller can catch by branch.
+"""The errors of this package, as one tree.
 
 ::
 
     MetadataStoreError                                                     outcome      retriable
-     ├── NotFoundError          a delete of a path that is not there       not_applied  no
+     ├── NotFoundError          a delete of a path that holds no value     not_applied  no
      ├── BadVersionError        the expected version does not hold         not_applied  no
      ├── NotEmptyError          a delete of a path with values below it    not_applied  no
      ├── InvalidPathError       (also ValueError)                          not_applied  no
      ├── InvalidSettingError    (also ValueError)                          not_applied  no
-     ├── ValueTooLargeError     more bytes than the store takes            not_applied  no
+     ├── ValueTooLargeError     more bytes than the store accepts          not_applied  no
      ├── StoreClosedError       the store was closed first                 not_applied  no
      ├── QueueFullError         no room in the queue until the deadline    not_applied  yes
      ├── OperationTimeoutError  (also TimeoutError) the server was there,  not_applied  yes
@@ -16,29 +16,29 @@
      ├── StoreUnavailableError  no server answers, or the store cannot     not_applied  yes
      │                          be opened
      ├── IndeterminateError     a write was sent, its outcome is unknown   unknown      no
-     ├── SessionLostError       the session ended, and what hung on it     not_applied  no
-     ├── RevisionCompactedError the store does not keep that revision      not_applied  no
+     ├── SessionLostError       the session ended, with its values         not_applied  no
+     ├── RevisionCompactedError the store no longer keeps that revision    not_applied  no
      ├── AuthenticationError    credentials or permission refused          not_applied  no
      └── UnsupportedError       this store cannot do it                    not_applied  no
 
-``outcome`` says what happened: with ``"not_applied"`` the operation changed nothing and never
-will, with ``"unknown"`` it may have been applied. ``retriable`` says whether the same operation,
-submitted again, may succeed and can do no harm. These two decide about retries and exit codes, and
-nothing else does.
+``outcome`` says what happened: with ``"not_applied"``, the operation changed nothing and never
+will; with ``"unknown"``, it may have been applied. ``retriable`` says whether the same operation,
+submitted again, may succeed and can do no harm. Only these two attributes decide about retries and
+exit codes.
 
-An operation that has no answer at its deadline ends by one rule, on every store:
+On every store, the same rule applies to an operation without an answer at its deadline:
 
-1. A write that was sent and may have been applied: ``IndeterminateError``.
-2. Any other operation that its back end holds, a read or a write that was never sent:
-   ``StoreUnavailableError`` if the client has no connection to a server at the deadline,
+1. A write that was sent and may have been applied ends with ``IndeterminateError``.
+2. Any other operation that the back end holds (a read, or a write that was never sent) ends with
+   ``StoreUnavailableError`` if the client has no connection to a server at the deadline, and with
    ``OperationTimeoutError`` if it has one.
-3. An operation that is still in its queue, or that waits for an earlier one of its path:
-   ``OperationTimeoutError``; ``QueueFullError`` if there was no room in the queue.
+3. An operation that is still in its queue, or waits for an earlier one on its path, ends with
+   ``OperationTimeoutError``; with ``QueueFullError`` if the queue had no room.
 
-A server that was killed closes its connections, so there is none at once. One that is silent, as a
-paused process or behind a broken line, counts as there until the client gives its connection up:
-after 15 seconds on etcd, after two thirds of the session timeout on ZooKeeper. Opening a store ends
-with ``StoreUnavailableError`` in both cases.
+A killed server closes its connections at once. A silent server (a paused process, a broken line)
+counts as connected until the client gives up its connection: after 15 seconds on etcd, after two
+thirds of the session timeout on ZooKeeper. In both cases, opening a store fails with
+``StoreUnavailableError``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class MetadataStoreError(Exception):
         outcome: ``"not_applied"`` if the operation changed nothing and never will, ``"unknown"`` if
             it may have been applied.
         retriable: whether the same operation, submitted again, may succeed and can do no harm.
-        path: of the operation, where there is one.
+        path: the path of the operation, or ``None``.
     """
 
     outcome: Literal["not_applied", "unknown"] = "not_applied"
@@ -91,9 +91,9 @@ class MetadataStoreError(Exception):
         self.path = path
 
     def for_path(self, path: str) -> Self:
-        """Return a copy for one of the operations that a request's error ends.
+        """Return a copy for one operation of a failed request.
 
-        One exception raised in several threads would gather all their tracebacks.
+        One exception raised in several threads would collect all their tracebacks.
         """
         own = copy.copy(self)
         own.path = path
@@ -108,8 +108,8 @@ class NotFoundError(MetadataStoreError):
 class BadVersionError(MetadataStoreError):
     """The expected version of a put or delete does not hold.
 
-    ``expected`` is the version asked for (``ABSENT`` for a create), ``actual`` the one found:
-    ``ABSENT`` where the path holds no value, ``None`` where the store did not say.
+    ``expected`` is the expected version (``ABSENT`` for a create). ``actual`` is the version found:
+    ``ABSENT`` if the path holds no value, ``None`` if the store did not report it.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class InvalidPathError(MetadataStoreError, ValueError):
 
 
 class InvalidSettingError(MetadataStoreError, ValueError):
-    """A setting, an argument or a URL is not one that can be used."""
+    """A setting, an argument or a URL is invalid."""
 
 
 class ValueTooLargeError(MetadataStoreError):
-    """The value, or the operation as a whole, has more bytes than the store takes."""
+    """The value, or the operation as a whole, has more bytes than the store accepts."""
 
 
 class StoreClosedError(MetadataStoreError):
@@ -146,35 +146,35 @@ class StoreClosedError(MetadataStoreError):
 
 
 class QueueFullError(MetadataStoreError):
-    """The queue had no room: at once with ``on_full="raise"``, else until the deadline."""
+    """The queue had no room: at once with ``on_full="raise"``, otherwise until the deadline."""
 
     retriable = True
 
 
 class OperationTimeoutError(MetadataStoreError, TimeoutError):
-    """The deadline passed, and nothing was changed.
+    """The deadline passed, and the operation changed nothing.
 
-    The operation was still queued, or it was a read or a write that was not sent, and a server was
-    there. So is a write that was sent and then kept from being applied for good.
+    The operation was still queued; or it was a read, or a write that was not sent, while a server
+    was connected; or it was a write that the client sent and then prevented for good.
     """
 
     retriable = True
 
 
 class StoreUnavailableError(MetadataStoreError):
-    """No server answers, or the store cannot be opened. Nothing was changed."""
+    """No server answers, or the store cannot be opened. The operation changed nothing."""
 
     retriable = True
 
 
 class IndeterminateError(MetadataStoreError):
-    """A write was sent, and no answer came: it may have been applied.
+    """A write was sent, and its answer was lost: it may have been applied.
 
-    To submit it again may do harm: an unconditional put can undo what others wrote since, and a
-    conditional one is refused where the first was applied. Read what is there first.
+    Read the path before you submit the write again. An unconditional put could overwrite a newer
+    value of another client, and a conditional one is refused if the first was applied.
 
-    ``applied`` is ``True`` where the write is known to have been applied and only its ``Stat``
-    could not be recovered.
+    ``applied`` is ``True`` if the write was certainly applied and only its ``Stat`` could not be
+    recovered.
     """
 
     outcome = "unknown"
@@ -187,10 +187,10 @@ class IndeterminateError(MetadataStoreError):
 
 
 class RevisionCompactedError(MetadataStoreError):
-    """The store no longer keeps the revision asked for, or the changes after it.
+    """The store no longer keeps the requested revision, or the changes after it.
 
-    ``oldest`` is the oldest revision that can be read now: a scan can be of it, and changes can
-    follow it. ``None`` where the store did not say.
+    ``oldest`` is the oldest revision that a scan can read and that changes can begin after, or
+    ``None`` if the store did not report it.
     """
 
     def __init__(
@@ -201,9 +201,9 @@ class RevisionCompactedError(MetadataStoreError):
 
 
 class SessionLostError(MetadataStoreError):
-    """The session with the server ended, and everything that hung on it is gone.
+    """The session with the server ended, and its ephemeral values are gone.
 
-    No store raises it yet: nothing hangs on a session until there are ephemeral values.
+    No store raises it yet, because ephemeral values are not supported yet.
     """
 
 
@@ -212,22 +212,22 @@ class AuthenticationError(MetadataStoreError):
 
 
 class UnsupportedError(MetadataStoreError):
-    """This store lacks the capability, or the package that it needs."""
+    """This store lacks the capability that the call needs, or a package is missing."""
 
 
 def passes(error: MetadataStoreError | type[MetadataStoreError]) -> bool:
-    """Say whether the reason of an error may be gone another time.
+    """Say whether the cause of an error may be temporary, so that another attempt can succeed.
 
-    It is then worth another attempt: at once where the error is ``retriable``, after a look at what
-    is there where the outcome is unknown.
+    If the error is ``retriable``, the caller can try again at once; if the outcome is unknown, only
+    after a look at the path.
     """
     return error.retriable or error.outcome == "unknown"
 
 
 def error_class(name: str) -> type[MetadataStoreError] | None:
-    """Return the class of this module with a name; ``None`` if there is none.
+    """Return the error class of this name, or ``None``.
 
-    Errors that come from another process, as those of Spark's workers, have only their names.
+    Errors from other processes, such as Spark's workers, carry only the names of their classes.
     """
     return _BY_NAME.get(name)
 

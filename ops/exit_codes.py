@@ -1,4 +1,4 @@
-"""The exit codes of the commands, and which of them an error ends with."""
+"""The exit codes of the commands, and the code for each error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSED: Final = 1
 NO_CONNECTION: Final = 2
 BAD_INPUT: Final = 3
 
-# Refused for what was asked, whatever the store holds: only other arguments help.
+# Refused because of the arguments alone: only other arguments help.
 _BAD_INPUT: Final = (
     InvalidPathError,
     InvalidSettingError,
@@ -32,7 +32,7 @@ _BAD_INPUT: Final = (
 
 
 def exit_code(kind: type[MetadataStoreError]) -> int:
-    """Return the exit code of a command that an error of this class has ended."""
+    """Return the exit code of a command that ends with an error of this class."""
     if passes(kind):
         return NO_CONNECTION
     return BAD_INPUT if issubclass(kind, _BAD_INPUT) else REFUSED

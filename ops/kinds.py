@@ -1,4 +1,4 @@
-"""The kinds of operations: one row for each says what the engine needs to know of it."""
+"""The kinds of operations. Each has a row with everything that the engine needs to know."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class KindRow:
 
     Attributes:
         lane: the queue in which its operations wait.
-        writes: whether it changes anything. A lost answer then leaves its outcome unknown, and it
-            keeps other operations of its path from going at the same time.
+        writes: whether its operations change anything. If so, a lost answer leaves the outcome
+            unknown, and no other operation on the same path is sent at the same time.
         results: the types of its results. An answer of another type is an error.
     """
 

@@ -1,13 +1,13 @@
-"""Where the package's log events go: to the standard logger ``batchkeeper`` and its children.
+"""Log events, which go to the standard logger ``batchkeeper`` and its children.
 
-structlog without configuration prints every event, debug ones too, to standard output. A library
-must not do that, and must not configure logging for its application either; so the events are
-made with structlog and handed to the standard library's logging, where the application's own
-configuration, or the lack of one, decides.
+Without configuration, structlog prints every event, also debug events, to standard output. A
+library must not do that, and must not configure logging for its application either. So this module
+renders events with structlog and passes them to the standard library's logging, where the
+application's own configuration decides.
 
-structlog takes half as long to import as all the rest of the package, so it is imported at the
-first event that somebody wants to see. An event of a level that is off costs one look at the
-standard logger, which remembers its answer.
+structlog takes half as long to import as the rest of the package, so the first event that passes
+its level imports it. An event below its level costs one check of the standard logger, which caches
+its answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Logger", "get_logger"]
 
 
 class Logger:
-    """Hands events with their fields to a standard logger, as ``event='...' key=value ...``."""
+    """Passes events with their fields to a standard logger, as ``event='...' key=value ...``."""
 
     __slots__ = ("_bound", "_standard", "isEnabledFor")
 

@@ -1,4 +1,4 @@
-"""What a caller can ask of a store: small immutable values, checked when they are made."""
+"""The operations that a caller can submit: small immutable values, checked when created."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = [
 #: As ``expected_version`` of a put: the path must not hold a value yet.
 ABSENT: Final = -1
 
-#: What each of them means for the engine and the stores stands in the table of ``ops.kinds``.
+#: The table of ``ops.kinds`` says what each kind means for the engine and the stores.
 ReadKind: TypeAlias = Literal["get", "get_children", "exists"]
 WriteKind: TypeAlias = Literal["put", "delete"]
 Kind: TypeAlias = ReadKind | WriteKind
 
-#: What an operation is ordered by: operations take effect in the order of their submission if they
-#: share a path here. ``None``: by nothing.
+#: The paths that order an operation: operations that share a path here take effect in the order of
+#: their submission. ``None`` means no order.
 OrderKey: TypeAlias = str | tuple[str, ...] | None
 
-# ZooKeeper's versions are signed 32-bit integers; so are everybody's here.
+# ZooKeeper's versions are signed 32-bit integers, so all stores have that limit.
 _MAX_VERSION: Final = 2**31 - 1
 
 
@@ -45,14 +45,14 @@ def check_value(value: bytes | bytearray | memoryview) -> bytes:
     """Return ``value`` as immutable ``bytes``.
 
     Raises:
-        InvalidSettingError: if it is not bytes-like. A ``str`` is refused: its encoding is the
-            caller's to choose.
+        InvalidSettingError: it is not bytes-like. A ``str`` is refused, because the caller has to
+            choose its encoding.
     """
     if type(value) is bytes:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise InvalidSettingError(f"a value is bytes, not {type(value).__name__}: {value!r:.80}")
+    raise InvalidSettingError(f"a value must be bytes, not {type(value).__name__}: {value!r:.80}")
 
 
 def check_expected(expected_version: int | None, lowest: int) -> int | None:
@@ -73,18 +73,19 @@ def check_expected(expected_version: int | None, lowest: int) -> int | None:
         raise InvalidSettingError("a delete cannot expect ABSENT (-1): there is nothing to delete")
     allowed = "None, ABSENT (-1) or" if lowest == ABSENT else "None or"
     raise InvalidSettingError(
-        f"expected_version is {allowed} an int from 0 to {_MAX_VERSION}: {expected_version!r}"
+        f"expected_version must be {allowed} an int from 0 to {_MAX_VERSION}, "
+        f"not {expected_version!r}"
     )
 
 
 def _make_again(self: Any) -> tuple[Any, ...]:
-    """Let what comes out of a pickle be checked like everything else: no store checks it again."""
+    """Make unpickling check the operation again, because no store does."""
     return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
 @dataclass(frozen=True, slots=True)
 class PutOptions:
-    """What few puts need. A put without any of it carries ``None`` instead.
+    """Options that few puts need. A put without options has ``None`` instead.
 
     Attributes:
         ephemeral: the value ends with the session of the store that creates it.
@@ -97,22 +98,22 @@ class PutOptions:
     def __post_init__(self) -> None:
         for name in ("ephemeral", "sequential"):
             if type(chosen := getattr(self, name)) is not bool:
-                raise InvalidSettingError(f"{name} is a bool, not {chosen!r:.80}")
+                raise InvalidSettingError(f"{name} must be a bool, not {chosen!r:.80}")
 
     def order_key(self, path: str) -> OrderKey:
-        """Return what orders a put of ``path``."""
-        # A sequential put makes a path of its own, so nothing has to wait for it.
+        """Return the order key of a put of ``path``."""
+        # A sequential put creates a path of its own, so nothing has to wait for it.
         return None if self.sequential else path
 
     @classmethod
     def of(cls, ephemeral: bool, sequential: bool) -> PutOptions | None:
-        """Return the options of a put, ``None`` where it has none."""
+        """Return the options of a put, or ``None`` if it has none."""
         options = cls(ephemeral, sequential)
         return options if ephemeral or sequential else None
 
 
 class _ReadOperation:
-    """What a read lacks and a write may have, so that all operations can be read alike."""
+    """The attributes that only writes use, so that all operations have the same ones."""
 
     __slots__ = ()
     value: ClassVar[None] = None
@@ -127,7 +128,7 @@ _set = object.__setattr__
 
 @dataclass(frozen=True, slots=True, init=False)
 class Get(_ReadOperation):
-    """Ask for the value and the stat of a path: a ``GetResult``, or ``None``."""
+    """Read the value and the stat of a path. Result: a ``GetResult``, or ``None``."""
 
     kind: ClassVar[Literal["get"]] = "get"
     __reduce__ = _make_again
@@ -139,11 +140,11 @@ class Get(_ReadOperation):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Put:
-    """Set the value of a path, and make the path where it is missing: a ``Stat``.
+    """Set the value of a path. A missing path is created. Result: a ``Stat``.
 
-    ``expected_version`` is ``None`` (whatever is there), ``ABSENT`` (the path must hold no value)
-    or the version that the path must have. ``options`` holds the flags ``ephemeral`` and
-    ``sequential``, and is ``None`` without any.
+    ``expected_version`` is ``None`` (any version), ``ABSENT`` (the path must hold no value) or the
+    version that the path must have. ``options`` holds the flags ``ephemeral`` and ``sequential``;
+    it is ``None`` if neither is set.
     """
 
     kind: ClassVar[Literal["put"]] = "put"
@@ -167,10 +168,10 @@ class Put:
             check_expected(expected_version, ABSENT)
         if ephemeral is not False or sequential is not False:
             if options is not None:
-                raise InvalidSettingError("a put takes flags or options, not both")
+                raise InvalidSettingError("a put takes either flags or options, not both")
             options = PutOptions.of(ephemeral, sequential)
         elif options is not None and not isinstance(options, PutOptions):
-            raise InvalidSettingError(f"options are PutOptions, not {options!r:.80}")
+            raise InvalidSettingError(f"options must be PutOptions, not {options!r:.80}")
         _set(self, "path", path)
         _set(self, "value", value if type(value) is bytes else check_value(value))
         _set(self, "expected_version", expected_version)
@@ -193,9 +194,9 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove the value of a path: ``None``.
+    """Remove the value of a path. Result: ``None``.
 
-    ``expected_version`` is ``None`` (whatever is there) or the version that the path must have.
+    ``expected_version`` is ``None`` (any version) or the version that the path must have.
     """
 
     kind: ClassVar[Literal["delete"]] = "delete"
@@ -212,7 +213,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class GetChildren(_ReadOperation):
-    """Ask for the names below a path: a sorted ``list[str]``, empty for a missing path."""
+    """List the names below a path. Result: a sorted ``list[str]``, empty for a missing path."""
 
     kind: ClassVar[Literal["get_children"]] = "get_children"
     __reduce__ = _make_again
@@ -224,7 +225,7 @@ class GetChildren(_ReadOperation):
 
 @dataclass(frozen=True, slots=True)
 class Exists(_ReadOperation):
-    """Ask whether a path holds a value: a ``bool``."""
+    """Check whether a path holds a value. Result: a ``bool``."""
 
     kind: ClassVar[Literal["exists"]] = "exists"
     __reduce__ = _make_again

@@ -1,4 +1,4 @@
-"""The one path rule of all stores, which is ZooKeeper's.
+"""The path rule of all stores, which is ZooKeeper's.
 
 Source of the rule: ZooKeeper's ``PathUtils.validatePath`` and the data model chapter of its
 programmer's guide.
@@ -23,9 +23,8 @@ __all__ = [
     "reachable",
 ]
 
-#: The name under which this client keeps something for itself, at the top of a store's prefix or
-#: chroot. It is kept from callers wherever it stands: another store's top may be in the midst of
-#: theirs.
+#: The name under which this client keeps its own data, at the top of a store's prefix or chroot.
+#: Callers cannot use it as any part of a path, because another store's top may lie within theirs.
 OWN = ".batchkeeper"
 
 # ZooKeeper's own tree, at the root.
@@ -52,13 +51,13 @@ _match = _ONE.fullmatch
 def check_path(path: str) -> str:
     """Return ``path`` if it can hold a value.
 
-    A path is absolute, its parts are separated by one ``/`` each, no part is ``.`` or ``..``, it
-    does not end in ``/``, and it has no character that ZooKeeper refuses (control characters,
-    surrogates, the private use area, U+FFF0 to U+FFFF and everything above). The root holds no
-    value, and neither ``/zookeeper`` nor a part named :data:`OWN` is for callers.
+    A path is absolute, one ``/`` separates its parts, no part is ``.`` or ``..``, it does not end
+    with ``/``, and it has no character that ZooKeeper refuses (control characters, surrogates, the
+    private use area, U+FFF0 to U+FFFF and everything above). The root holds no value.
+    ``/zookeeper`` and parts named :data:`OWN` are reserved.
 
     Raises:
-        InvalidPathError: with the path and the part of the rule that it breaks.
+        InvalidPathError: the path breaks the rule; the message says how.
     """
     if isinstance(path, str) and _match(path):
         return path
@@ -66,10 +65,10 @@ def check_path(path: str) -> str:
 
 
 def check_parent(path: str) -> str:
-    """Return ``path`` if its children can be listed: every path that holds values, and ``/``.
+    """Return ``path`` if its children can be listed: any valid path, and ``/``.
 
     Raises:
-        InvalidPathError: with the path and the part of the rule that it breaks.
+        InvalidPathError: the path breaks the rule; the message says how.
     """
     return path if path == "/" else check_path(path)
 
@@ -80,7 +79,7 @@ def reachable(path: str) -> bool:
 
 
 def all_reachable(paths: Sequence[str]) -> bool:
-    """Say whether callers can reach each of some paths, in a third of the time."""
+    """Say whether callers can reach all of the paths, in a third of the time."""
     lines = "\n".join(["", *paths, ""]) if paths else "\n"
     # Searches for fixed strings, and one pass over the characters: one pattern for all lines would
     # need a kilobyte of stack for each.
@@ -105,7 +104,7 @@ def own(path: str, name: str) -> bool:
 
 
 def children_of(path: str, names: Sequence[str]) -> list[str]:
-    """Return those names below ``path`` that callers can reach it by: each makes a valid path."""
+    """Return the names below ``path`` that form valid paths."""
     stem = path if path == "/" else path + "/"
     paths = [stem + name for name in names]
     if all_reachable(paths):
@@ -114,26 +113,28 @@ def children_of(path: str, names: Sequence[str]) -> list[str]:
 
 
 def parent(path: str) -> str:
-    """Return the path above ``path``: ``/`` for those at the top."""
+    """Return the path above ``path``; ``/`` for a path at the top."""
     return path[: path.rindex("/")] or "/"
 
 
 def _reason(path: object) -> str:
     if not isinstance(path, str):
-        return f"a path is a str, not {type(path).__name__}: {path!r}"
+        return f"a path must be a str, not {type(path).__name__}: {path!r}"
     if not path.startswith("/"):
-        return f"a path starts with '/': {path!r}"
+        return f"a path must start with '/': {path!r}"
     if path == "/":
-        return "the root '/' holds no value; it can only be asked for its children"
+        return "the root '/' holds no value; only its children can be listed"
     if path.endswith("/"):
-        return f"a path does not end in '/': {path!r}"
+        return f"a path must not end in '/': {path!r}"
     if "//" in path:
-        return f"a path has no empty part ('//'): {path!r}"
+        return f"a path must not have an empty part ('//'): {path!r}"
     if bad := _BAD_CHARACTER.search(path):
-        return f"a path has no character U+{ord(bad[0]):04X} (at {bad.start()}): {path!r}"
+        return (
+            f"a path must not have the character U+{ord(bad[0]):04X} (at {bad.start()}): {path!r}"
+        )
     parts = path.split("/")
     if "." in parts or ".." in parts:
-        return f"a path has no '.' or '..' part: {path!r}"
+        return f"a path must not have a part '.' or '..': {path!r}"
     if OWN in parts:
         return f"the name {OWN!r} is reserved: {path!r}"
     return f"paths below '/{parts[1]}' are reserved: {path!r}"

@@ -1,4 +1,4 @@
-"""Records as lines of JSON: what ``load`` reads, and how values are printed in JSON.
+"""Records as lines of JSON: ``load`` reads them, and the command prints values in this form.
 
 ::
 
@@ -18,10 +18,10 @@ __all__ = ["json_value", "parse_record"]
 
 
 def parse_record(line: bytes, expected_version: int | None = None) -> Put:
-    """Make a put of a line. Fields other than ``path`` and ``value`` are passed over.
+    """Make a put from a line. Fields other than ``path`` and ``value`` are ignored.
 
     Raises:
-        ValueError: with what is wrong with the line; ``InvalidPathError`` is one of them.
+        ValueError: the line is wrong; the message says why. ``InvalidPathError`` is a subclass.
     """
     try:
         record = json.loads(line.decode())
@@ -43,7 +43,7 @@ def _value(spelled: object) -> bytes:
                 return text.encode()
             except UnicodeEncodeError:
                 raise ValueError(
-                    "the value has a lone surrogate, which UTF-8 cannot spell"
+                    "the value has a lone surrogate, which UTF-8 cannot encode"
                 ) from None
         case {"base64": str(text), **others} if not others:
             try:
@@ -51,11 +51,11 @@ def _value(spelled: object) -> bytes:
             except binascii.Error as error:
                 raise ValueError(f"not base64: {error}") from None
         case _:
-            raise ValueError('"value" is neither a string nor {"base64": "..."}')
+            raise ValueError('"value" must be a string or {"base64": "..."}')
 
 
 def json_value(value: bytes) -> str | dict[str, str]:
-    """Spell a value so that :func:`parse_record` gives it back: a string where it is UTF-8."""
+    """Return a value in the form that :func:`parse_record` reads: a string if it is UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:

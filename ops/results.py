@@ -1,4 +1,4 @@
-"""What a store answers."""
+"""The results of operations, scans and bulk calls."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ _NAMED: Final = 10
 # Named tuples, because one is made for every operation: a frozen dataclass with seven fields
 # takes four times as long to make.
 class Stat(NamedTuple):
-    """What a store knows of a path beside its value.
+    """The metadata that a store keeps for a path.
 
     ``version`` is 0 after the creation and grows by one with every put of the path. ``revision``
     grows with every change of the path and serves as a fencing token (etcd's mod_revision,
     ZooKeeper's mzxid, a counter elsewhere); paths changed in one batch share it. ``created`` and
-    ``modified`` are milliseconds since the epoch, ``None`` where the store keeps none (etcd).
-    ``ephemeral`` says that the path ends with a session, ``owned`` that the session is ours.
+    ``modified`` are milliseconds since the epoch, or ``None`` if the store records no times (etcd).
+    ``ephemeral`` is true if the path ends with a session, ``owned`` if that session is this
+    store's.
     """
 
     path: str
@@ -61,7 +62,7 @@ class GetResult(NamedTuple):
 
 
 class ScanResult(NamedTuple):
-    """What a scan finds at one path."""
+    """One result of a scan: a path with its value and stat."""
 
     path: str
     value: bytes
@@ -69,11 +70,11 @@ class ScanResult(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One change of a path, as it stands in the store's history.
+    """One change of a path in the store's history.
 
-    ``op`` says what happened. ``value`` and ``version`` are what the path held from then on,
-    ``None`` after a delete; ``revision`` is that of the change. Paths changed in one transaction
-    share it. ``ephemeral`` says that the value ends with a session.
+    ``value`` and ``version`` are those of the path after the change, or ``None`` after a delete.
+    ``revision`` is the revision of the change; paths changed in one transaction share it.
+    ``ephemeral`` is true if the value ends with a session.
     """
 
     path: str
@@ -85,10 +86,10 @@ class Change(NamedTuple):
 
 
 class ChangePage(list[Change]):
-    """Changes of a store, and the foreign keys whose changes were left out between them.
+    """Changes of a store, and the foreign keys whose changes are left out.
 
     Attributes:
-        foreign: the keys, one for each of their changes; see :class:`ScanPage`.
+        foreign: the foreign keys, once for each of their changes; see :class:`ScanPage`.
     """
 
     __slots__ = ("foreign",)
@@ -100,14 +101,14 @@ class ChangePage(list[Change]):
 
 @dataclass(slots=True)
 class ForeignKeys:
-    """Keys of a store that are not valid paths, and so were left out: a count that grows.
+    """A growing count of the keys that were left out because they are not valid paths.
 
-    Another client has written them: ``/a/``, ``/a//b``, a key without a leading slash. What this
-    client keeps for itself is not counted.
+    Another client wrote them: ``/a/``, ``/a//b``, a key without a leading slash. The client's own
+    keys are not counted.
 
     Attributes:
-        count: how many there are.
-        first: the first ten of them, without the store's prefix.
+        count: the number of keys.
+        first: the first ten keys, without the store's prefix.
     """
 
     count: int = 0
@@ -119,17 +120,17 @@ class ForeignKeys:
         self.first += keys[: _NAMED - len(self.first)]
 
     def merge(self, other: ForeignKeys) -> None:
-        """Count what another part of the store holds."""
+        """Add the keys of another part of the store."""
         self.count += other.count
         self.first += other.first[: _NAMED - len(self.first)]
 
     def names(self) -> list[str]:
-        """Return the first ones as text, in which bytes that cannot be printed are escaped."""
+        """Return the first keys as text; bytes that cannot be printed are escaped."""
         return [printable(key) for key in self.first]
 
 
 def printable(key: bytes) -> str:
-    """Return a key as text that can be printed: between ``$'`` and ``'`` a shell reads it back."""
+    """Return a key as printable text; between ``$'`` and ``'``, a shell reads it back."""
     return "".join(
         character
         if character.isprintable() and character not in "\\'"
@@ -139,7 +140,7 @@ def printable(key: bytes) -> str:
 
 
 class _Columns(Sequence[_T]):
-    """What pages with and without values have in common."""
+    """The columns that pages with and without values share."""
 
     __slots__ = (
         "created",
@@ -198,21 +199,22 @@ class _Columns(Sequence[_T]):
 
 
 class ScanPage(_Columns[ScanResult]):
-    """Results of a scan, in columns: many of them cost a third of what they cost one by one.
+    """Results of a scan, in columns. They cost a third of as many single results.
 
-    A page may be empty but for its foreign keys.
+    A page may have foreign keys only. Every column but ``foreign`` has one entry for each path; see
+    :class:`Stat` for their meaning.
 
     Attributes:
-        paths: in their order.
-        values: of the paths; like all that follows, one for each of them.
-        versions: see :class:`Stat`, as for the others.
-        revisions: of their last changes.
-        ephemeral: whether they end with a session.
-        created: ``None`` where the store keeps none.
-        modified: the same.
-        owned: ``None`` where none of them is.
-        foreign: keys in this part of the store that are not valid paths, and so are left out:
-            as they are, without the store's prefix, in their order. As a rule there are none.
+        paths: the paths, in order.
+        values: their values.
+        versions: their versions.
+        revisions: the revisions of their last changes.
+        ephemeral: whether each path ends with a session.
+        created: times of creation; ``None`` if the store records no times.
+        modified: times of the last changes; ``None`` if the store records no times.
+        owned: whether the session of each path is this store's; ``None`` if none is.
+        foreign: the keys in this part of the store that are left out because they are not valid
+            paths: raw bytes in order, without the store's prefix. Most pages have none.
     """
 
     __slots__ = ("values",)
@@ -249,10 +251,10 @@ class ScanPage(_Columns[ScanResult]):
 
 
 class StatPage(_Columns[Stat]):
-    """What a scan without values finds: stats, in the columns of a :class:`ScanPage`.
+    """Results of a scan without values: stats, in the columns of a :class:`ScanPage`.
 
     Attributes:
-        values: ``None``: they were not read.
+        values: always ``None``, because the scan did not read them.
     """
 
     __slots__ = ()
@@ -277,9 +279,9 @@ _result = partial(tuple.__new__, ScanResult)
 
 
 class Range(NamedTuple):
-    """The paths from ``start`` up to, and without, ``end``, in the byte order of UTF-8.
+    """The paths from ``start`` (included) to ``end`` (excluded), in the byte order of UTF-8.
 
-    ``None`` for no bound.
+    ``None`` means no bound.
     """
 
     start: str | None = None
@@ -298,10 +300,11 @@ Result: TypeAlias = Stat | GetResult | list[str] | bool | None
 
 
 class Outcome(NamedTuple):
-    """How one operation of a bulk call ended: ``result`` or ``error``, at most one of the two.
+    """How one operation of a bulk call ended.
 
-    ``op`` is what was given, the same object; ``result`` is what the operation's future would
-    have held (``None`` is the result of a delete and of a get of a missing path).
+    ``op`` is the object that the caller passed. ``error`` is ``None`` if the operation succeeded.
+    ``result`` is then the same as that of the operation's future; it is ``None`` for a delete and
+    for a get of a missing path.
     """
 
     op: Operation

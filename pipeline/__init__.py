@@ -11,25 +11,25 @@
 
 It needs the extra ``spark``. Importing this module does not import pyspark.
 
-- ``source``: the data source, of which each process of Spark loads the part that it needs
-- ``registration``: how Spark finds it
-- ``options``: what a user may set
+- ``source``: the data source; each process of Spark loads only the part that it needs
+- ``registration``: lets Spark find it
+- ``options``: the options of the data source
 - ``clients``: the client that a worker keeps
-- ``failures``: errors in one line
+- ``failures``: shows errors in one line
 - ``reader``: reads in partitions of one revision
 - ``filters``: Spark's filters
 - ``bounds``: filters as bounds between valid paths
 - ``foreign``: counts keys that are not valid paths, and warns of them
-- ``rows``: rows to operations
-- ``sending``: operations to outcomes: what is looked at, and what is sent again
-- ``partition``: what a task does with its partition
+- ``rows``: turns rows into operations
+- ``sending``: executes operations, and decides which are checked or sent again
+- ``partition``: writes the rows of one task
 - ``writer``: ``df.write``
-- ``overwrite``: what an overwrite deletes
+- ``overwrite``: deletes older values after an overwrite
 - ``bulk``: ``bulk_apply``
-- ``streams``: changes as a stream, and streams that are written
-- ``row_report``: what became of a job's rows
-- ``throttle``: a job's rate
-- ``java``: a Java that Spark starts on
+- ``streams``: reads changes as a stream, and writes streams
+- ``row_report``: counts the outcomes of a job's rows
+- ``throttle``: limits a job's rate
+- ``java``: finds a Java on which Spark starts
 - ``jobs``: the command ``batchkeeper spark``
 - ``local_load``: the command ``batchkeeper load``, without Spark: lines to puts and outcomes
 """

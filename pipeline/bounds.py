@@ -1,7 +1,7 @@
-"""Which paths can pass Spark's filters: the bounds between which a store is scanned.
+"""Turns Spark's filters into the bounds between which a store is scanned.
 
-A filter compares paths with any text, and a store is scanned between valid paths. So every bound
-here is one that leaves out no path that passes; some that do not may lie within.
+A filter compares paths with any text, but the bounds of a scan are valid paths. So the bounds here
+leave out no path that passes the filter, and may include some that do not.
 """
 
 from __future__ import annotations

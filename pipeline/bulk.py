@@ -33,34 +33,35 @@ _SCHEMA: Final = pa.schema(
 
 
 def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
-    """Put and delete the rows of a frame, and return how each of them ended.
+    """Put and delete the rows of a frame, and return the outcome of each row.
 
-    It works in classic sessions and in those of Spark Connect; batchkeeper is installed on the
-    executors, too. What holds for conditional rows, and what for the others, is said at
-    :class:`batchkeeper.pipeline.writer.BatchWriter`.
+    The call works in classic sessions and over Spark Connect. Batchkeeper must be installed on the
+    executors, too. :class:`batchkeeper.pipeline.writer.BatchWriter` explains the guarantees for
+    conditional and for other rows.
 
     Args:
-        df: the columns ``path`` (string) and ``value`` (binary); where wanted, ``expected_version``
-            (bigint; null for unconditional rows, -1 for a path that must hold no value) and ``op``
-            (``put``, which null stands for, or ``delete``, which takes no value).
-        url: the store's.
-        options: those of the data source, see :class:`batchkeeper.pipeline.options.SourceOptions`.
-            There is no ``on_error``: every row has its own.
+        df: a frame with the columns ``path`` (string) and ``value`` (binary), and optionally
+            ``expected_version`` (bigint; null for unconditional rows, -1 for a path that must hold
+            no value) and ``op`` (``put``, the default for null, or ``delete``, which takes no
+            value).
+        url: the store's URL.
+        options: the options of the data source, see
+            :class:`batchkeeper.pipeline.options.SourceOptions`. ``on_error`` is refused, because
+            every row is returned with its own error.
 
     Returns:
-        A frame with one row for each row of ``df``, within a partition in the same order: ``path``,
+        A frame with one row for each row of ``df``, in the same order within a partition: ``path``,
         ``status`` (see :data:`batchkeeper.pipeline.row_report.Status`), ``version`` (of the path
-        afterwards, where it is known) and ``error`` (null for the rows that are done). It is lazy,
-        as every frame is: each action on it writes the rows. Write the outcomes somewhere, or
-        cache them, before looking at them in several ways.
+        afterwards, if known) and ``error`` (null for rows that are done). The frame is lazy: each
+        action on it writes the rows again. Save or cache it before you use it several times.
 
     Raises:
-        InvalidSettingError: a column or an option is not one that can be used.
+        InvalidSettingError: a column or an option is invalid.
         UnsupportedError: the store cannot be used from Spark.
     """
     given = {name.lower() for name in options}
     if "on_error" in given:
-        raise InvalidSettingError("bulk_apply has no on_error: each row is returned with its own")
+        raise InvalidSettingError("bulk_apply takes no on_error: it returns the error of each row")
     parsed = parse_options({"url": url, **options})
     columns = columns_of((field.name, field.dataType.simpleString()) for field in df.schema.fields)
     rate = rate_of(parsed, df.sparkSession)

@@ -1,8 +1,8 @@
 """The client that a worker process keeps, and uses for one task after the other.
 
-Spark's Python workers are forked, run one task at a time, are used again for tasks of other jobs,
-and end without a word (``os._exit``). So nothing here waits for a worker's end: every task has its
-writes ended before it returns, and what a server keeps for a client simply expires.
+Spark's Python workers are forked, run one task at a time, serve tasks of several jobs, and end
+without notice (``os._exit``). So this module does nothing at a worker's end: every task waits for
+its writes before it returns, and the data that a server keeps for a client expires.
 """
 
 from __future__ import annotations
@@ -174,6 +174,6 @@ def _variable(option: str, name: str) -> str:
     if value := os.environ.get(name):
         return value
     raise InvalidSettingError(
-        f"{option} names {name!r}, and that environment variable is not set in this process (on "
-        "executors: spark.executorEnv)"
+        f"{option} names {name!r}, but that environment variable is not set in this process (on "
+        "executors, set it with spark.executorEnv)"
     )

@@ -1,4 +1,4 @@
-"""What a user of Spark is shown of an error: what is wrong, and not the stacks of two languages."""
+"""Shows errors to Spark's users in one line, without the stacks of two languages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _HIDE = "SPARK_HIDE_TRACEBACK"
 
 @contextmanager
 def plain_errors() -> Generator[None]:
-    """Have Spark show an error of ours as one line, where it would show a stack of calls.
+    """Make Spark show an error of this package in one line, without its stack.
 
-    The calls inside are of no use to whoever gave a wrong URL. An error that is not ours is shown
-    as Spark shows it.
+    The stack does not help a user who passed a wrong URL. Spark shows other errors as usual.
     """
     try:
         yield

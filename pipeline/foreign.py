@@ -1,4 +1,4 @@
-"""Keys that are not valid paths: what reads a store counts them, and says so."""
+"""Counts the keys that are not valid paths while a store is read, and logs a warning."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def counted(pages: Iterable[_Page], foreign: ForeignKeys) -> Generator[_Page, No
 
 
 def warn_of_foreign(foreign: ForeignKeys, what: str) -> None:
-    """Log how many foreign keys there are, if any.
+    """Log the number of foreign keys, if there are any.
 
     Args:
         foreign: the keys.
-        what: became of them, for people.
+        what: what happened to them, for the message.
     """
     if foreign.count:
         _log.warning(

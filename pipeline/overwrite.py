@@ -1,8 +1,8 @@
-"""The second half of an overwrite: what was there before the job, and was not written by it, goes.
+"""The second half of an overwrite: deletes the values that the job did not write.
 
-The store's revision was noted before the first task, so what is older was there before, and what
-the job has written is not. Each delete holds only for the version that was seen: what others write
-meanwhile stays.
+The store's revision is noted before the first task, so older values were there before the job, and
+its own values are newer. Each delete requires the version that was read, so values that others
+write meanwhile stay.
 """
 
 from __future__ import annotations

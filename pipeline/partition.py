@@ -1,4 +1,4 @@
-"""What a task does with the rows of its partition, for frames and for streams."""
+"""Writes the rows of one task's partition, for frames and for streams."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ def _one_task_at_a_time(options: SourceOptions) -> Iterator[None]:
         if not options.embedded:
             raise
         raise StoreUnavailableError(
-            "a RocksDB directory is written by one task at a time, and this one could not open it: "
-            f"use df.coalesce(1), and close it elsewhere ({error})"
+            "only one task at a time can write a RocksDB directory, and this one could not open "
+            f"it: use df.coalesce(1), and close the directory elsewhere ({error})"
         ) from error

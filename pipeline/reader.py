@@ -1,4 +1,4 @@
-"""Reading a store in partitions, all of one revision where the store can give that."""
+"""Reads a store in partitions, all of one revision if the store supports that."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class StorePartition(InputPartition):
 
 
 class StoreReader(DataSourceReader):
-    """What lies under the prefix, for one action.
+    """Reads the values under the prefix, for one action.
 
     Attributes:
-        bounds: between which paths it is read.
+        bounds: the bounds between which paths are read.
 
     Raises:
         InvalidSettingError: the schema has a column that a store does not give, or of another type.
@@ -173,11 +173,11 @@ def _field(field: types.StructField) -> pa.Field:
     spark, arrow = COLUMNS.get(field.name, (None, None))
     if spark is None:
         raise InvalidSettingError(
-            f"there is no column {field.name!r} in a store (there are: {', '.join(COLUMNS)})"
+            f"a store has no column {field.name!r} (its columns: {', '.join(COLUMNS)})"
         )
     if field.dataType != spark:
         raise InvalidSettingError(
-            f"the column {field.name!r} is {spark.simpleString()}, and not "
+            f"the column {field.name!r} is {spark.simpleString()}, not "
             f"{field.dataType.simpleString()}"
         )
     return pa.field(field.name, arrow, field.nullable)

@@ -1,4 +1,4 @@
-"""What became of a job's rows: counts, how long they took, and the first that failed.
+"""The report of a job's rows: counts by outcome, times, and the first failed rows.
 
 Reports of partitions are merged into that of the job. They hold paths and errors, never values.
 """
@@ -47,14 +47,14 @@ _NO_SECONDS: Final = Distribution(SECONDS).snapshot()
 
 
 class RowsFailedError(MetadataStoreError):
-    """Rows of a job were not written; the message says how many, and names the first ones."""
+    """Rows of a job were not written. The message counts them and names the first ones."""
 
 
 class RowOutcome(NamedTuple):
-    """How one row ended.
+    """The outcome of one row.
 
-    ``version`` is that of the path afterwards, where it is known and holds a value. ``error`` is
-    a text for people, ``None`` for the rows that are done.
+    ``version`` is the path's version afterwards, or ``None`` if it is unknown or the path holds no
+    value. ``error`` is a text for users, or ``None`` if the row is done.
     """
 
     path: str | None
@@ -64,7 +64,7 @@ class RowOutcome(NamedTuple):
 
 
 def first_failed(outcomes: Iterable[RowOutcome]) -> RowOutcome | None:
-    """Return the first outcome of a row that is not done; ``None`` where all are."""
+    """Return the first outcome of a row that is not done, or ``None``."""
     return next((outcome for outcome in outcomes if outcome.status not in DONE), None)
 
 
@@ -93,15 +93,15 @@ def add_histograms(one: Histogram, other: Histogram) -> Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of some rows.
+    """The outcomes of rows.
 
     Attributes:
-        counts: rows by status; a status without rows is not in there.
-        seconds: of each row that was sent, the seconds from its handing over to the client until
-            its outcome. Of rows that were handed over together, each has waited for those before
-            it. Of a row that was sent again it is the first time that counts.
-        failed_rows: the first rows that are not done, ten at the most.
-        resent: rows that were sent again after a failure that changed nothing, or may have.
+        counts: rows by status; a status without rows is missing.
+        seconds: for each sent row, the seconds from its submission until its outcome. Rows
+            submitted together wait for those before them. For a row that was sent again, the first
+            time counts.
+        failed_rows: the first rows that are not done, at most ten.
+        resent: rows that were sent again after a failure.
     """
 
     counts: dict[Status, int] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Report:
         return sum(reports, start=cls())
 
     def __str__(self) -> str:
-        """Say it in one line for people, and one more for each failed row that is named."""
+        """Return one line for users, and one more for each named failed row."""
         counts = ", ".join(f"{self.counts[s]} {s}" for s in STATUSES if self.counts.get(s))
         lines = [f"{self.rows} rows" + (f": {counts}" if counts else "")]
         if self.seconds.count:
@@ -160,7 +160,7 @@ class RowCounts:
         self._resent = 0
 
     def add(self, outcomes: Sequence[RowOutcome], seconds: list[float], resent: int = 0) -> None:
-        """Count rows, with the seconds that those which were sent have taken (they are sorted)."""
+        """Count rows, with the seconds of the sent ones, which are sorted in place."""
         self._counts.update([outcome.status for outcome in outcomes])
         if seconds:
             self._seconds.add_all(seconds)
@@ -172,7 +172,7 @@ class RowCounts:
             ]
 
     def report(self) -> Report:
-        """Return what was counted so far."""
+        """Return the report so far."""
         return Report(
             dict(self._counts), self._seconds.snapshot(), tuple(self._failed), self._resent
         )

@@ -1,8 +1,8 @@
-"""Rows to operations, and an outcome for each.
+"""Turns rows into operations, and returns an outcome for each.
 
-Rows are sent by the slice, and a slice has ended before the next is begun. So the order of the rows
-of one path is only at stake within a slice, where :class:`~batchkeeper.pipeline.sending.Sender`
-keeps it.
+Rows are sent in slices, and a slice ends before the next begins. So only the rows of one slice can
+overtake each other, and :class:`~batchkeeper.pipeline.sending.Sender` keeps the order of those with
+the same path.
 """
 
 from __future__ import annotations
@@ -58,45 +58,44 @@ def columns_of(fields: Iterable[tuple[str, str]]) -> Columns:
     """Find the columns among the names and types of a schema, Spark's or Arrow's.
 
     Raises:
-        InvalidSettingError: a column is missing, is there twice, is of another type or is not one
-            of those that are written.
+        InvalidSettingError: a column is missing, occurs twice, has the wrong type or is unknown.
     """
     found: dict[str, int] = {}
     for place, (name, kind) in enumerate(fields):
         if name not in _TYPES:
             raise InvalidSettingError(
-                f"cannot write the column {name!r}: the columns are path, value and, where wanted, "
-                "expected_version and op. Select these, and rename where need be"
+                f"cannot write the column {name!r}: the columns are path, value and, optionally, "
+                "expected_version and op. Select these, and rename columns if needed"
             )
         if name in found:
-            raise InvalidSettingError(f"the column {name!r} is there twice")
+            raise InvalidSettingError(f"the column {name!r} occurs twice")
         allowed, wanted = _TYPES[name]
         if kind.split("(")[0].split(" ")[0] not in allowed:
             hint = " (an integer)" if name == "expected_version" else ""
             raise InvalidSettingError(
-                f"the column {name!r} is {kind}, and has to be {wanted}{hint}: "
+                f"the column {name!r} is {kind}, but must be {wanted}{hint}: "
                 f"cast({name} as {wanted})"
             )
         found[name] = place
     for name in ("path", "value"):
         if name not in found:
             have = ", ".join(found) or "none"
-            raise InvalidSettingError(f"the column {name!r} is missing (there are: {have})")
+            raise InvalidSettingError(f"the column {name!r} is missing (columns found: {have})")
     return Columns(**found)
 
 
 class RowWriter:
-    """Writes the rows of one partition, and says what became of each.
+    """Writes the rows of one partition, and returns the outcome of each.
 
     Args:
-        store: where to.
-        columns: where the batches have their columns.
+        store: the store to write.
+        columns: the places of the columns in the batches.
         tally: counts the rows.
-        prefix: rows outside of it are errors.
+        prefix: rows outside this prefix are errors.
         parents_count: see :class:`Sender`.
-        rate: operations a second; ``None`` for no limit.
+        rate: operations per second; ``None`` for no limit.
         patience: how often rows are sent again.
-        sleep: waits so many seconds.
+        sleep: a function that waits for a number of seconds.
     """
 
     def __init__(
@@ -172,12 +171,12 @@ class RowWriter:
         elif op == "delete":
             made = Delete(path, expected)
         else:
-            raise InvalidSettingError(f"op is put or delete, not {op!r:.80}")
+            raise InvalidSettingError(f"op must be put or delete, not {op!r:.80}")
         if not (path.startswith(self._below) or path == self._prefix):
-            raise InvalidPathError(f"the path lies outside of the prefix {self._prefix!r}")
+            raise InvalidPathError(f"the path lies outside the prefix {self._prefix!r}")
         if expected is not None and self._seen.before(path):
             raise _SecondConditionalError(
-                "another conditional row of this job has the same path, and only one can"
+                "another conditional row of this job has the same path; a path may have only one"
             )
         return made
 

@@ -1,14 +1,14 @@
-"""Sending writes until it is known what became of each, and again where that does no harm.
+"""Sends writes until the outcome of each is known, and again if that does no harm.
 
-A job's task may run again after it was killed, or may run twice at the same time, so everything
-here is to be right when some of the writes were done before:
+A job's task may run again after a kill, or twice at the same time. So all of this must be correct
+if some of the writes were done before:
 
-- A conditional write whose effect is there counts as done (``already_applied``). It is refused by
-  its condition then, and the path is looked at: all such writes in one bulk of gets.
-- A conditional write of unknown outcome is looked at, too, and sent again if its condition still
-  holds. An unconditional one is simply sent again: at least once.
-- What was refused for a reason that passes (no server, no room) is sent again, a few times.
-- Where a write has to be sent again, the later ones of its path follow it.
+- A conditional write whose effect is already there counts as done (``already_applied``). Its
+  condition refuses it, and the sender then reads the path. One bulk of gets reads all such paths.
+- The path of a conditional write with an unknown outcome is read, too. The write is sent again if
+  its condition still holds. An unconditional write is sent again: at least once.
+- A write that was refused for a temporary reason (no server, no room) is sent again a few times.
+- If a write has to be sent again, the later writes of its path follow it.
 """
 
 from __future__ import annotations

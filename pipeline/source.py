@@ -1,4 +1,4 @@
-"""The data source ``batchkeeper``: what Spark asks for, and which module gives it."""
+"""The data source ``batchkeeper``. It passes Spark's requests to the other modules."""
 
 from __future__ import annotations
 

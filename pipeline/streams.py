@@ -1,22 +1,22 @@
-"""Streams: the changes under a prefix as they come, and rows to be written as they come.
+"""Streams: reads the changes under a prefix as a stream, and writes streams of rows.
 
-Reading (etcd only). The offset is a revision of the store, and a micro-batch holds the changes
-after one revision up to another one. They are read out of the store's history, so a batch that is
-read again, after a failure or a restart from the checkpoint, holds the same rows: together with
-Spark's checkpoint, each change is seen exactly once.
+Reading (etcd only). The offset is a revision of the store. A micro-batch contains the changes after
+one revision up to another. They come from the store's history, so a batch has the same rows when it
+is read again after a failure or a restart. With Spark's checkpoint, each change arrives exactly
+once.
 
-Writing. A micro-batch may be written again: after a task has failed, beside a task that only seemed
+Writing. A micro-batch may be written again: after a task has failed, beside a task that seemed
 lost, and after a restart, if the driver ended between the last task and its note in the checkpoint.
-A store takes no part in Spark's checkpoint, so it is a row's own condition that decides:
+A store takes no part in Spark's checkpoint, so each row's own condition decides:
 
-- A conditional row, whose effect is there, is ``already_applied``: not done twice, no conflict. If
-  somebody has changed its path between the first time and the second, it is a conflict.
+- A conditional row whose effect is already there is ``already_applied``: neither done twice nor a
+  conflict. If another client has changed its path in between, the row is a conflict.
 - An unconditional row is written again: at least once.
 
-The key of each part, (query, batch, partition), is the same in each attempt at it: it is in log
-events, in errors, and in the message of each task to the driver, so that what was written can be
-told from what was written again. It is not used to leave a part out, because Spark does not promise
-that a part has the same rows after a restart (SPARK-28650).
+The key of each part, (query, batch, partition), is the same in every attempt. It appears in log
+events, in errors, and in the message of each task to the driver, so that first and repeated writes
+can be distinguished. It is not used to skip a part, because Spark does not promise that a part has
+the same rows after a restart (SPARK-28650).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         if options.revision is not None:
             raise InvalidSettingError(
-                "a stream has no revision, but changes after one: give starting_revision"
+                "a stream takes no revision: pass starting_revision, after which it begins"
             )
         self._schema = pa.schema([_field(field) for field in schema.fields])
         self._options = options
@@ -113,7 +113,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is not None and start > newest:
             with plain_errors():
                 raise InvalidSettingError(
-                    f"starting_revision is {start}, and the store is at revision {newest}"
+                    f"starting_revision is {start}, but the store is at revision {newest}"
                 )
         return _offset(newest if start is None else start)
 
@@ -135,9 +135,9 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if newest < after:
             with plain_errors():
                 raise InvalidSettingError(
-                    f"the store is at revision {newest}, and this stream has come as far as "
-                    f"{after}: it is another store than that of its checkpoint, or an older copy "
-                    "of it. Start it with a new checkpoint"
+                    f"the store is at revision {newest}, but this stream has reached revision "
+                    f"{after}: this is not the store of the checkpoint, or an older copy of it. "
+                    "Start the stream with a new checkpoint"
                 )
         if self._target is not None:
             newest = max(after, min(newest, self._target))
@@ -157,7 +157,9 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Split a micro-batch's revisions.
 
         Raises:
-            InvalidSettingError: the changes are not there any more; with what to do.
+            RevisionCompactedError: the store no longer keeps the changes. The message says what to
+                do.
+            InvalidSettingError: the store does not have the revision.
         """
         after, until = _revision(start), _revision(end)
         if after >= until:
@@ -187,8 +189,8 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with plain_errors(), client(self._options, read_only=True) as store:
             if "history" not in store.capabilities:
                 raise UnsupportedError(
-                    "a stream of changes needs a store with the capability 'history', as etcd "
-                    f"has it: {self._options.url}"
+                    "a stream of changes needs a store with the capability 'history', such as "
+                    f"etcd: {self._options.url}"
                 )
             self._newest = store.revision()
         return self._newest
@@ -208,11 +210,10 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _lost(error: MetadataStoreError, after: int) -> str:
     return (
-        f"{error}. This stream has come as far as revision {after}, and what has changed since is "
-        "lost to it. Read or export the store at a revision, and start a new stream after it: "
-        "starting_revision set to that revision, and a new checkpoint. That it does not happen "
-        "again, let etcd keep more history (--auto-compaction-retention) than the stream is ever "
-        "behind"
+        f"{error}. This stream has reached revision {after} and cannot read the changes since "
+        "then. Read or export the store at a revision, and start a new stream with a new "
+        "checkpoint and starting_revision set to that revision. To avoid this, let etcd keep more "
+        "history (--auto-compaction-retention) than the stream ever falls behind"
     )
 
 
@@ -230,7 +231,7 @@ def _field(field: StructField) -> pa.Field:
         known = ", ".join(f"{name} {kind.simpleString()}" for name, (kind, _) in COLUMNS.items())
         raise InvalidSettingError(
             f"a change has no column {field.name!r} of type {field.dataType.simpleString()} "
-            f"(there are: {known})"
+            f"(its columns: {known})"
         )
     return pa.field(field.name, arrow, field.nullable)
 
@@ -280,34 +281,34 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamWritten(WriterCommitMessage):
-    """What a part's task tells the driver."""
+    """The message of a part's task to the driver."""
 
     key: Key
     report: Report
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of a stream, batch by batch, each of them to end with a known outcome.
+    """Writes the rows of a stream, batch by batch. Each row ends with a known outcome.
 
-    Made on the driver and pickled to the tasks. The output mode is ``append``. Spark gives
-    ``update`` to no data source in Python: what changes in an aggregate goes through
-    ``foreachBatch``, with ``df.write`` inside, and its rows may be written twice as well.
+    The driver creates it and pickles it to the tasks. The output mode is ``append``. Spark supports
+    ``update`` for no data source in Python. For aggregates, use ``foreachBatch`` with ``df.write``
+    inside; its rows may be written twice, too.
 
     Args:
-        schema: the frame's.
-        options: which store, and how.
-        overwrite: whether Spark hands over the whole result in each batch (``complete``).
+        schema: the schema of the frame.
+        options: the options of the data source.
+        overwrite: whether Spark passes the whole result in each batch (``complete``).
 
     Raises:
-        InvalidSettingError: a column or an option is not one that can be used.
+        InvalidSettingError: a column or an option is invalid.
         UnsupportedError: the output mode is ``complete``.
     """
 
     def __init__(self, schema: StructType, options: SourceOptions, overwrite: bool) -> None:
         if overwrite:
             raise UnsupportedError(
-                "a stream is written with outputMode append: with complete each batch would "
-                "replace all that the store holds"
+                "a stream must be written with outputMode append: with complete, each batch would "
+                "replace everything in the store"
             )
         self._columns = columns_of(
             (field.name, field.dataType.simpleString()) for field in schema.fields
@@ -331,9 +332,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 if failed is not None and self._options.on_error == "fail":
                     raise RowsFailedError(
                         f"a row failed, {failed.path!r}: {failed.status}: {failed.error} ({key}, "
-                        f"attempt {attempt}). What was written before stays, and is written again "
-                        "with its batch when the query is started again. on_error=skip goes on "
-                        f"without such rows. The part so far: {tally.report()}"
+                        f"attempt {attempt}). Rows written before stay, and are written again "
+                        "with their batch when the query starts again. on_error=skip continues "
+                        f"without failed rows. This part so far: {tally.report()}"
                     )
         report = tally.report()
         if report.rows:
@@ -344,7 +345,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """End a batch whose tasks have all ended well.
 
         Raises:
-            RowsFailedError: rows failed, and they are not to be skipped.
+            RowsFailedError: rows failed, and ``on_error`` is not ``skip``.
         """
         report = _total(messages)
         if report.failed and self._options.on_error != "skip":
@@ -358,11 +359,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             tell("batch written", batch=batchId, report=str(report))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Say what a failed batch has left behind: a store has no way to take it back."""
+        """Log which rows of a failed batch stay written: a store cannot undo them."""
         _log.warning(
-            "the batch failed, and what it has written stays: the parts that ended have written "
-            "the rows below, the others any of theirs. The query writes it again when it is "
-            "started again",
+            "the batch failed, and its written rows stay. The parts that ended wrote the rows "
+            "below; any other part may have written some of its rows. The query writes the batch "
+            "again when it is started again",
             batch=batchId,
             parts_unknown=sum(message is None for message in messages),
             report=str(_total(messages)),

@@ -1,7 +1,7 @@
-"""Holding a job to so many operations a second.
+"""Limits the operations per second of a job.
 
-The tasks of a job do not know of each other: each takes its part of the job's rate, and a job that
-runs fewer tasks at a time than its rate was divided by stays below it.
+The tasks of a job do not know of each other. Each takes an equal share of the job's rate. A job
+with fewer tasks at a time than shares stays below its rate.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _BURST: Final = 0.1
 
 
 def rate_of(options: SourceOptions, spark: SparkSession | None = None) -> float | None:
-    """Return the operations a second of one task; ``None`` where the job has no limit.
+    """Return the operations per second of one task, or ``None`` if the job has no limit.
 
-    The job's rate is divided by ``rate_tasks``, or else by what the session tells to be its default
-    parallelism. An embedded store is written by one task.
+    The job's rate is divided by ``rate_tasks``, or else by the default parallelism of the session.
+    One task writes an embedded store.
 
     Args:
         options: with ``rate_limit`` and ``rate_tasks``.
@@ -44,8 +44,8 @@ def rate_of(options: SourceOptions, spark: SparkSession | None = None) -> float 
         tasks = parallelism(spark)
     if tasks is None:
         raise InvalidSettingError(
-            "rate_limit is the rate of the whole job, and spark.default.parallelism cannot be "
-            "read here: give rate_tasks too, the number of tasks that run at the same time"
+            "rate_limit applies to the whole job, but spark.default.parallelism cannot be read "
+            "here: pass rate_tasks, too, the number of tasks that run at the same time"
         )
     return options.rate_limit / tasks
 

@@ -32,38 +32,38 @@ _log: Final = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a partition's task tells the driver."""
+    """The message of a partition's task to the driver."""
 
     report: Report
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a frame, each of them to end with a known outcome.
+    """Writes the rows of a frame. Each row ends with a known outcome.
 
-    The columns are ``path`` (string) and ``value`` (binary); where wanted, ``expected_version``
+    The columns are ``path`` (string) and ``value`` (binary), and optionally ``expected_version``
     (bigint; null for unconditional rows, -1 for a path that must hold no value) and ``op``
-    (``put``, which null stands for, or ``delete``).
+    (``put``, the default for null, or ``delete``).
 
-    Conditional rows may be written by any number of attempts: one whose effect is there counts as
-    done. A path may have one of them in a job; a second one is a conflict. It is found where it
-    comes within 100,000 of them in a partition; elsewhere its version decides, and a later attempt
-    may find a conflict where the first found none. An unconditional row of the same path would be
-    written again by a later attempt, over the conditional one. Unconditional rows are written at
-    least once: a late attempt may overwrite what is newer. Rows of one path keep their order within
-    a partition.
+    Any number of attempts may write conditional rows: a row whose effect is already there counts as
+    done. A path may have only one conditional row in a job; a second one is a conflict. It is
+    detected within 100,000 conditional rows of a partition. Beyond that its version decides, and a
+    later attempt may find a conflict where the first found none. A later attempt would write an
+    unconditional row of the same path again, over the conditional one. Unconditional rows are
+    written at least once: a late attempt may overwrite a newer value. Rows of one path keep their
+    order within a partition.
 
-    Made on the driver before the first task, where the columns, the options and the store are
-    checked, and pickled to the tasks. ``write`` runs once for each attempt of a task, and
-    ``commit`` or ``abort`` once at the end, in a process of their own.
+    The driver creates it before the first task, checks the columns, the options and the store, and
+    pickles it to the tasks. ``write`` runs once for each attempt of a task, and ``commit`` or
+    ``abort`` once at the end, in a process of their own.
 
     Args:
-        schema: the frame's.
-        options: which store, and how.
-        overwrite: whether what was under the prefix before is to go.
+        schema: the schema of the frame.
+        options: the options of the data source.
+        overwrite: whether to delete the older values under the prefix.
 
     Raises:
-        InvalidSettingError: a column or an option is not one that can be used.
-        MetadataStoreError: the store cannot be opened, or does not tell its revision.
+        InvalidSettingError: a column or an option is invalid.
+        MetadataStoreError: the store cannot be opened, or its revision cannot be read.
     """
 
     def __init__(self, schema: StructType, options: SourceOptions, overwrite: bool) -> None:
@@ -99,7 +99,7 @@ class BatchWriter(DataSourceArrowWriter):
         """End a job whose tasks have all ended well.
 
         Raises:
-            RowsFailedError: rows failed, and they are not to be skipped.
+            RowsFailedError: rows failed, and ``on_error`` is not ``skip``.
             MetadataStoreError: older values could not be deleted.
         """
         with plain_errors():
@@ -124,7 +124,7 @@ class BatchWriter(DataSourceArrowWriter):
             _log.info("older values deleted", count=deleted)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what a failed job has left behind: a store has no way to take it back."""
+        """Log which rows of a failed job stay written: a store cannot undo them."""
         report = _total(messages)
         unknown = sum(message is None for message in messages)
         older = ""
@@ -132,21 +132,22 @@ class BatchWriter(DataSourceArrowWriter):
             # Commit deletes when all tasks have ended well: then it is commit that has failed.
             begun = not (unknown or report.failed)
             older = (
-                ". Of the older values some, or all, are deleted"
+                ". Some or all of the older values are deleted"
                 if begun
                 else ". No older value is deleted"
             )
         _log.warning(
-            "the job failed, and what it has written stays: the partitions that ended have "
-            "written or deleted the rows of the report, the others any part of theirs. Running "
-            "the job again is safe for conditional rows; others are written again" + older,
+            "the job failed, and its written rows stay. The partitions that ended wrote or deleted "
+            "the rows of the report; any other partition may have written some of its rows. "
+            "Running the job again is safe for conditional rows; other rows are written again"
+            + older,
             partitions_ended=len(messages) - unknown,
             partitions_unknown=unknown,
             report=str(report),
         )
 
     def _check_overwrite(self) -> None:
-        """Refuse an overwrite that could delete what nobody meant.
+        """Refuse an overwrite that could delete values by accident.
 
         Raises:
             InvalidSettingError: with the reason.
@@ -154,8 +155,8 @@ class BatchWriter(DataSourceArrowWriter):
         options = self._options
         if self._columns.expected_version is not None:
             raise InvalidSettingError(
-                "overwrite takes unconditional rows only: leave out the column expected_version, "
-                "or use the mode append"
+                "overwrite takes only unconditional rows: omit the column expected_version, or use "
+                "the mode append"
             )
         if options.on_error == "skip":
             raise InvalidSettingError(
@@ -164,8 +165,8 @@ class BatchWriter(DataSourceArrowWriter):
             )
         if options.prefix == "/" and not options.embedded and not parse_url(options.url).path:
             raise InvalidSettingError(
-                "overwrite needs a prefix, in the option or in the URL: without one it would "
-                "delete everything that is in the store"
+                "overwrite needs a prefix, in the option or in the URL: without one, it would "
+                "delete the whole store"
             )
 
 
@@ -176,8 +177,8 @@ def _fail_for_the_first(outcomes: Sequence[RowOutcome], tally: RowCounts) -> Non
         report = tally.report()
         raise RowsFailedError(
             f"{failed.path!r}: {failed.status}: {failed.error}. The {report.rows - report.failed} "
-            "other rows that this task had written stay. on_error=collect writes all the others "
-            "before the job fails, on_error=skip lets it succeed without this one"
+            "other rows that this task wrote stay. on_error=collect writes all other rows before "
+            "the job fails; on_error=skip lets the job succeed without this row"
         )
 
 

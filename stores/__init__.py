@@ -2,14 +2,14 @@
 
 - ``backend``: the protocol between engine and back ends; ``refusal``, which decides their errors
 - ``kinds``: the record of each kind of store
-- ``urls``: a URL in its parts, and the options of opening
-- ``registry``: from a URL to its kind, and to an open back end
+- ``urls``: the parts of a URL, and the options of opening
+- ``registry``: finds the kind of a URL, and opens its back end
 - ``memory``: the store in this process's memory
 - ``rocksdb``: the embedded store on disk
 - ``etcd``: etcd 3
 - ``zookeeper``: ZooKeeper
-- ``keys``: which keys of other clients are paths
-- ``spans``: which stretches of the order of paths a scan covers
+- ``keys``: separates valid paths from keys of other clients
+- ``spans``: the stretches of the order of paths that a scan covers
 - ``faults``: a wrapper whose calls can be held or fail, for tests
 """
 

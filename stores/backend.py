@@ -1,8 +1,8 @@
-"""What the engine asks of a back end, and what it may rely on.
+"""The protocol between the engine and a back end.
 
-A back end executes whole requests and blocks while it does. It knows nothing of futures, queues
-or order: the engine sees to it that no path occurs twice among the writes that are under way, so
-a back end may run them in any order.
+A back end executes whole requests and blocks while it does. It knows nothing of futures, queues or
+order. The engine guarantees that no path occurs twice among the writes under way, so a back end may
+run them in any order.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ __all__ = [
 
 
 class Request(Protocol):
-    """One operation as a back end sees it: already checked, and not to be changed.
+    """One operation as a back end sees it. It is already checked and must not be changed.
 
-    ``kind`` is a row in the table of ``ops.kinds``; ``value`` and ``options`` are set for a put
-    only, ``expected_version`` for a put or a delete.
+    ``kind`` names a row in the table of ``ops.kinds``. Only a put has ``value`` and ``options``;
+    only a put or a delete has ``expected_version``.
     """
 
     @property
@@ -75,13 +75,13 @@ class ReadRequest(Request, Protocol):
     def kind(self) -> ReadKind: ...
 
 
-#: What one request ends with: its result, or the error that it ends with, as a value.
+#: How one request ends: its result, or its error as a value.
 Answer: TypeAlias = Result | MetadataStoreError
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a back end takes in one call, and what serves it best.
+    """The limits of one call to a back end, and the numbers of calls that suit it best.
 
     Attributes:
         write_ops: the most writes in one call of ``write``.
@@ -90,11 +90,10 @@ class Limits:
             len(value) + op_bytes`` over its operations.
         op_bytes: bytes that the encoding adds to each operation, rounded up.
         value_bytes: the largest value; a larger one is refused before it is queued.
-        in_flight: how many calls of each of ``write`` and ``read`` run at the same time when the
-            caller does not say.
-        singles: the most single executions at the same time that are of any use: beside the
-            batches, or without any.
-        reads_in_flight: how many calls of ``read``, where another number of them serves better.
+        in_flight: the default number of ``write`` calls, and of ``read`` calls, at the same time.
+        singles: the most single executions at the same time that are useful, with or without
+            batches beside them.
+        reads_in_flight: the default number of ``read`` calls, if it differs from ``in_flight``.
     """
 
     write_ops: int
@@ -107,17 +106,17 @@ class Limits:
     reads_in_flight: int | None = None
 
 
-#: What happens to requests beside being answered. ``conflict``: one was not applied as it stood
-#: because of one of its operations, and its others went again (ZooKeeper's multis, etcd's flat
-#: transactions). ``split``: one was larger than the store takes, and went in parts. ``retry``: one
-#: was sent again after a failure. ``settled``: a write without an answer was found out about.
-#: ``reconnect``: a connection was lost and found again, or another server was turned to.
+#: Events of requests. ``conflict``: a request was not applied because of one of its operations, and
+#: the others were sent again (ZooKeeper's multis, etcd's flat transactions). ``split``: a request
+#: was larger than the store accepts, and was sent in parts. ``retry``: a request was sent again
+#: after a failure. ``settled``: the outcome of a write without an answer was found out.
+#: ``reconnect``: the client connected again after a loss, or to another server.
 Event: TypeAlias = Literal["conflict", "split", "retry", "settled", "reconnect"]
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 
 
 class Tally:
-    """Counts what happened to a back end's requests. Used from any thread."""
+    """Counts the events of a back end's requests. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = Lock()  # guards _counts; held for an addition or a copy
@@ -134,10 +133,10 @@ class Tally:
 
 
 class RequestRefusedError(MetadataStoreError):
-    """A request of several operations was refused whole: none of them was applied.
+    """A request of several operations was refused as a whole; none of them was applied.
 
-    One of them may be the culprit. The engine halves the batch and sends it again until the
-    culprit stands alone, and then gives it ``error``.
+    One operation may be the cause. The engine halves the batch and sends it again until that
+    operation is alone, which then ends with ``error``.
     """
 
     def __init__(self, error: MetadataStoreError) -> None:
@@ -152,24 +151,24 @@ class Backend(Protocol):
     operation, in the order given. An error of one operation is an answer, not an exception. They
     raise a ``MetadataStoreError`` only for the request as a whole:
 
-    - ``RequestRefusedError``: refused whole, one operation may be to blame.
+    - ``RequestRefusedError``: it was refused as a whole; one operation may be the cause.
     - ``outcome == "not_applied"``: none of it was applied, nor ever will be.
     - ``outcome == "unknown"``: it was sent, and may have been applied.
 
-    ``deadline`` is a value of ``time.monotonic()``. A read is retried until then, and ends by then
-    or soon after; so does a write that was never sent. A write that was sent and not answered is
-    sent again only where the store tells a second one from the first; its call returns when it
-    can no longer take effect, which may be after the deadline: the engine has told the callers
-    by then, and holds back what follows on the same paths.
+    ``deadline`` is a value of ``time.monotonic()``. A read, or a write that was never sent, is
+    retried until then and ends by then or soon after. A write that was sent without an answer is
+    sent again only if the store can tell the copy from the original. Its call returns when it can
+    no longer take effect. That may be after the deadline: the engine has then already ended the
+    operations for their callers, and holds back later ones on the same paths.
 
-    ``limits`` may become smaller as a back end learns what its server takes, and grow back where
-    that proves wrong: it then returns another object, which the engine looks at after each call.
+    ``limits`` may become smaller as a back end learns its server's limits, and grow back if that
+    was wrong. It then returns another object; the engine checks after each call.
 
     ``close`` may be called at any time from any thread, and more than once. Calls under way end
-    soon, with an error if need be; later ones raise ``StoreClosedError``.
+    soon, with an error if need be; later calls raise ``StoreClosedError``.
 
-    ``scans`` and ``history`` are its facets: what it can do beside this, ``None`` for what it
-    cannot. They stay the same as long as it lives.
+    ``scans`` and ``history`` are its optional facets, or ``None``. They stay the same for the life
+    of the back end.
     """
 
     @property
@@ -178,18 +177,18 @@ class Backend(Protocol):
     def tally(self) -> Tally: ...
     @property
     def scans(self) -> Scans | None:
-        """What walks over its paths in their order."""
+        """The facet that walks over paths in order, or ``None``."""
 
     @property
     def history(self) -> History | None:
-        """What gives the changes of the past; its kind of store states ``"history"``."""
+        """The facet that yields past changes, or ``None``. Its store kind states ``"history"``."""
 
     @property
     def connected(self) -> bool:
         """Whether the client has a connection to a server now; always, if it needs none.
 
-        Decides how calls end at their deadline: with ``StoreUnavailableError`` without one, else
-        with ``OperationTimeoutError``. May be asked from any thread, and does not wait.
+        At their deadline, calls end with ``OperationTimeoutError`` if this is true, and with
+        ``StoreUnavailableError`` otherwise. Any thread may read it; it does not block.
         """
         ...
 
@@ -198,114 +197,115 @@ class Backend(Protocol):
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]: ...
 
     def sync(self, deadline: float) -> None:
-        """Make later reads see all that anybody had written before this call."""
+        """Make later reads see every write that any client completed before this call."""
 
     def close(self) -> None: ...
 
 
 class Scans(Protocol):
-    """The facet of a back end whose paths can be walked in their order.
+    """The facet of a back end that walks over paths in order.
 
-    Everything here blocks the calling thread, stands outside the engine's order, and may be called
-    by several threads at a time. ``timeout`` is in seconds, for each request to the server: such a
-    call may take many. Reads are retried within it. Errors are raised as they are for ``read``.
+    All methods block the calling thread and bypass the engine's order. Several threads may call
+    them at a time. ``timeout`` is in seconds and applies to each request to the server; one call
+    may need many. Reads are retried within it. Errors are raised as for ``read``.
 
-    What lies under ``prefix`` is its own value, if it holds one, and those of all paths below it;
-    ``/`` stands for the whole store. What the client or the server keeps for itself is left out.
-    So are keys that are not valid paths; a page names those that lie in its part of the store, as
-    ``foreign``, and over ranges that together cover everything each of them comes once.
+    The values under ``prefix`` are its own and those of all paths below it; ``/`` stands for the
+    whole store. Keys that the client or the server keeps for itself are left out. So are keys that
+    are not valid paths: a page lists those in its part of the store as ``foreign``. Ranges that
+    together cover everything list each key once.
     """
 
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
-        """Give what lies under ``prefix`` and ``within`` a range, in pages, in the order of paths.
+        """Yield the values under ``prefix`` and ``within`` a range, in pages, in order of paths.
 
-        Memory is bounded by some pages. Nothing is requested before the first page is asked for;
-        closing the generator frees what it holds. A page with foreign keys is a
-        :class:`ScanPage`, and may hold nothing else.
+        The generator holds a few pages at most. It requests nothing before the first page is taken;
+        closing it frees its memory. A page with foreign keys is a :class:`ScanPage`, and may have
+        no results.
 
         Args:
             prefix: as above.
-            within: the paths to be given.
-            revision: of which all pages are to be; given only if the store's kind states
-                ``"snapshots"``. Without it, all pages are of one revision where the store can
-                give that: as of the first page.
+            within: the range of the paths.
+            revision: the revision of all pages; passed only if the store's kind states
+                ``"snapshots"``. Without it, all pages show the revision of the first page, if the
+                store can do that.
             timeout: seconds for each request.
 
         Raises:
-            UnsupportedError: a revision is given, and the store keeps no old ones.
-            RevisionCompactedError: the revision is not there any more.
-            InvalidSettingError: it is not there yet.
+            UnsupportedError: a revision is given, but the store keeps no old ones.
+            RevisionCompactedError: the store no longer keeps the revision.
+            InvalidSettingError: the revision does not exist yet.
         """
         ...
 
     def scan_stats(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
-        """Give the stats of what :meth:`scan` would give, and spare the values.
+        """Yield the stats of the results of :meth:`scan`, without the values.
 
-        They are neither asked for nor kept, as far as the store can do without: what they would
-        cost on the line and in memory is what callers want to save.
+        The back end neither requests nor keeps values, as far as the store allows, because callers
+        want to save their cost on the network and in memory.
         """
         ...
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
-        """Return up to ``n`` ranges, in order, which together hold all that lies under ``prefix``.
+        """Return up to ``n`` ranges, in order, that together cover every path under ``prefix``.
 
-        They hold about equally many values now. The first has no start, and the last no end.
+        They contain about the same number of values now. The first has no start, and the last no
+        end.
         """
         ...
 
     def delete_recursive(self, path: str, timeout: float) -> int:
-        """Remove what lies under ``path``, in batches; return how many values that were.
+        """Remove the values under ``path``, in batches, and return the number removed.
 
-        Not atomic: what others put there meanwhile may be removed or stay.
+        The removal is not atomic: values that others put there meanwhile may be removed or stay.
         """
         ...
 
     def revision(self, timeout: float) -> int:
-        """Return the store's revision: that of every later change is greater, of no earlier one."""
+        """Return the store's revision. Later changes have greater ones; earlier changes do not."""
         ...
 
 
 class History(Protocol):
     """The facet of a back end that keeps the history of its paths.
 
-    It blocks the calling thread, stands outside the engine's order, and may be called by several
-    threads at a time. Reads are retried within ``timeout``. Errors are raised as they are for
-    ``read``.
+    It blocks the calling thread and bypasses the engine's order. Several threads may call it at a
+    time. Reads are retried within ``timeout``. Errors are raised as for ``read``.
     """
 
     def changes(
         self, prefix: str, after: int, until: int, timeout: float
     ) -> Generator[Sequence[Change], None, None]:
-        """Give each change of the paths under ``prefix`` once, in pages, in order of revisions.
+        """Yield each change of the paths under ``prefix`` once, in pages, in order of revisions.
 
-        It ends when all are given, and for certain: also where the last one lies long before
-        ``until``. Asked again, it gives the same. Nothing is requested before the first page is
-        asked for; closing the generator frees what it holds. A page with changes of foreign keys
-        is a :class:`ChangePage`, and may hold nothing else.
+        The generator always ends after the last change, also if that lies long before ``until``. A
+        second call yields the same changes. The generator requests nothing before the first page is
+        taken; closing it frees its memory. A page with changes of foreign keys is a
+        :class:`ChangePage`, and may have no other changes.
 
         Args:
             prefix: as for a scan.
-            after: only changes of greater revisions; 0 for all that there have ever been.
-            until: only changes up to this revision, which must be there already.
-            timeout: seconds without any news from the server.
+            after: the revision after which the changes begin; 0 for the whole history.
+            until: the last revision, which must exist already.
+            timeout: seconds without an answer from the server.
 
         Raises:
-            RevisionCompactedError: changes after ``after`` are not there any more; ``oldest`` is
-                the revision after which they are.
-            InvalidSettingError: ``until`` is not there yet.
+            RevisionCompactedError: the store no longer keeps all changes after ``after``;
+                ``oldest`` is the oldest revision that can be passed as ``after``.
+            InvalidSettingError: ``until`` does not exist yet.
         """
         ...
 
 
 class PassingBackend:
-    """Passes everything on to ``backend``: for what stands around one, to see or change a part.
+    """The base class of wrappers. It passes every call on to ``backend``.
 
-    Closing it closes ``backend``. The facets of ``backend`` are its own: a wrapper that has to see
-    or change scans and changes gives facets that stand around those.
+    A subclass overrides the methods that it observes or changes. Closing it closes ``backend``. It
+    returns the facets of ``backend``; a wrapper that observes or changes scans or changes has to
+    wrap those, too.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -350,15 +350,15 @@ def partly_removed(
     """Return the error of a ``delete_recursive`` that failed after it had removed something.
 
     Args:
-        removed: the values that are certainly gone.
-        path: of the tree.
-        error: what it failed with.
-        perhaps: whether more may be gone.
+        removed: the number of values that are certainly gone.
+        path: the root of the tree.
+        error: the error of the call.
+        perhaps: whether more values may be gone.
     """
     if not removed and not perhaps:
         return error.for_path(path)
     return IndeterminateError(
-        f"{removed:,} values under {path!r} were removed, and perhaps more, before this: {error}",
+        f"removing {path!r} failed after at least {removed:,} values were removed: {error}",
         path=path,
     )
 
@@ -402,4 +402,4 @@ def _describe(actual: int) -> str:
 
 
 def _expectation(expected: int | None) -> str:
-    return "none (ABSENT)" if expected == ABSENT else f"version {expected}"
+    return "no value (ABSENT)" if expected == ABSENT else f"version {expected}"

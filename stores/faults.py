@@ -1,10 +1,10 @@
-"""Faults on purpose: takes a back end and gives a back end whose calls can be held or fail.
+"""Faults on purpose: a wrapper around a back end whose calls can be held or fail.
 
-It serves as ``open_store(url, wrap=FaultyBackend)``.
+Pass it as ``open_store(url, wrap=FaultyBackend)``.
 
-For tests of what stands above it. A plan looks at each call as it arrives and says what is to
-happen to it; a held call waits until the test releases it, so tests wait for events and never
-sleep, and answers come in any order that a test wants.
+It tests the layers above a back end. A plan looks at each call as it arrives and decides what
+happens to it. A held call waits until the test releases it, so tests wait for events and never
+sleep, and answers arrive in any order that a test needs.
 
 ::
 
@@ -46,7 +46,7 @@ __all__ = ["Call", "Fault", "FaultyBackend", "Method", "Plan"]
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=Request)
 
-#: What is called. A page of ``scan``, ``scan_stats`` or ``changes`` is a call of its own.
+#: The methods. Each page of ``scan``, ``scan_stats`` or ``changes`` is a call of its own.
 Method: TypeAlias = Literal[
     "write", "read", "scan", "scan_stats", "split", "delete_recursive", "revision", "changes"
 ]
@@ -55,12 +55,12 @@ _CHANGING: Final = frozenset({"write", "delete_recursive"})
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is to happen to one call.
+    """The fault of one call.
 
     Attributes:
         hold: wait for :meth:`Call.release` before the call is applied, or after it was applied and
-            before its answers are given. A call's deadline and ``close`` end the wait.
-        error: is raised in place of the answers.
+            before its answers are returned. The call's deadline and ``close`` end the wait.
+        error: the error to raise instead of the answers.
         applied: whether the call is applied before ``error`` is raised.
     """
 
@@ -70,13 +70,13 @@ class Fault:
 
 
 class Call:
-    """One call that reached the back end: what it asked for, and the handle that lets it go.
+    """One call that reached the back end. A test can release it.
 
     Attributes:
-        number: counts the calls of the back end, of all methods together, from 0.
-        method: which one is called.
-        kinds: of the operations of a read or a write; empty for the others.
-        paths: of those operations; for the others, the prefix that they are about, if any.
+        number: the number of the call, over all methods of the back end, from 0.
+        method: the method.
+        kinds: the kinds of the operations of a read or a write; empty for other methods.
+        paths: the paths of these operations; for other methods, their prefix, if they have one.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Call:
         self._closed = False
 
     def release(self) -> None:
-        """Let the call go on if it is held, and when it comes to be held."""
+        """Let the call continue, now or whenever it is held."""
         self._released.set()
 
     def _wait(self, applied: bool, deadline: float) -> None:
@@ -98,25 +98,27 @@ class Call:
         if released and not self._closed:
             return
         if applied and self.method in _CHANGING:
-            raise IndeterminateError("held by a fault until the deadline, or until the close")
+            raise IndeterminateError(
+                "a fault held the call until the deadline, or until the store was closed"
+            )
         if self._closed:
-            raise StoreClosedError("closed while held by a fault")
-        raise OperationTimeoutError("held by a fault until the deadline")
+            raise StoreClosedError("the store was closed while a fault held the call")
+        raise OperationTimeoutError("a fault held the call until the deadline")
 
     def _close(self) -> None:
         self._closed = True
         self._released.set()
 
 
-#: Says what happens to a call, ``None`` for nothing. Runs on the thread that makes the call.
+#: Returns the fault of a call, or ``None``. Runs on the thread that makes the call.
 Plan: TypeAlias = Callable[[Call], Fault | None]
 
 
 class FaultyBackend(PassingBackend):
-    """A back end that passes its calls on to ``backend``, as far as ``plan`` lets it.
+    """A back end that passes its calls on to ``backend``, with the faults of ``plan``.
 
-    ``calls`` are all the calls so far, in the order of their arrival. Tests may replace ``plan``
-    between calls. Its facets are those of ``backend``, whose calls go the same way.
+    ``calls`` lists all calls so far, in the order of their arrival. Tests may replace ``plan``
+    between calls. The facets wrap those of ``backend``, and ``plan`` applies to their calls, too.
     """
 
     def __init__(self, backend: Backend, plan: Plan | None = None) -> None:
@@ -154,7 +156,7 @@ class FaultyBackend(PassingBackend):
         """Return the calls so far as soon as there are ``count`` of them.
 
         Raises:
-            TimeoutError: if there are fewer after ``timeout`` seconds.
+            TimeoutError: there are fewer after ``timeout`` seconds.
         """
         with self._arrived:
             if not self._arrived.wait_for(lambda: len(self.calls) >= count, timeout):
@@ -181,7 +183,7 @@ class FaultyBackend(PassingBackend):
     ) -> _T:
         with self._arrived:
             if self._closed:
-                raise StoreClosedError("closed")
+                raise StoreClosedError("the store is closed")
             call = Call(len(self.calls), method, kinds, paths)
             self.calls.append(call)
             self._arrived.notify_all()
@@ -212,7 +214,7 @@ class FaultyBackend(PassingBackend):
         pages: Generator[_T, None, None],
         timeout: float,
     ) -> Generator[_T, None, None]:
-        """Give pages; each that is asked for is a call, also the one that finds no more."""
+        """Yield pages. Each request for a page is a call, also the last one, which finds none."""
         with closing(pages):
             while True:
                 page = self._of_facet(method, path, lambda: next(pages, None), timeout)

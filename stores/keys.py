@@ -1,4 +1,4 @@
-"""Which keys of a store are paths, for stores whose keys other clients may write, too."""
+"""Separates valid paths from foreign keys, for stores whose keys other clients may write, too."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _OWN: Final = OWN.encode()
 
 
 class Sorted(NamedTuple):
-    """Some keys, sorted by whether callers can reach them.
+    """Keys, separated into those that callers can reach and foreign keys.
 
     Attributes:
-        paths: of the keys that callers can reach.
-        places: where these keys stand among all; ``None`` if they are all of them.
-        foreign: the keys that are not valid paths, and that this client did not write.
+        paths: the paths of the keys that callers can reach.
+        places: the places of these keys among all keys; ``None`` if all keys are paths.
+        foreign: the keys that are not valid paths, without this client's own.
     """
 
     paths: Sequence[str]
@@ -28,15 +28,15 @@ class Sorted(NamedTuple):
     foreign: Sequence[bytes]
 
     def of(self, column: Sequence[_T]) -> Sequence[_T]:
-        """Return those entries of a column, one for each key, that belong to the paths."""
+        """Return the entries for the paths from a column with one entry for each key."""
         return column if self.places is None else [column[place] for place in self.places]
 
 
 def sort_keys(keys: Sequence[bytes], *, shared: bool = True) -> Sorted:
-    """Sort keys, which have no prefix: as a rule all are paths, and that is seen in one pass.
+    """Separate keys into paths and foreign keys. One pass is enough if all are paths.
 
     Args:
-        keys: to be sorted.
+        keys: the keys, without the store's prefix.
         shared: whether this client keeps keys of its own among them.
     """
     paths: Sequence[str]
@@ -59,7 +59,7 @@ def sort_keys(keys: Sequence[bytes], *, shared: bool = True) -> Sorted:
 
 
 def path_of(key: bytes) -> str | None:
-    """Return the path of a key; ``None`` if callers cannot reach it."""
+    """Return the path of a key, or ``None`` if callers cannot reach it."""
     try:
         path = key.decode()
     except UnicodeDecodeError:
@@ -68,5 +68,5 @@ def path_of(key: bytes) -> str | None:
 
 
 def own(key: bytes) -> bool:
-    """Say whether a key is one that this client keeps for itself."""
+    """Say whether a key is one of this client's own."""
     return _OWN in key.split(b"/")

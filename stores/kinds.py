@@ -1,8 +1,8 @@
-"""The kinds of stores: one record for each, which everything else reads.
+"""The kinds of stores. Each has one record, which everything else reads.
 
-Code that depends on the kind of a store asks its record, which ``registry.store_kind(url)`` finds:
-the command for its help, the pipeline for whether tasks can share a store, the bench and the tests
-for how to make one. Nothing else looks at the scheme of a URL.
+Code that depends on the kind of a store reads its record, which ``registry.store_kind(url)`` finds.
+The command takes its help from it, the pipeline learns whether tasks can share a store, and the
+bench and the tests learn how to create one. No other code examines the scheme of a URL.
 
 To add a store, write its back end and add its record to :data:`BUILT_IN`.
 """
@@ -22,37 +22,42 @@ from .urls import ConnectOptions, StoreURL
 
 __all__ = ["BUILT_IN", "Connect", "StoreKind", "load_name"]
 
-#: Opens a store; raises ``StoreUnavailableError`` with the address when it cannot be reached.
+#: Opens a store. Raises ``StoreUnavailableError`` with the address if the store cannot be reached.
 Connect: TypeAlias = Callable[[StoreURL, ConnectOptions], Backend]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreKind:
-    """All that is known of a kind of store before one is opened.
+    """The properties of a kind of store, known before a store is opened.
 
-    A name to import, here, is ``"package.module:attribute"``; it is imported when it is needed.
+    Some attributes are names to import, ``"package.module:attribute"``. They are imported when
+    needed.
 
     Attributes:
-        scheme: of its URLs, in lower case; also the kind's name.
-        title: its name for people.
-        url_form: its URLs, for messages and help.
-        connect: opens a store: a name to import, or the function itself.
-        capabilities: what its stores can do beyond the operations that all have. ``store.
-            capabilities`` is this set.
+        scheme: the scheme of its URLs, in lower case; also the kind's name.
+        title: the name shown to users.
+        url_form: the form of its URLs, for messages and help.
+        connect: the function that opens a store, or its name to import.
+        capabilities: the features of its stores beyond the operations that all stores have.
+            ``store.capabilities`` is this set.
         aliases: further schemes.
-        url_note: a word on the URL for help, about aliases for example.
-        package: the package to install where ``connect`` cannot be imported.
-        extra: the extra of batchkeeper that installs it; ``None`` if it comes with every install.
-        in_process: its stores live in one process and go with it, so processes cannot share one.
-        local_directory: its stores are directories of this machine, each open for writing in one
-            process at a time. Then ``url?read_only=true`` opens one beside its writer.
-        server: the class of a throw-away server for the bench and the tests, as a name to import
-            (a ``bench.servers.LocalServer``); ``None`` if there is none.
-        keeps_in_heap: its servers hold all data in their heap, so that a bench has to tidy up.
-        parents_count: the first put of a path with values below it may make version 1, and not 0.
+        url_note: a note on the URL for the help, for example about aliases.
+        package: the package to install if ``connect`` cannot be imported.
+        extra: the extra of batchkeeper that installs the package; ``None`` if every installation
+            contains it.
+        in_process: whether its stores live in one process and end with it, so that processes cannot
+            share them.
+        local_directory: whether its stores are directories of this machine, each open for writing
+            in one process at a time. ``url?read_only=true`` then opens one beside its writer.
+        server: the class of a throw-away server for the bench and the tests (a
+            ``bench.servers.LocalServer``), as a name to import; ``None`` if there is none.
+        keeps_in_heap: whether its servers hold all data in their heap, so that a bench has to
+            remove its data.
+        parents_count: whether the first put of a path with values below it may create version 1
+            instead of 0.
 
     Raises:
-        InvalidSettingError: a scheme is not one, or a capability is not known.
+        InvalidSettingError: a scheme is invalid, or a capability is unknown.
     """
 
     scheme: str
@@ -73,24 +78,24 @@ class StoreKind:
     def __post_init__(self) -> None:
         for scheme in self.schemes:
             if not re.fullmatch("[a-z][a-z0-9+.-]*", scheme):
-                raise InvalidSettingError(f"not the scheme of a URL in lower case: {scheme!r}")
+                raise InvalidSettingError(f"not a valid URL scheme in lower case: {scheme!r}")
         object.__setattr__(self, "capabilities", frozenset(self.capabilities))
         if unknown := self.capabilities - CAPABILITIES:
             raise InvalidSettingError(
-                f"{self.scheme} states what is no capability: {', '.join(sorted(unknown))} "
+                f"{self.scheme} states unknown capabilities: {', '.join(sorted(unknown))} "
                 f"(known: {', '.join(sorted(CAPABILITIES))})"
             )
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """The schemes of its URLs, its own first."""
+        """All schemes of its URLs; ``scheme`` is the first."""
         return (self.scheme, *self.aliases)
 
     def load(self) -> Connect:
-        """Import what opens its stores.
+        """Import the function that opens its stores.
 
         Raises:
-            UnsupportedError: it cannot be imported; with how to mend it.
+            UnsupportedError: it cannot be imported. The message says what to install.
         """
         if not isinstance(self.connect, str):
             return self.connect
@@ -98,7 +103,7 @@ class StoreKind:
             found: Connect = load_name(self.connect)
         except ImportError as error:
             wanted = f"'batchkeeper[{self.extra}]'" if self.extra else self.package
-            mend = f"; mend it with: pip install --upgrade {wanted}" if wanted else ""
+            mend = f"; install it with: pip install --upgrade {wanted}" if wanted else ""
             raise UnsupportedError(
                 f"the {self.scheme} store needs the package {self.package or self.connect}, which "
                 f"cannot be imported ({error}){mend}"
@@ -107,16 +112,16 @@ class StoreKind:
 
 
 def load_name(name: str) -> Any:
-    """Import what ``"package.module:attribute"`` names.
+    """Import the attribute that ``"package.module:attribute"`` names.
 
     Raises:
-        ImportError: it cannot be imported, or is not there.
+        ImportError: the module cannot be imported, or lacks the attribute.
     """
     module, _, attribute = name.partition(":")
     try:
         return getattr(import_module(module), attribute)
     except AttributeError as error:
-        raise ImportError(f"there is no {attribute!r} in {module}") from error
+        raise ImportError(f"{module} has no attribute {attribute!r}") from error
 
 
 _RECORDS: Final = (

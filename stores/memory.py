@@ -1,7 +1,7 @@
-"""A store in this process's memory: for tests, for trying things, and as the model of the others.
+"""A store in this process's memory: for tests, for experiments, and as the model of the others.
 
-``memory://NAME`` is shared by everybody in the process who opens that name, and dropped when its
-last opener closes.
+All callers in the process that open ``memory://NAME`` share one store. It is dropped when the last
+of them closes it.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     """
     url.check_options(("max_value_bytes",))
     if len(url.hosts) != 1 or url.path not in {"", "/"}:
-        raise InvalidSettingError(f"a memory URL is memory://NAME and nothing more: {url.text}")
+        raise InvalidSettingError(f"a memory URL must have the form memory://NAME: {url.text}")
     return _MemoryBackend(
         url.hosts[0], url.number("max_value_bytes", default=DEFAULT_MAX_VALUE_BYTES)
     )

@@ -1,9 +1,9 @@
-"""From a URL to the kind of its store, and to an open back end.
+"""Finds the kind of store for a URL, and opens its back end.
 
-The kinds of this package are in a table (see ``kinds.py``), and their back ends are imported when a
-URL of theirs is opened. Other packages add kinds through the entry-point group
-``batchkeeper.stores``: an entry has the scheme for its name and gives a :class:`StoreKind`, or a
-bare function to connect with (:data:`Connect`).
+The kinds of this package are in a table (see ``kinds.py``). A back end is imported when one of its
+URLs is opened. Other packages add kinds through the entry-point group ``batchkeeper.stores``. The
+name of an entry is the scheme; its object is a :class:`StoreKind`, or a function that connects
+(:data:`Connect`).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _OURS: Final = {scheme: kind for kind in BUILT_IN.values() for scheme in kind.sc
 
 
 def parse_url(text: str) -> StoreURL:
-    """Take a store's URL apart.
+    """Split a store's URL into its parts.
 
     Raises:
-        InvalidSettingError: if it is not a URL with a scheme, is not UTF-8, holds a password or a
-            fragment, or names an option twice. A password is not repeated in the message.
+        InvalidSettingError: the URL has no scheme, is not UTF-8, contains a password or a fragment,
+            or gives an option twice. The message does not repeat a password.
     """
     if not isinstance(text, str):
-        raise InvalidSettingError(f"a store's URL is a str, not {type(text).__name__}")
+        raise InvalidSettingError(f"a store's URL must be a str, not {type(text).__name__}")
     scheme, separator, rest = text.partition("://")
     if not separator or not scheme:
         raise InvalidSettingError(
-            f"not a store's URL ({_known_forms()}): {_without_userinfo(text)!r}"
+            f"not a store's URL (known: {_known_forms()}): {_without_userinfo(text)!r}"
         )
     try:
         # The bytes of a command line that are not UTF-8 are lone surrogates here.
@@ -48,18 +48,18 @@ def parse_url(text: str) -> StoreURL:
         path = unquote(parts.path, errors="strict")
     except UnicodeError:
         raise InvalidSettingError(
-            f"not a store's URL, for it is not UTF-8: {_without_userinfo(text)!r}"
+            f"a store's URL must be UTF-8: {_without_userinfo(text)!r}"
         ) from None
     except ValueError as error:
         raise InvalidSettingError(f"not a store's URL: {error}") from None
     if "@" in parts.netloc:
         raise InvalidSettingError(
-            f"a store's URL holds no user or password; give them as arguments, or in "
+            f"a store's URL must not contain a user or password; pass them as arguments, or set "
             f"BATCHKEEPER_USERNAME and BATCHKEEPER_PASSWORD (or BATCHKEEPER_PASSWORD_FILE): "
             f"{_without_userinfo(text)}"
         )
     if parts.fragment:
-        raise InvalidSettingError(f"a store's URL has no fragment ('#'): {text}")
+        raise InvalidSettingError(f"a store's URL must not have a fragment ('#'): {text}")
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(pairs)
     if len(options) != len(pairs):
@@ -67,21 +67,22 @@ def parse_url(text: str) -> StoreURL:
     for name in options:
         if "password" in name.lower():
             raise InvalidSettingError(
-                f"a store's URL holds no password: the option {name!r} of a {scheme} URL is refused"
+                f"a store's URL must not contain a password: remove the option {name!r} from the "
+                f"{scheme} URL"
             )
     hosts = tuple(unquote(host) for host in parts.netloc.split(",")) if parts.netloc else ()
     return StoreURL(scheme.lower(), hosts, path, options, text)
 
 
 def store_kind(url: StoreURL | str) -> StoreKind:
-    """Return the record of a URL's kind of store: what it can do, and what it takes to open it.
+    """Return the record of a URL's kind of store, with its capabilities.
 
-    Nothing is opened, and no back end is imported.
+    The call opens nothing and imports no back end.
 
     Raises:
-        InvalidSettingError: it is not a store's URL, or nobody knows its scheme.
-        UnsupportedError: the package that provides the kind cannot be imported, or what it
-            provides is not the record of that scheme.
+        InvalidSettingError: it is not a store's URL, or its scheme is unknown.
+        UnsupportedError: the package that provides the kind cannot be imported, or does not provide
+            a record for this scheme.
     """
     scheme = (url if isinstance(url, StoreURL) else parse_url(url)).scheme
     if built_in := _OURS.get(scheme):
@@ -100,8 +101,8 @@ def connect(text: str, options: ConnectOptions) -> Backend:
     """Open the store at a URL.
 
     Raises:
-        InvalidSettingError: the URL, or an option in it, is not one that can be used.
-        UnsupportedError: the store's package cannot be imported; the message says how to mend it.
+        InvalidSettingError: the URL, or an option in it, is invalid.
+        UnsupportedError: the store's package cannot be imported. The message says what to install.
         StoreUnavailableError: the store cannot be reached or opened within ``connect_timeout``.
         AuthenticationError: the store refuses the credentials.
     """
@@ -114,12 +115,12 @@ def _provided(entry: EntryPoint) -> StoreKind:
         found = entry.load()
     except (ImportError, AttributeError) as error:
         raise UnsupportedError(
-            f"the {entry.name} store cannot be imported ({error}); it is provided by {entry.value}"
+            f"the {entry.name} store cannot be imported ({error}); its entry point is {entry.value}"
         ) from error
     if isinstance(found, StoreKind):
         if entry.name not in found.schemes:
             raise UnsupportedError(
-                f"{entry.value} is the record of {', '.join(found.schemes)}, not of {entry.name}"
+                f"{entry.value} is the record for {', '.join(found.schemes)}, not for {entry.name}"
             )
         return found
     if callable(found):

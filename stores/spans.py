@@ -1,4 +1,4 @@
-"""Which stretches of the order of paths a scan goes over."""
+"""The stretches of the order of paths that a scan covers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ EVERYTHING: Final = Range()
 
 
 def spans(prefix: str, within: Range = EVERYTHING) -> list[tuple[str, str]]:
-    """Return the stretches, each from its first text up to its second, in order.
+    """Return the stretches in order, each as its start (included) and its end (excluded).
 
-    There are two of them: the path itself, and what is below it. Other paths may lie between, for
+    There are two: the path itself, and the paths below it. Other paths may lie between them:
     ``/topics-x`` comes after ``/topics`` and before ``/topics/a``.
     """
     below = "/" if prefix == "/" else prefix + "/"
@@ -33,8 +33,8 @@ def spans(prefix: str, within: Range = EVERYTHING) -> list[tuple[str, str]]:
 def with_outside(prefix: str, within: Range = EVERYTHING) -> list[tuple[str, str | None]]:
     """Return the stretches of :func:`spans`, and those of keys without a leading slash.
 
-    A scan of the root covers these, too, because no other scan would count what lies there. Those
-    before the slash belong to a range without a start, those after it to one without an end.
+    A scan of the root covers these keys, too, because no other scan would count them. Keys before
+    the slash belong to a range without a start, keys after it to a range without an end.
     """
     found: list[tuple[str, str | None]] = [*spans(prefix, within)]
     if prefix == "/":

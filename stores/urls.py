@@ -1,4 +1,4 @@
-"""What a back end is opened with: a URL in its parts, and the options beside it."""
+"""The arguments with which a back end is opened: the parts of a URL, and the options."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class StoreURL:
     """A store's address in its parts.
 
     Attributes:
-        scheme: in lower case.
-        hosts: ``host:port`` or ``host``, as given.
-        path: what follows the hosts, decoded: a directory, a chroot, a prefix, or ``""``.
-        options: the query, decoded.
-        text: the URL as given; it holds no password.
+        scheme: the scheme, in lower case.
+        hosts: the hosts, each ``host:port`` or ``host``, as given.
+        path: the decoded path: a directory, a chroot, a prefix, or ``""``.
+        options: the decoded query.
+        text: the URL as given. It contains no password.
     """
 
     scheme: str
@@ -33,7 +33,7 @@ class StoreURL:
         """Refuse an option that the store does not know.
 
         Raises:
-            InvalidSettingError: with the option and those that are known.
+            InvalidSettingError: an option is unknown. The message names it and the known ones.
         """
         for name in self.options:
             if name not in allowed:
@@ -55,7 +55,9 @@ class StoreURL:
             return True
         if text.lower() in {"0", "false", "no", "off"}:
             return False
-        raise InvalidSettingError(f"option {name!r} is true or false, not {text!r}: {self.text}")
+        raise InvalidSettingError(
+            f"option {name!r} must be true or false, not {text!r}: {self.text}"
+        )
 
     def number(self, name: str, default: int, lowest: int = 1) -> int:
         """Return the option ``name`` as an int of at least ``lowest``.
@@ -69,14 +71,14 @@ class StoreURL:
         if text.isascii() and text.isdigit() and int(text) >= lowest:
             return int(text)
         raise InvalidSettingError(
-            f"option {name!r} is an int of at least {lowest}, not {text!r}: {self.text}"
+            f"option {name!r} must be an int of at least {lowest}, not {text!r}: {self.text}"
         )
 
     def prefix(self) -> str:
         """Return the path as a chroot or key prefix: ``""`` or a valid path without a final ``/``.
 
         Raises:
-            InvalidPathError: if it is not a valid path.
+            InvalidPathError: it is not a valid path.
         """
         trimmed = self.path.rstrip("/")
         return check_path(trimmed) if trimmed else ""
@@ -85,10 +87,12 @@ class StoreURL:
         """Return the hosts as ``host:port``.
 
         Raises:
-            InvalidSettingError: if there is none, or a port is not one.
+            InvalidSettingError: there is no host, or a port is invalid.
         """
         if not self.hosts:
-            raise InvalidSettingError(f"{self.scheme} URLs name at least one host: {self.text}")
+            raise InvalidSettingError(
+                f"{self.scheme} URLs must name at least one host: {self.text}"
+            )
         addresses = []
         for host in self.hosts:
             name, colon, port = host.rpartition(":")
@@ -98,7 +102,7 @@ class StoreURL:
             if not name or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
                 # A login with a '/' in it looks like this, too, and must not reach a log.
                 if "@" in self.text:
-                    raise InvalidSettingError("not a host and port; is there a login in the URL?")
+                    raise InvalidSettingError("not a host and port; does the URL contain a login?")
                 raise InvalidSettingError(f"not a host and port: {host!r} in {self.text}")
             addresses.append(f"{name}:{port}")
         return tuple(addresses)
@@ -106,12 +110,12 @@ class StoreURL:
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """What a back end is opened with, beside its URL. Durations are in seconds.
+    """The options with which a back end is opened, beside its URL. Durations are in seconds.
 
-    With ``create`` opening makes what the store needs: RocksDB's directory, ZooKeeper's chroot.
-    Without it opening leaves nothing behind that was not there.
+    With ``create``, opening creates a missing RocksDB directory or ZooKeeper chroot. Without it,
+    opening creates nothing.
 
-    ``password`` is kept out of the representation, so that it reaches no log.
+    ``password`` does not appear in the representation, so it reaches no log.
     """
 
     connect_timeout: float = 10.0

@@ -186,9 +186,9 @@ def test_memory_on_the_command_line_is_said_not_to_last(
     """A command on memory:// says once, on standard error, that nothing of it will be kept."""
     monkeypatch.chdir(tmp_path)
     ended, output, errors = run("--store", "memory://x", *command)
-    said = "batchkeeper: memory://x lives in this process only: nothing is kept when the command "
-    assert (ended, errors.count(f"{said}ends")) == (code, 1)
-    assert b"nothing is kept" not in output
+    said = "batchkeeper: memory://x lives in this process: its data is lost when the command ends"
+    assert (ended, errors.count(said)) == (code, 1)
+    assert b"its data is lost" not in output
 
 
 # --- exit codes
@@ -197,7 +197,7 @@ def test_memory_on_the_command_line_is_said_not_to_last(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("get", "/missing"), "nothing at '/missing'"),
+        (("get", "/missing"), "no value at '/missing'"),
         (("delete", "/missing"), "nothing to delete at '/missing'"),
         (("put", "/a", "x", "--expected-version", "7"), "'/a' is at version 0"),
         (("delete", "/parent"), "'/parent' has values below it"),
@@ -229,7 +229,7 @@ def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
         ((), "required: COMMAND"),
         (("frobnicate",), "frobnicate"),
         (("get",), "required: PATH"),
-        (("get", "relative"), "starts with '/'"),
+        (("get", "relative"), "must start with '/'"),
         (("get", "/a", "-o", "xml"), "xml"),
         (("get", "/a", "--timeout", "0"), "operation_timeout"),
         (("get", "/a", "--connect-timeout", "soon"), "soon"),
@@ -238,7 +238,7 @@ def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
         (("put", "/a", "--file", "/nowhere/at/all"), "cannot read /nowhere/at/all"),
         (("put", "/a", "x", "--expected-version", "new"), "'new'"),
         (("put", "/a", "x", "--expected-version", "-2"), "'-2'"),
-        (("ls", "/a/"), "does not end in '/'"),
+        (("ls", "/a/"), "must not end in '/'"),
         (("ls", "--store", "gopher://host"), "unknown store scheme 'gopher'"),
         (("ls", "--store", "no url"), "not a store's URL"),
         (("ls", "--store", ""), "no store"),
@@ -268,7 +268,9 @@ def test_a_value_too_large_ends_with_3(
     file.write_bytes(bytes(101))
     code, _, errors = run("put", "/a", "--file", str(file), "--store", f"{url}?max_value_bytes=100")
     assert code == 3
-    assert errors == ["batchkeeper: the value for '/a' has 101 bytes, the store takes 100"]
+    assert errors == [
+        "batchkeeper: the value for '/a' has 101 bytes; the store accepts at most 100"
+    ]
 
 
 def test_without_a_store_the_message_says_how_to_give_one(
@@ -374,7 +376,7 @@ def test_help_documents_the_exit_codes(run: Run) -> None:
     for command in ([], ["get"], ["put"], ["delete"], ["ls"], ["load"]):
         code, output, errors = run(*command, "--help")
         assert (code, errors) == (0, [])
-        assert b"exit codes:\n  0  fine\n  1  " in output
+        assert b"exit codes:\n  0  success\n  1  " in output
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -521,7 +523,7 @@ def test_a_value_too_large_is_its_records_error(run: Run, url: str, tmp_path: Pa
     assert code == 1
     assert (summary(output)["written"], summary(output)["errors"]) == (9, 1)
     assert errors == [
-        f"batchkeeper: {file}:6: the value for '/5' has 200 bytes, the store takes 100"
+        f"batchkeeper: {file}:6: the value for '/5' has 200 bytes; the store accepts at most 100"
     ]
 
 

@@ -1,8 +1,9 @@
-"""Make the synchronous twins of asynchronous modules: ``python tools/faces.py``.
+"""Generate the synchronous twins of asynchronous modules: ``python tools/faces.py``.
 
-A module for tasks is written by hand, and this makes the one for threads from it: ``async_x.py``
-becomes ``x.py`` beside it, which is committed. ``--check`` writes nothing and fails where a twin is
-not what its source makes. It needs ruff, for imports and format, and nothing of the package.
+A module for tasks is written by hand, and this tool generates the one for threads from it:
+``async_x.py`` becomes ``x.py`` beside it, which is committed. ``--check`` writes nothing, and fails
+if a twin differs from what its source gives. The tool needs ruff, for imports and format, and
+nothing of the package.
 
 The source is edited in place, not printed from its tree: comments and layout stay. What changes:
 

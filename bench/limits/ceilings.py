@@ -1,8 +1,8 @@
-"""What each store can do: requests that were made beforehand, replayed by a bare loop.
+"""The raw speed of each store: a bare loop that replays prepared requests.
 
-A ceiling knows in advance what will be asked and answered; it has no futures, no queue, no order
-to keep and nobody to tell. It is what a good engineer writes who needs to do exactly this, once.
-Where there is more than one way to write it, all are tried on the spot, and the best is measured.
+A ceiling knows all requests and answers in advance. It has no futures, no queue, no order to keep
+and no callers. A good engineer would write it for exactly this one task. If there are several ways
+to write it, all are tried first, and the best is measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Back ends around the engine: one that takes the time of requests, and one that is only time."""
+"""Back ends for the engine: one measures the time of requests, and one only waits."""
 
 from __future__ import annotations
 

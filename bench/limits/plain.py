@@ -1,4 +1,4 @@
-"""The plain client's side of the ratios: one put after the other, as who does not batch does."""
+"""The plain client's side of the ratios: one put after the other, without batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is put and got: made before the clock runs, and the same for both sides of a ratio."""
+"""The values to put and get: prepared before the clock runs, the same for both sides of a ratio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a job takes: it runs in a Spark of its own, and is watched from outside."""
+"""Measures the memory of a job, which runs in a Spark of its own and is watched from outside."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The measurement: everything in turn, in several rounds, each on a server of its own.
 
-A server gets slower with what it holds, and millions of rows are much: so each round has a fresh
-one, which all sides of its ratios share, and every second round goes backwards.
+A server gets slower the more it holds, and the benchmark writes millions of rows. So each round has
+a fresh server, which all sides of its ratios share, and every second round goes backwards.
 """
 
 from __future__ import annotations

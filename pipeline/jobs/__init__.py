@@ -4,17 +4,17 @@
 - ``running``: a job from its arguments to its exit code
 - ``spark_session``: starts Spark quietly, and shows its errors in one line
 - ``places``: whether a name stands for a store or a folder
-- ``inputs``: files to rows, each found again by its line
-- ``load``: rows of files into a store
-- ``writing``: a job's rows into a store
+- ``inputs``: reads files into rows, each with its line
+- ``load``: writes the rows of files to a store
+- ``writing``: writes a job's rows to a store
 - ``export``: export and restore
 - ``parts``: what the tasks of an export do
-- ``manifest``: what an export holds, and whether it still does
-- ``folder``: files here, or where pyarrow reaches
+- ``manifest``: the manifest of an export, and checking its files
+- ``folder``: files on this machine, or wherever pyarrow can reach
 - ``copies``: a copy, range by range
-- ``state``: what is done of a copy
+- ``state``: the progress of a copy, for resuming it
 - ``sides``: the two sides of a comparison
 - ``diff``: compares them
-- ``progress``: how far a job is
-- ``summary``: what a job says at its end
+- ``progress``: the progress of a job
+- ``summary``: the summary at the end of a job
 """

@@ -15,18 +15,18 @@ __all__ = ["add_arguments", "run"]
 
 _EXIT_CODES: Final = """\
 exit codes:
-  0  fine; diff: both sides hold the same
-  1  at least one row was not written, or a task failed; copy: the target does not hold what the
-     source does; diff: the sides differ; export, copy, diff: keys were left out that are not valid
-     paths, as another client may write them (all else is done)
+  0  success; diff: the sides are the same
+  1  at least one row was not written, or a task failed; copy: the target differs from the source;
+     diff: the sides differ; export, copy, diff: the job is done, but left out keys of other clients
+     that are not valid paths
   2  no connection: the store cannot be reached or opened; diff: any error
   3  bad input: arguments, settings, files, rows
   130 after an interrupt, 141 after the reader of the output has gone
 """
 
 _DESCRIPTION: Final = """\
-Run a bulk job on Spark: on this machine, or with --master on a cluster. Options stand after the
-name of the job.
+Run a bulk job on Spark: on this machine, or with --master on a cluster. Options follow the name of
+the job.
 """
 
 
@@ -47,43 +47,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return job
 
     load = add("load", "put the records of files into a store")
-    load.add_argument("files", metavar="FILE", nargs="+", help="or a folder, or a URI")
+    load.add_argument("files", metavar="FILE", nargs="+", help="a file, a folder or a URI")
     load.add_argument(
         "--format",
         choices=("jsonl", "csv", "parquet"),
         help='JSON lines of {"path": ..., "value": text or {"base64": ...}}, CSV with a header, or '
-        "Parquet, with the columns path and value (default: what the name says)",
+        "Parquet, with the columns path and value (default: by the file's name)",
     )
 
-    export = add("export", "write what a store holds below a path to Parquet files")
-    export.add_argument("folder", metavar="DIR", help="empty, or not there yet; or a URI")
+    export = add("export", "write the values under a path to Parquet files")
+    export.add_argument("folder", metavar="DIR", help="a new or empty folder, or its URI")
     export.add_argument("--overwrite", action="store_true", help="replace an earlier export")
 
     restore = add("restore", "put an export back into a store, the same or any other")
-    restore.add_argument("folder", metavar="DIR", help="of the export; or a URI")
+    restore.add_argument("folder", metavar="DIR", help="the folder of an export, or its URI")
 
     copy = add("copy", "copy what a store holds below a path into another store")
-    copy.add_argument("--from", dest="source", metavar="URL", required=True, help="what is read")
-    copy.add_argument("--to", dest="target", metavar="URL", required=True, help="what is written")
+    copy.add_argument(
+        "--from", dest="source", metavar="URL", required=True, help="the store to read"
+    )
+    copy.add_argument(
+        "--to", dest="target", metavar="URL", required=True, help="the store to write"
+    )
     copy.add_argument(
         "--state",
         metavar="DIR",
         required=True,
-        help="where the copy keeps what is done, and its report in Parquet; or a URI",
+        help="a folder, or its URI, for the copy's progress and its report in Parquet",
     )
-    copy.add_argument("--resume", action="store_true", help="take up a copy that has ended early")
+    copy.add_argument("--resume", action="store_true", help="continue a copy that ended early")
     copy.add_argument(
-        "--overwrite", action="store_true", help="replace other values that the target holds"
+        "--overwrite", action="store_true", help="replace different values in the target"
     )
 
     diff = add("diff", "compare two stores, or a store and an export, by path and value")
     for name in ("left", "right"):
         diff.add_argument(name, metavar=name.upper(), help="a store's URL, or an export's folder")
+    diff.add_argument("--ephemeral", action="store_true", help="compare ephemeral values, too")
     diff.add_argument(
-        "--ephemeral", action="store_true", help="compare what ends with a session, too"
-    )
-    diff.add_argument(
-        "--show", type=int, default=20, metavar="N", help="paths of each kind (default: 20)"
+        "--show", type=int, default=20, metavar="N", help="paths to show of each kind (default: 20)"
     )
 
     for job, sides in ((copy, ("from", "to")), (diff, ("left", "right"))):
@@ -93,28 +95,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 action="append",
                 default=[],
                 metavar="NAME=VALUE",
-                help="as --option, for this side only",
+                help="like --option, for this side only",
             )
     for job in (load, restore):
-        job.add_argument("--create-only", action="store_true", help="leave what is there as it is")
+        job.add_argument("--create-only", action="store_true", help="keep existing values")
     for job in (load, restore):
         job.add_argument(
             "--on-error",
             choices=get_args(OnError),
             default="fail",
-            help="what a bad row does: end the job, or be counted, and told or not (default: fail)",
+            help="what to do with a bad row: fail ends the job, collect counts and reports it, "
+            "skip only counts it (default: fail)",
         )
     for job in (export, copy, diff):
-        job.add_argument("--prefix", metavar="PATH", default="/", help="default: / for everything")
+        job.add_argument("--prefix", metavar="PATH", default="/", help="default: /, everything")
         job.add_argument(
             "--allow-foreign-keys",
             action="store_true",
-            help="end with 0 even if keys are left out because they are not valid paths; they are "
-            "counted in any case",
+            help="exit with 0 even if keys are left out because they are not valid paths; the job "
+            "counts them in any case",
         )
     for job in (load, export, restore):
         job.add_argument(
-            "--store", metavar="URL", default=argparse.SUPPRESS, help="default: $BATCHKEEPER_STORE"
+            "--store",
+            metavar="URL",
+            default=argparse.SUPPRESS,
+            help="the store (default: $BATCHKEEPER_STORE)",
         )
     for job in (load, export, restore, copy, diff):
         _add_common(job)
@@ -126,19 +132,20 @@ def _add_common(job: argparse.ArgumentParser) -> None:
     common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
     common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
     common.add_argument("--timeout", type=float, metavar="SECONDS", help="default: 30")
-    common.add_argument("-v", "--verbose", action="store_true", help="show what Spark logs")
+    common.add_argument("-v", "--verbose", action="store_true", help="show Spark's log")
     job.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of the data source: rate_limit=5000, max_in_flight=2, password_file=/path, ...",
+        help="an option of the data source: rate_limit=5000, max_in_flight=2, "
+        "password_file=/path, ...",
     )
     job.add_argument(
         "--master", metavar="URL", help="where Spark runs (default: local[*], on this machine)"
     )
     job.add_argument(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark"
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting"
     )
 
 
@@ -183,7 +190,7 @@ def _named_stores(arguments: argparse.Namespace) -> list[tuple[str, list[str]]]:
         ]
     url = getattr(arguments, "store", None) or os.environ.get("BATCHKEEPER_STORE")
     if not url:
-        raise InvalidSettingError("no store: give --store URL, or set BATCHKEEPER_STORE")
+        raise InvalidSettingError("no store given: pass --store URL, or set BATCHKEEPER_STORE")
     return [(url, [])]
 
 

@@ -1,9 +1,8 @@
-"""``copy``: a store's subtree into another store, to be taken up again after a kill.
+"""``copy``: copies a store's subtree into another store, and can resume after a kill.
 
-The source is cut into ranges of paths, and each range is read, written and reported by one task.
-Values that the target holds are kept, unless told otherwise; one that is the same already counts
-as copied, so a range that was copied in part is simply copied again. At the end both sides are
-compared.
+The source is cut into ranges of paths. One task reads, writes and reports each range. Values of the
+target are kept, unless ``--overwrite`` is given. A value that is already the same counts as copied,
+so a range that was copied in part is copied again. At the end both sides are compared.
 """
 
 from __future__ import annotations
@@ -119,21 +118,21 @@ def _plan(
     if found is not None:
         if not resume:
             raise JobError(
-                f"{folder.uri} holds the state of a copy: --resume takes it up again, another "
-                "--state begins a new one",
+                f"{folder.uri} holds the state of a copy: pass --resume to continue it, or another "
+                "--state to begin a new one",
                 "InputError",
             )
         if asked != (found.source, found.target, found.prefix, found.overwrite):
             overwriting = " with --overwrite" if found.overwrite else ""
             raise JobError(
-                f"{folder.uri} holds the state of another copy: of {found.prefix} from "
+                f"{folder.uri} holds the state of another copy, of {found.prefix} from "
                 f"{found.source} to {found.target}{overwriting}",
                 "InputError",
             )
         if source.options.revision not in (None, found.revision):
             raise JobError(
-                f"{folder.uri} holds the state of a copy of revision {found.revision:,}, and not "
-                f"of {source.options.revision:,}",
+                f"{folder.uri} holds the state of a copy of revision {found.revision:,}, not of "
+                f"revision {source.options.revision:,}",
                 "InputError",
             )
         for name in folder.names(REPORT):
@@ -143,7 +142,7 @@ def _plan(
     if resume:
         raise JobError(f"nothing to resume: {folder.uri} has no {PLAN}", "InputError")
     if not folder.empty():
-        raise JobError(f"{folder.uri} is not empty, and holds no state of a copy", "InputError")
+        raise JobError(f"{folder.uri} is not empty and holds no state of a copy", "InputError")
     wanted = source.options.partitions or max(_RANGES, 4 * (parallelism(spark) or 1))
     revision, snapshot, ranges = reading(source.options, wanted)
     plan = CopyPlan(

@@ -1,4 +1,4 @@
-"""``diff``: what two sides hold differently, each of them a store or an export."""
+"""``diff``: compares two sides, each of them a store or an export."""
 
 from __future__ import annotations
 

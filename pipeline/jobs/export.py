@@ -1,4 +1,4 @@
-"""``export``: a store's subtree to Parquet, with a manifest; ``restore``: back into a store."""
+"""``export`` writes a store's subtree to Parquet, with a manifest; ``restore`` writes it back."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def restore(
     )
     expected = manifest.rows - manifest.ephemeral
     if report.rows != expected:
-        raise JobError(f"{report.rows} rows were read of {folder.uri}, which holds {expected}")
+        raise JobError(f"{folder.uri} holds {expected} rows, but {report.rows} were read")
     summary = written("restore", report, time.monotonic() - begun)
     return {
         **summary,
@@ -214,14 +214,14 @@ def _check_place(folder: Folder, *, overwrite: bool) -> None:
     else:
         ours = is_manifest(data)
     if not ours:
-        raise JobError(f"{folder.uri} is not empty, and no export", "InputError")
+        raise JobError(f"{folder.uri} is not empty and not an export", "InputError")
     if not overwrite:
         raise JobError(
             f"{folder.uri} is not empty; --overwrite replaces an earlier export", "InputError"
         )
     if others:
         raise JobError(
-            f"{folder.uri} holds an export, and {DATA}/{others[0]}, which is none of its files",
+            f"{folder.uri} holds an export, but {DATA}/{others[0]} is not one of its files",
             "InputError",
         )
 

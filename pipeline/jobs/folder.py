@@ -1,4 +1,4 @@
-"""A folder of files that a job keeps something in: on this machine, or where pyarrow reaches."""
+"""A folder in which a job keeps files: on this machine, or wherever pyarrow can reach."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ class Folder:
                 # pyarrow takes an absolute path for a URI of this machine's files.
                 self._system, self._root = fs.FileSystem.from_uri(self.uri)
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise JobError(
-                f"{name}: not a folder that can be used: {error}", "InputError"
-            ) from error
+            raise JobError(f"{name}: the folder cannot be used: {error}", "InputError") from error
         self._local = isinstance(self._system, fs.LocalFileSystem)
 
     def names(self, below: str = "") -> Sequence[str]:

@@ -1,7 +1,7 @@
-"""What ``load`` reads: JSON lines, CSV or Parquet, checked row by row before anything is written.
+"""The input of ``load``: JSON lines, CSV or Parquet, checked row by row before anything is written.
 
-Every format is parsed into the same batches of ``path``, ``value`` and ``bad``: why the row is none
-that could be written, or null. A first pass over them counts the bad ones and says where they are.
+Every format is parsed into the same batches of ``path``, ``value`` and ``bad``, which is the reason
+why a row cannot be written, or null. A first pass counts the bad rows and notes their places.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def format_of(name: str) -> str:
     for ending, found in _ENDINGS.items():
         if bare.endswith(ending):
             return found
-    raise JobError(f"{name}: its name does not say what it holds; give --format", "InputError")
+    raise JobError(f"{name}: the name does not show the format; pass --format", "InputError")
 
 
 def read(spark: SparkSession, names: Sequence[str], kind: str) -> Input:
@@ -245,7 +245,11 @@ def _checked(
     # CSV does not tell an empty field from none.
     value = value or ""
     if corrupt:
-        return None, None, "not as many fields as the header has, or an open quote"
+        return (
+            None,
+            None,
+            "the number of fields differs from the header's, or a quote is open",
+        )
     if _REPLACEMENT in value or _REPLACEMENT in (path or ""):
         return None, None, "not UTF-8"
     if reason := _bad_path(path):

@@ -1,4 +1,4 @@
-"""``load``: JSON lines, CSV or Parquet into a store."""
+"""``load``: writes JSON lines, CSV or Parquet to a store."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load(
     report = write(given.raw, given.parse, options, create_only=create_only)
     if report.rows != checked.rows:
         raise JobError(
-            f"{listed(names)} changed meanwhile: {checked.rows} rows were looked at, and "
+            f"{listed(names)} changed during the load: {checked.rows} rows were checked, and "
             f"{report.rows} written"
         )
     summary = written("load", report, time.monotonic() - begun)

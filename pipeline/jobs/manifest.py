@@ -1,6 +1,6 @@
-"""The manifest of an export: what was exported, and which files it consists of.
+"""The manifest of an export: its source, its counts and its files.
 
-It is written last, so a folder without it is no export, or an unfinished one. The files lie in
+It is written last, so a folder without it is not an export, or an unfinished one. The files lie in
 ``data/``, the manifest beside that folder.
 """
 
@@ -108,7 +108,7 @@ class Manifest:
                 raise ValueError("it is not a manifest of an export")
             if (found := fields.pop("schema_version")) not in _KNOWN:
                 known = " and ".join(map(str, _KNOWN))
-                raise ValueError(f"its schema version is {found!r}, and {known} are known")
+                raise ValueError(f"its schema version is {found!r}, but only {known} are supported")
             files = [PartFile(**file) for file in fields.pop("files")]
             manifest = cls(**fields, files=files)
             manifest._check()
@@ -122,8 +122,8 @@ class Manifest:
         rows = sum(file.rows for file in self.files)
         if rows != self.rows or not 0 <= self.ephemeral <= rows:
             raise ValueError(
-                f"it tells of {self.rows} rows, {self.ephemeral} of them ephemeral, and its files "
-                f"of {rows}"
+                f"it states {self.rows} rows, {self.ephemeral} of them ephemeral, but {rows} rows "
+                f"for its files"
             )
 
 
@@ -144,7 +144,7 @@ def read_manifest(folder: Folder) -> Manifest:
     """
     data = folder.read(MANIFEST)
     if data is None:
-        unfinished = "an unfinished export: " if folder.names(DATA) else "no export: "
+        unfinished = "an unfinished export: " if folder.names(DATA) else "not an export: "
         raise JobError(f"{folder.uri} is {unfinished}it has no {MANIFEST}", "InputError")
     try:
         return Manifest.loads(data)
@@ -165,16 +165,16 @@ def verify(spark: SparkSession, folder: Folder, manifest: Manifest) -> None:
         if there is None:
             raise _unlike(folder, name, "is missing")
         if there.length != state.length:
-            raise _unlike(folder, name, f"has {there.length} bytes, and had {state.length}")
+            raise _unlike(folder, name, f"has {there.length} bytes instead of {state.length}")
         if there != state:
-            raise _unlike(folder, name, "has changed: its checksum is another")
+            raise _unlike(folder, name, "has changed: its checksum differs")
     for name in part_names(folder):
         if name not in expected:
             raise _unlike(folder, name, "does not belong to it")
 
 
 def _unlike(folder: Folder, name: str, what: str) -> JobError:
-    return JobError(f"{folder.uri} is not as its manifest says: {DATA}/{name} {what}", "InputError")
+    return JobError(f"{folder.uri} does not match its manifest: {DATA}/{name} {what}", "InputError")
 
 
 def part_names(folder: Folder) -> Sequence[str]:

@@ -1,10 +1,10 @@
-"""What the tasks of an export do: each writes what it reads of a range of paths into a file.
+"""The tasks of an export. Each reads a range of paths and writes it into a file.
 
-The rows never leave the task that reads them: through Spark's own Parquet writer they would go to
-Java as well, which costs as much again as all else of an export. A task cannot tell whether it is
-the only one that writes its range (Spark may have given up an earlier attempt that is writing
-still), so every attempt has a hidden file of its own. The driver gives their names to those of the
-attempts that Spark has taken, and removes the others.
+The rows never leave the task that reads them. Spark's own Parquet writer would send them to Java,
+which doubles the cost of an export. A task cannot know whether it is the only one that writes its
+range, because an attempt that Spark has given up may still be writing. So every attempt writes a
+hidden file of its own. The driver gives the final names to the files of the attempts that Spark has
+accepted, and removes the others.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def write_parts(
     parts = sorted((Part(*row) for row in found), key=lambda part: part.number)
     # An export that lacks a range would look like a smaller store.
     if [part.number for part in parts] != list(range(len(ranges))):
-        raise JobError(f"{len(ranges)} ranges were to be written, and {len(parts)} were told of")
+        raise JobError(f"{len(parts)} of {len(ranges)} ranges were reported as written")
     return parts
 
 

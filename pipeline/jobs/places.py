@@ -1,4 +1,4 @@
-"""What a name on the command line stands for: a store, or a folder."""
+"""Decides whether a name on the command line stands for a store or a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a job is: on a terminal a bar of the tasks that Spark has done, elsewhere nothing."""
+"""Shows the progress of a job: a bar of Spark's tasks on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ _Ended = tuple[int, dict[str, Any]]
 def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
     """Run a job, print its summary, and return the exit code.
 
-    Errors are told in one line, whatever Spark and Java say beside it.
+    Errors are shown in one line, whatever Spark and Java print.
 
     Args:
-        arguments: of the command.
-        stores: those that it names, in their order; ``None`` for an export.
+        arguments: the arguments of the command.
+        stores: the stores that it names, in order; ``None`` for an export.
     """
     try:
         settings = dict(_setting(text) for text in arguments.conf)
@@ -187,8 +187,8 @@ def _whole(code: int, summary: Mapping[str, Any], arguments: argparse.Namespace)
         return code
     sys.stderr.write(
         f"batchkeeper: keys left out because they are not valid paths: {count:,}. The summary "
-        "names the first ones. Copy them with the store's own tools (on etcd, etcdctl); "
-        "--allow-foreign-keys accepts that they are left out\n"
+        "names the first ones. Copy them with the store's own tools (etcdctl on etcd). To accept "
+        "that they are left out, pass --allow-foreign-keys\n"
     )
     return REFUSED
 

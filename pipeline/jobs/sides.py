@@ -1,8 +1,8 @@
-"""The sides of a comparison: the rows of a store or an export, and what is not among them.
+"""The sides of a comparison: the rows of a store or an export, and the keys left out of them.
 
-A store's rows come with the keys that are not valid paths. They are counted by the tasks that read
-the rows, in the same pass, so a task ends with one more row for them: it has no path, and its value
-says how many there are. No row of a store is like that.
+The tasks that read a store's rows also count the keys that are not valid paths. So each task ends
+with one more row for these keys: it has no path, and its value contains the count. No row of a
+store has this form.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Spark for a job: started quietly, or the one that is there; and its errors in one line."""
+"""Starts Spark for a job quietly, or uses the active session, and shows errors in one line."""
 
 from __future__ import annotations
 

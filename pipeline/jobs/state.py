@@ -1,8 +1,8 @@
-"""What a copy keeps in its folder, so that it can be taken up where it was killed.
+"""The state of a copy in its folder, from which the copy can resume after a kill.
 
-``plan.json`` says what is copied, in which ranges of paths, and of which revision; it is written
-before the first row. ``report/range-N.parquet`` says what became of every path of range N. It gets
-that name when the range is done, so the report is also the record of what is done.
+``plan.json`` contains the source and target, the ranges of paths, and the revision. It is written
+before the first row. ``report/range-N.parquet`` contains the outcome of every path of range N. It
+gets that name when the range is done, so the report also records which ranges are done.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CopyPlan:
         try:
             fields: dict[str, Any] = json.loads(data)
             if (found := fields.pop("version")) != _VERSION:
-                raise ValueError(f"its version is {found!r}, and {_VERSION} is known")
+                raise ValueError(f"its version is {found!r}, but only {_VERSION} is supported")
             ranges = [Range(*bounds) for bounds in fields.pop("ranges")]
             return cls(**fields, ranges=ranges)
         except (KeyError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""What a job says at its end: the same for people and for programs."""
+"""The summary at the end of a job, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def written(job: str, report: Report, seconds: float) -> dict[str, Any]:
 
 
 def left_out(count: int | None, names: Sequence[str], side: str = "") -> dict[str, Any]:
-    """Return what a summary says of keys that were left out because they are not valid paths.
+    """Return the entries of a summary about keys left out because they are not valid paths.
 
     Args:
-        count: of them; ``None`` if nobody has counted them.
-        names: the first ones.
-        side: whose they are, where a job has two sides.
+        count: the number of keys; ``None`` if they were not counted.
+        names: the first keys.
+        side: the side of the job that has them, if it has two.
     """
     end = f"_{side}" if side else ""
     said: dict[str, Any] = {f"foreign_keys{end}": "not counted" if count is None else count}

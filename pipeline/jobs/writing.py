@@ -1,4 +1,4 @@
-"""Writing a job's rows into a store, with one report of what became of them."""
+"""Writes a job's rows to a store, and returns one report of their outcomes."""
 
 from __future__ import annotations
 

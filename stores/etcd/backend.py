@@ -162,7 +162,7 @@ class EtcdBackend:
             if self.limits is not limits:
                 return self._in_parts(again, [requests], deadline)
             error = UnsupportedError(
-                f"more operations than etcd takes in one transaction "
+                f"the batch has more operations than etcd accepts in one transaction "
                 f"(--max-txn-ops {self._capacity.max_txn_ops})"
             )
         if len(requests) == 1:
@@ -407,7 +407,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
         connection.close()
         # A member that answers and has no leader executes nothing.
         raise StoreUnavailableError(
-            f"etcd at {', '.join(addresses)} has executed no request within "
+            f"etcd at {', '.join(addresses)} executed no request within "
             f"{options.connect_timeout:g} s; it may lack a leader"
         ) from error
     except BaseException:
@@ -428,7 +428,7 @@ def _page_request(listing: Listing, revision: int) -> Any:
 def _parsed(answer: bytes) -> Any:
     response = messages.TxnResponse.FromString(answer)
     if response.header.revision <= 0:
-        raise ValueError(f"{len(answer)} bytes without a revision")
+        raise ValueError(f"an answer of {len(answer)} bytes has no revision")
     return response
 
 
@@ -443,7 +443,7 @@ def _understood(parse: Callable[[], _T], *, write: bool) -> _T:
         return parse()
     except (DecodeError, LookupError, StopIteration, ValueError) as error:
         kind = IndeterminateError if write else MetadataStoreError
-        raise kind(f"etcd's answer cannot be read: {error!r}") from error
+        raise kind(f"the answer from etcd cannot be read: {error!r}") from error
 
 
 def _pieces(requests: Sequence[_R], most: Callable[[Sequence[_R]], int]) -> Iterator[Sequence[_R]]:

@@ -1,4 +1,4 @@
-"""The end of calls that nobody waits for any more."""
+"""Ends calls for which no caller waits any more."""
 
 from __future__ import annotations
 

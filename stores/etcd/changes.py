@@ -1,16 +1,16 @@
-"""The changes of a range of keys between two revisions, out of etcd's history, by a watch.
+"""Reads the changes of a range of keys between two revisions from etcd's history, with a watch.
 
-A watch tells what has happened, and says nothing when there is no more to tell. So that a call ends
-for certain, it has to know when all changes up to the last revision asked for have come:
+A watch reports changes, but does not report their end. To end for certain, a call needs to know
+when all changes up to its last revision have arrived. There are three ways:
 
-- A change of a greater revision has come: those of one watch come in order.
-- The member says so, asked for its progress. Only from 3.4.31 and 3.5.13 on is that answer in
-  order with the changes (etcd #15220), and does it come where there is none (etcd #17507).
-- On an older etcd the watch is for all keys, and what is not asked for is passed over. Every
-  revision but the first has changed some key, so the last one asked for has its own change.
+- A change of a greater revision arrives. The changes of one watch arrive in order.
+- The member answers a progress request. Only from 3.4.31 and 3.5.13 on, that answer is in order
+  with the changes (etcd #15220), and arrives even if there is no change (etcd #17507).
+- On an older etcd, the watch covers all keys, and the call skips the others. Every revision but the
+  first has changed some key, so the last revision has a change of its own.
 
-Changes of one revision are handed over together, and a watch that breaks off is taken up after the
-last revision that was complete.
+Changes of one revision are returned together. A watch that breaks continues after the last complete
+revision.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _changes(
         except grpc.RpcError as error:
             if watch.stalled:
                 raise OperationTimeoutError(
-                    f"no news of a watch from etcd at {link.address} for {timeout:g} s"
+                    f"the watch received nothing from etcd at {link.address} for {timeout:g} s"
                 ) from error
             cause = error
         if watch.after == until:
@@ -161,7 +161,7 @@ def _check(connection: EtcdConnection, span: _Span, after: int, until: int, time
             last = newest(after)
         except EtcdRefusedError as refusal:
             if refusal.reason is Reason.FUTURE:
-                raise InvalidSettingError(f"there is no revision {after} yet") from refusal
+                raise InvalidSettingError(f"revision {after} does not exist yet") from refusal
             if refusal.reason is not Reason.COMPACTED:
                 raise
             later = range(after + 1, newest(0))
@@ -170,7 +170,7 @@ def _check(connection: EtcdConnection, span: _Span, after: int, until: int, time
     except EtcdRefusedError as refusal:
         raise refusal.error from refusal
     if until > last:
-        raise InvalidSettingError(f"there is no revision {until} yet, the newest is {last}")
+        raise InvalidSettingError(f"revision {until} does not exist yet; the newest is {last}")
 
 
 def _may_read_all(connection: EtcdConnection, timeout: float) -> bool:
@@ -187,8 +187,8 @@ def _may_read_all(connection: EtcdConnection, timeout: float) -> bool:
 
 def _compacted(after: int, kept: int) -> RevisionCompactedError:
     return RevisionCompactedError(
-        f"the changes after revision {after} are not all there any more: the store was compacted "
-        f"at revision {kept}, and keeps those after it",
+        f"the changes after revision {after} are incomplete: the store was compacted at revision "
+        f"{kept} and keeps only later changes",
         oldest=kept,
     )
 

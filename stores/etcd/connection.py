@@ -1,8 +1,8 @@
 """Calls to an etcd cluster: one channel per member, failover, login, retries until a deadline.
 
-All calls block in the caller's own thread. One member is in use at a time. When a call to it
-fails for want of a connection, the first thread to notice looks for a member that answers, with
-growing, jittered pauses, while the others wait for it: a reconnect does not stampede.
+All calls block in the caller's own thread. One member is in use at a time. When a call fails
+because the connection is gone, the first thread to notice looks for a member that answers, with
+growing, jittered pauses. The others wait for it, so they do not reconnect all at once.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class EtcdConnection:
             MetadataStoreError: it would break again, or the deadline comes first; as for a read.
         """
         failure = Failure(Verdict.RENEW, Reason.LOGIN_EXPIRED)
-        message = "the login is not accepted any more"
+        message = "etcd no longer accepts the login"
         if cause is not None:
             failure, _, message = failure_of(cause, write=False)
             failure = self._with_login(failure)
@@ -285,7 +285,7 @@ class EtcdConnection:
         verdict, reason = failure
         if verdict is Verdict.LOGIN or logins > _LOGINS:
             return AuthenticationError(
-                f"etcd at {self._addresses} asks for a login: {short(message)}; {LOGIN_HELP}"
+                f"etcd at {self._addresses} requires a login: {short(message)}; {LOGIN_HELP}"
             )
         if write and verdict in (Verdict.UNKNOWN, Verdict.APPLIED):
             applied = verdict is Verdict.APPLIED
@@ -331,7 +331,7 @@ class EtcdConnection:
                         member.connected = False
                     if failure.reason is Reason.NOT_ETCD:
                         raise UnsupportedError(
-                            f"what answers at {member.address} does not speak etcd's v3 API: "
+                            f"the server at {member.address} does not speak etcd's v3 API: "
                             f"{short(message)}"
                         ) from error
                 except ValueError as error:  # gRPC's for a call on a closed channel

@@ -1,7 +1,7 @@
-"""What a failed call to etcd means: one table from status and text to a reason and a verdict.
+"""Interprets failed calls to etcd: one table from status and text to a reason and a verdict.
 
-A failed call is looked up here once, where it fails. What goes further carries the ``Reason`` as an
-attribute, and nobody else reads etcd's or gRPC's texts.
+A failed call is looked up here once, where it fails. Its error carries the ``Reason`` as an
+attribute, and no other code reads etcd's or gRPC's texts.
 
 Sources: etcd's ``api/v3rpc/rpctypes/error.go`` for codes and texts, its ``v3rpc`` and
 ``etcdserver`` packages for where each error arises (before a proposal to raft, or after one), the
@@ -44,29 +44,29 @@ __all__ = [
 class Verdict(Enum):
     """What is known about a request whose call failed."""
 
-    UNSENT = "it left for nobody who takes it: send it again, to another member if there is one"
+    UNSENT = "no member received it: send it again, to another member if there is one"
     LATER = "the server turned it away unread: send it again after a pause"
     RENEW = "the login has expired, and nothing was done: log in and send it again"
-    LOGIN = "the server asks for a login; nothing was done"
+    LOGIN = "the server requires a login; nothing was done"
     REFUSED = "nothing was done, and it would be refused again"
     UNKNOWN = "it may have been executed"
-    APPLIED = "it was executed, and the answer could not be taken in"
+    APPLIED = "it was executed, but the answer could not be received"
 
 
 class Reason(Enum):
-    """Why a call failed, as far as that matters to anybody; ``OTHER`` is all else."""
+    """Why a call failed, as far as any caller needs to know; ``OTHER`` covers the rest."""
 
-    REQUEST_TOO_LARGE = "the request has more bytes than are taken"
-    ANSWER_TOO_LARGE = "the answer to a read has more bytes than are taken in"
-    TOO_MANY_OPS = "the transaction has more operations than are taken"
-    COMPACTED = "the revision asked for is not kept any more"
-    FUTURE = "the revision asked for is not there yet"
+    REQUEST_TOO_LARGE = "the request has more bytes than the server accepts"
+    ANSWER_TOO_LARGE = "the answer to a read has more bytes than this client accepts"
+    TOO_MANY_OPS = "the transaction has more operations than the server accepts"
+    COMPACTED = "the requested revision has been compacted"
+    FUTURE = "the requested revision does not exist yet"
     LEASE_GONE = "there is no such lease"
     NO_SPACE = "etcd is beyond its quota"
     NOT_PERMITTED = "the user may not do that"
-    LOGIN_EXPIRED = "the login is not accepted any more"
-    AUTH_DISABLED = "a login is of no use: nothing asks for one"
-    NOT_ETCD = "what answers does not speak etcd's v3 API"
+    LOGIN_EXPIRED = "the server no longer accepts the login"
+    AUTH_DISABLED = "the server has no logins"
+    NOT_ETCD = "the server does not speak etcd's v3 API"
     UNREACHABLE = "there is no connection"
     OVERDUE = "the call's time has passed"
     OTHER = "none of these"
@@ -223,11 +223,11 @@ def refused(reason: Reason, message: str, size: int) -> EtcdRefusedError:
     error: MetadataStoreError
     match reason:
         case Reason.ANSWER_TOO_LARGE:
-            error = ValueTooLargeError(f"the answer is larger than what is taken in: {text}")
+            error = ValueTooLargeError(f"the answer is larger than this client accepts: {text}")
         case Reason.REQUEST_TOO_LARGE:
             error = ValueTooLargeError(
-                f"{size:,} bytes are more than etcd takes in one request "
-                f"(--max-request-bytes, 1.5 MiB unless set): {text}"
+                f"the request has {size:,} bytes, more than etcd accepts "
+                f"(--max-request-bytes, 1.5 MiB by default): {text}"
             )
         case Reason.NOT_PERMITTED:
             error = AuthenticationError(f"etcd refused: {text}")

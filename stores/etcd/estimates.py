@@ -1,20 +1,20 @@
-"""What a server takes, and what serves it best, learned from how it answers.
+"""Learns from a server's answers which sizes of requests it accepts, and which suit it best.
 
-Three things are learned, each by an object that does no I/O and is told what happened:
+Three objects learn one number each. They do no I/O; their owner reports the events:
 
-- How many bytes a request may have (:class:`RequestBytes`): etcd's ``--max-request-bytes``. The
-  first refusal is followed by a request that is larger still, and reads only: that one is refused
-  by the server's gRPC, which names its limit, the same and 512 KiB more. Where no such number is
-  to be had, each refusal halves the way down to the largest request that was accepted.
-- How many values to ask for in one request (:class:`AnswerBytes`), so that the answer stays near
-  4 MiB. How large a value is, etcd tells only together with the value. So the first requests ask
-  for few, and later ones for as many as fit if the values are like those of late: twice as many
-  each time at most. Plain puts bring back the old values, and are counted likewise.
-- How many writes to put into one transaction (:class:`Pace`): etcd applies one transaction after
-  the other, and serves nobody else meanwhile.
+- :class:`RequestBytes` learns how many bytes a request may have: etcd's ``--max-request-bytes``.
+  After the first refusal, the client sends a larger request that only reads. The server's gRPC
+  refuses it and names its own limit, which is 512 KiB higher. If no such number is available, each
+  refusal halves the distance to the largest request that was accepted.
+- :class:`AnswerBytes` learns how many values to request at a time, so that the answer stays near
+  4 MiB. etcd shows the size of a value only with the value. So the first requests ask for few
+  values, and later ones for as many as fit by recent sizes, at most twice as many each time. Plain
+  puts return the old values, and count likewise.
+- :class:`Pace` learns how many writes to put into one transaction. etcd applies one transaction
+  after the other, and other clients wait meanwhile.
 
-They are used from several threads without a lock: each reads or writes one number, and what is lost
-when two threads write at the same moment is one observation.
+Several threads use them without a lock. Each operation reads or writes one number, so two threads
+that write at the same moment lose one observation at most.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one etcd takes in a request: probed when it is connected to, learned from its refusals."""
+"""The limits of an etcd: probed when the client connects, and learned from refusals."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class Capacity:
     def too_large(self, size: int) -> EtcdRefusedError:
         """Return the refusal of a request that is known to be too large."""
         error = ValueTooLargeError(
-            f"{size:,} bytes are more than the {self.request_bytes.most:,} that etcd takes in one "
-            f"request (--max-request-bytes, 1.5 MiB unless set)"
+            f"the request has {size:,} bytes, more than the {self.request_bytes.most:,} that etcd "
+            f"accepts (--max-request-bytes, 1.5 MiB by default)"
         )
         return EtcdRefusedError(error, Reason.REQUEST_TOO_LARGE)
 

@@ -1,16 +1,16 @@
-"""The names right below a path, out of etcd's flat space of keys, page by page.
+"""Finds the names right below a path in etcd's flat space of keys, page by page.
 
-etcd has no directories: all keys below a path are one range. This decides which part of the range
-to ask for next; it does no I/O. Three things make a listing slow, and each is met:
+etcd has no directories: all keys below a path are one range. This module decides which part of the
+range to request next, and does no I/O. It avoids three causes of slow listings:
 
-- A subtree below a name would be read whole. After a name with keys below it, the next page
-  starts behind the subtree, at the name and ``0``, the character after ``/``.
-- Small pages cost a round trip each, large ones read what is then jumped over. Pages grow while
-  they end in small subtrees, and shrink while one subtree fills half of them.
-- etcd counts all the keys of a range, whatever the page's limit. When many are left, the next
-  range ends early: where the last name would, if only its first few bytes were kept and the last
-  of these counted up. An exhausted range widens the next one, one that still has many keys
-  narrows it.
+- Reading whole subtrees: after a name with keys below it, the next page starts behind the subtree,
+  at the name and ``0``, the character after ``/``.
+- Pages of the wrong size: small pages cost a round trip each, large pages read keys that are then
+  skipped. Pages grow while they end in small subtrees, and shrink while one subtree fills half of
+  them.
+- Counting: etcd counts all keys of a range, whatever the page's limit. If many keys are left, the
+  next range ends early, at the first few bytes of the last name, with the last of these bytes
+  incremented. An exhausted range widens the next one; a range that still has many keys narrows it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The members of an etcd cluster: how to reach one, who the client is, what it runs.
+"""The members of an etcd cluster: their addresses, the client's login, and their versions.
 
-A member is *greeted* before it is used. The login comes first: from 3.5.28 and 3.6.0 on, etcd tells
-its version only to those who have logged in (CVE-2026-33413), and some releases, such as 3.6.11,
-only to root (etcd #21666).
+The client *greets* a member before it uses it. The login comes first: from 3.5.28 and 3.6.0 on,
+etcd shows its version only to clients that have logged in (CVE-2026-33413), and some releases, such
+as 3.6.11, only to root (etcd #21666).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _CHANNEL_OPTIONS: Final = (
 
 #: What to do where etcd asks who one is.
 LOGIN_HELP: Final = (
-    "give a username and a password, or a client certificate whose common name is a user's"
+    "pass a username and a password, or a client certificate whose common name is a user name"
 )
 
 # Seconds for what is asked beside gRPC, where gRPC does not tell.
@@ -241,8 +241,8 @@ def greet(member: Member, credentials: Credentials, left: Callable[[], float]) -
             refusal := _certificate_refusal(member.address, credentials, left())
         ):
             raise AuthenticationError(
-                f"etcd at {member.address} {refusal}; options 'cert' and 'key' name the client's "
-                f"certificate and its key"
+                f"etcd at {member.address} {refusal}; name the client's certificate and its key in "
+                f"the options 'cert' and 'key'"
             ) from error
         raise
     nesting = not credentials.identified or checks_nested_permissions(version)
@@ -284,7 +284,7 @@ def _version_of(
         (verdict, reason), _, message = failure_of(error, write=False)
         if verdict is Verdict.LOGIN and credentials.username is None:
             raise AuthenticationError(
-                f"etcd at {member.address} asks for a login: {short(message)}; {LOGIN_HELP}"
+                f"etcd at {member.address} requires a login: {short(message)}; {LOGIN_HELP}"
             ) from error
         if verdict is not Verdict.REFUSED or reason is Reason.NOT_ETCD:
             raise
@@ -341,9 +341,9 @@ def _certificate_refusal(address: str, credentials: Credentials, timeout: float)
     except ssl.SSLError as error:
         reason = error.reason or ""
         if "CERTIFICATE_REQUIRED" in reason:
-            return "asks for a client certificate"
+            return "requires a client certificate"
         if _REFUSED_CERTIFICATE.search(reason):
-            return f"refuses the client's certificate, or its absence ({reason})"
+            return f"refuses the client's certificate, or requires one ({reason})"
     except OSError:
         pass
     return None

@@ -1,11 +1,11 @@
-"""Which range of keys a scan asks for next. No I/O.
+"""Guesses the range of keys that a scan requests next. No I/O.
 
-etcd counts all the keys of a range, whatever the page's limit: pages whose ranges end where the
-scan ends cost the more the more is left. So a range is to end some ten thousand keys ahead, and
-where that is can only be guessed. The keys of a page are taken for numbers, whose digits at each
-place are the bytes that are seen there, and the distance between the first and the last one says
-how far ahead the next keys reach. A guess that was too far is put right after the first page of its
-range; one that was too near costs a short answer, and the next one goes further.
+etcd counts all keys of a range, whatever the page's limit. If every range ended at the end of the
+scan, each page would cost more the more keys are left. So a range should end some ten thousand keys
+ahead, and that end can only be guessed. The guess reads the keys of a page as numbers, whose digits
+at each place are the bytes seen there. The distance between the first and the last key shows how
+far the next keys reach. If a guess was too far, it is corrected after the first page of its range.
+If it was too near, it costs a short answer, and the next guess goes further.
 """
 
 from __future__ import annotations

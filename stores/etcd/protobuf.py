@@ -1,4 +1,4 @@
-"""Protobuf's encoding, as far as requests written by hand need it."""
+"""The parts of protobuf's encoding that requests written by hand need."""
 
 from __future__ import annotations
 

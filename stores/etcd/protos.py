@@ -1,13 +1,13 @@
-"""etcd's messages and stubs, from the package etcd3, on any protobuf from 4 on.
+"""etcd's messages and stubs, from the package etcd3, on protobuf 4 and newer.
 
-etcd3 0.12 ships code that protoc generated long ago, and protobuf refuses to run such code since
-version 4. The file descriptors in it are still right. So before etcd3 is imported they are read
-out of its ``*_pb2.py`` files, message classes are made from them, and modules with these classes
-take the places of etcd3's own, which then imports as it is.
+etcd3 0.12 ships code from an old protoc, which protobuf refuses to run since version 4. The file
+descriptors in that code are still right. So this module reads them from etcd3's ``*_pb2.py`` files
+before etcd3 is imported, and makes message classes from them. Modules with these classes replace
+etcd3's own, and etcd3 then imports unchanged.
 
-The descriptors go into a pool of their own, not into protobuf's default one. There the names of
-etcd's messages exist once in a process, and whichever etcd client came second, this one or
-another, would fail to import.
+The descriptors go into a pool of their own, not into protobuf's default one. The default pool
+accepts the names of etcd's messages only once per process, so a second etcd client would fail to
+import.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _outdated_sources() -> list[Path]:
             outdated = any(_serialized_file(source) is not None for source in sources)
             return sources if outdated else []
     raise ImportError(
-        "the package etcd3 that is installed has no etcdrpc/rpc_pb2.py (another package of that "
-        "name is in its place?)",
+        "the installed package etcd3 has no etcdrpc/rpc_pb2.py; it may be another package of the "
+        "same name",
         name="etcd3",
     )
 

@@ -105,7 +105,7 @@ class Scans:
     ) -> Generator[_Made, None, None]:
         """Give pages, ``made_of`` what etcd has answered, its keys, and its values if wanted."""
         if revision == 0:
-            raise InvalidSettingError("etcd's revisions begin with 1: there is no revision 0")
+            raise InvalidSettingError("etcd's revisions begin at 1; there is no revision 0")
         asked = revision or 0  # 0 is etcd's word for the newest
         for start, end in self._stretches(prefix, within):
             windows = PageRanges(start, end)
@@ -236,7 +236,9 @@ class Scans:
             # Of these attempts that got no answer the first may have been carried out.
             if not (error.retriable or isinstance(error, StoreClosedError)):
                 raise
-            raise IndeterminateError(f"sent, and perhaps carried out: {error}") from error
+            raise IndeterminateError(
+                f"the request was sent and may have been executed: {error}"
+            ) from error
         response = messages.TxnResponse.FromString(answer)
         if response.succeeded:
             yield int(response.responses[0].response_delete_range.deleted)
@@ -385,15 +387,15 @@ class Scans:
         if refusal.reason is Reason.FUTURE:
             newest = self.revision(timeout)
             return InvalidSettingError(
-                f"etcd has no revision {asked:,} yet: its newest is {newest:,}"
+                f"revision {asked:,} does not exist yet; etcd's newest is {newest:,}"
             )
         if refusal.reason is Reason.COMPACTED:
             oldest = self._oldest(asked, timeout)
             return RevisionCompactedError(
-                f"etcd keeps revision {asked:,} no more: it was compacted, and the oldest that can "
-                f"be read is {oldest:,}. Scan a newer revision, or anew without one; if this "
-                f"happens in the middle of a scan, compact less often "
-                f"(--auto-compaction-retention), or scan in more and smaller parts at a time",
+                f"etcd no longer keeps revision {asked:,}: it was compacted, and the oldest "
+                f"readable revision is {oldest:,}. Scan a newer revision, or the newest by passing "
+                f"none. If this happens during a scan, compact less often "
+                f"(--auto-compaction-retention), or scan more and smaller parts in parallel",
                 oldest=oldest,
             )
         return refusal.error

@@ -1,14 +1,14 @@
-"""Where to cut a range of keys so that the parts hold equally many.
+"""Decides where to cut a range of keys so that the parts have equally many.
 
-etcd counts the keys of a range, in a fifth of a microsecond for each, and tells nothing else of how
-they lie. So buckets are counted, and those that a cut falls into are divided and counted again. A
-bucket is divided by turns in two ways, both of which meet keys however long a beginning they share:
+etcd counts the keys of a range, in a fifth of a microsecond per key, and shows nothing else about
+their distribution. So the split counts buckets, divides those that contain a cut, and counts again.
+It divides a bucket in two ways, in turns. Both work for keys that share a long beginning:
 
 - along its first key: the keys that share all of it, all but its last byte, all but two, and so on.
-  That finds the place where the keys of the bucket part, with one pass over it;
+  One pass finds the place where the keys of the bucket differ;
 - by the byte at that place.
 
-This decides; it does no I/O, but for what it is given for counting.
+This module does no I/O, except through the function for counting that it receives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches to the bytes of etcd's transactions, and their responses back to answers."""
+"""Turns batches into the bytes of etcd's transactions, and their responses into answers."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Finding out what became of a write whose answer did not come, by sending it again.
+"""Finds out the outcome of a write whose answer was lost, by sending the write again.
 
-The write id in each transaction (see ``write_ids``) makes that safe. As long as the outcome of a
-transaction is unknown, the same bytes are sent again, after pauses: either they are applied now, or
-the write id says that they were applied before, and everything that they did is read back at the
-write id's revision. When the deadline has passed the transaction is not wanted any more; then it is
-shut out instead. Either way it ends only when it can no longer take effect: so the operations that
-follow on its paths, which wait for that, are never overtaken by it.
+The write id in each transaction (see ``write_ids``) makes that safe. While the outcome of a
+transaction is unknown, the client sends the same bytes again, after pauses. Either they are applied
+now, or the write id shows that they were applied before, and their results are read back at the
+write id's revision. After the deadline, the client shuts the transaction out instead. Either way,
+the call ends only when the transaction can no longer take effect. Later operations on its paths
+wait for that, so the transaction never overtakes them.
 
-A single etcd of a version before 3.5.5 may lose to a kill what it had acknowledged. What was not
-acknowledged is settled all the same: as etcd remembers it.
+A kill can cost a single etcd before 3.5.5 writes that it had acknowledged. Writes without an answer
+are settled all the same, by what etcd remembers.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class TxnSettler:
             return _without_write_id(refusal_of_all)
         if time.monotonic() < deadline:
             return None
-        raise OperationTimeoutError("not applied by the deadline, and never will be")
+        raise OperationTimeoutError("the write was not applied by the deadline, and never will be")
 
     def _until_known(
         self, write_id: WriteId, send: Send, deadline: float, unknown: IndeterminateError
@@ -400,7 +400,7 @@ def _without_write_id(response: Any) -> Any:
 
 def _applied_somehow(request: WriteRequest, whole: bool, error: Exception) -> IndeterminateError:
     applied = whole or WRITES[request.kind].unconditional(request)
-    what = "it was applied" if applied else "the batch that it was part of was applied"
+    what = "the write was applied" if applied else "the batch with this write was applied"
     return IndeterminateError(
         f"{what}, but its result could not be read back: {error}",
         path=request.path,

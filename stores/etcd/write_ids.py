@@ -1,28 +1,28 @@
-"""WriteIds: what makes it safe to send a write again whose answer did not come.
+"""Write ids, which make it safe to send a write again after its answer was lost.
 
-Every transaction that writes also sets a write id: the key of a *slot*, to the transaction's own
-number, under the condition that the slot holds a smaller one. Numbers only grow, and a slot is used
-by one transaction at a time; so a transaction and a copy of it that is sent again exclude each
-other, whichever arrives first and however late the other does. When the transaction is not applied,
-what the slot holds says why:
+Every transaction that writes also sets a write id: it sets the key of a *slot* to its own number,
+under the condition that the slot holds a smaller one. Numbers only grow, and one transaction at a
+time uses a slot. So a transaction and its copy exclude each other, whichever arrives first and
+however late the other arrives. If the transaction is not applied, the content of the slot shows
+why:
 
 - the transaction's own number: it was applied before, at the revision of the write id, where
   everything that it did can be read back;
 - a larger one: it is shut out, and never will be applied;
 - a smaller one, or nothing in a slot that was never used: nothing was applied (and some other
   condition did not hold), but an attempt that is still on its way could be;
-- nothing in a slot that was used: its lease has ended, or etcd has lost what it had acknowledged.
-  Nothing is applied any more; whether an earlier attempt was is seen only in the latter case, when
-  the slot's past has gone too.
+- nothing in a slot that was used: its lease has ended, or etcd has lost acknowledged writes.
+  Nothing is applied any more. Only in the latter case, when the slot's past is gone, too, is it
+  certain that no earlier attempt was applied.
 
-A transaction that is not wanted any more is shut out by another that moves the slot on.
+To shut a transaction out, another transaction moves its slot on.
 
-The condition is "smaller", not "the one before", because of single etcds before 3.5.5: a kill may
-take one acknowledged transaction out of the middle of their history (etcd #13766, #14370), and
-those after it, when they are executed again from etcd's log, must not depend on it.
+The condition is "smaller", not "the one before", because of single etcds before 3.5.5. A kill can
+remove one acknowledged transaction from the middle of their history (etcd #13766, #14370). Later
+ones, when etcd executes them again from its log, must not depend on it.
 
-They hang on a lease of their own, so that nothing is left of a client that disappears. Slots that
-come back are used again, so there are as many as there are transactions under way.
+The slots are bound to a lease of their own, so a client that disappears leaves nothing behind. Free
+slots are used again, so there are as many slots as transactions under way.
 """
 
 from __future__ import annotations

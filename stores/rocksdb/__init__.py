@@ -4,7 +4,7 @@
 - ``commits``: group commit: the write lock, and one sync of the log for all that wait
 - ``scans``: scans, splits and recursive deletes
 - ``database``: the open RocksDB, which is not closed under a call
-- ``files``: whose files a directory holds, and opening them
+- ``files``: checks the files of a directory, and opens them
 - ``records``: the form of a value on the disk
 - ``walks``: iterators over keys, which end with their store
 """

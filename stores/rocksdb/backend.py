@@ -276,13 +276,13 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     url.check_options(("sync", "max_value_bytes", "read_only"))
     if url.hosts or not url.path.startswith("/") or "\0" in url.path:
         raise InvalidSettingError(
-            f"a RocksDB URL has an absolute directory after three slashes, as in "
+            f"a RocksDB URL needs an absolute directory after three slashes, as in "
             f"rocksdb:///var/lib/hub: {url.text}"
         )
     max_value_bytes = url.number("max_value_bytes", default=DEFAULT_MAX_VALUE_BYTES)
     if max_value_bytes > _MOST_MAX_VALUE_BYTES:
         raise InvalidSettingError(
-            f"option 'max_value_bytes' is at most {_MOST_MAX_VALUE_BYTES}: {url.text}"
+            f"option 'max_value_bytes' must be at most {_MOST_MAX_VALUE_BYTES}: {url.text}"
         )
     sync = url.flag("sync", default=True)
     read_only = url.flag("read_only", default=False)

@@ -187,6 +187,6 @@ class Commits:
 
     def _unsyncable(self, failure: Exception) -> StoreUnavailableError:
         return StoreUnavailableError(
-            f"RocksDB failed to sync in {self._database.directory}, which has to be opened anew: "
-            f"{failure}"
+            f"RocksDB failed to sync in {self._database.directory}; close the store and open it "
+            f"again: {failure}"
         )

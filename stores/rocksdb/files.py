@@ -1,4 +1,4 @@
-"""The files of a store on RocksDB: whose they are, and opening them."""
+"""The files of a store on RocksDB: checks whether they are batchkeeper's, and opens them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def prepare(directory: str, create: bool) -> bool:
         OSError: the directory cannot be made or read.
     """
     if os.path.lexists(directory) and not os.path.isdir(directory):
-        raise InvalidSettingError(f"not a directory, so no RocksDB store: {directory}")
+        raise InvalidSettingError(f"a RocksDB store must be a directory: {directory}")
     if create:
         os.makedirs(directory, exist_ok=True)
     try:
@@ -71,16 +71,18 @@ def prepare(directory: str, create: bool) -> bool:
         for name in names:
             if not _UNFINISHED.fullmatch(name):
                 raise InvalidSettingError(
-                    f"not a RocksDB store, and not empty (it holds {name!r}): {directory}"
+                    f"not a RocksDB store, and not empty (it contains {name!r}): {directory}"
                 )
         if not create:
             raise _missing(directory)
         return True
     if not _may_be_ours(os.path.join(directory, _CONFIG)):
-        raise InvalidSettingError(f"a RocksDB, but not made by batchkeeper: {directory}")
+        raise InvalidSettingError(
+            f"a RocksDB database that batchkeeper did not create: {directory}"
+        )
     if others := _column_families(directory) - {"default"}:
         raise InvalidSettingError(
-            f"a RocksDB with column families of another program, which no scan would show "
+            f"a RocksDB database with column families of another program, which no scan shows "
             f"({', '.join(sorted(others))}): {directory}"
         )
     return False
@@ -95,8 +97,8 @@ def _column_families(directory: str) -> set[str]:
 
 def _missing(directory: str) -> StoreUnavailableError:
     return StoreUnavailableError(
-        f"there is no RocksDB store in {directory}, and none is made for this: check the path, "
-        "or write to the store first ('batchkeeper put', or open_store with create=True)"
+        f"there is no RocksDB store in {directory}, and this call does not create one: check the "
+        "path, or write to the store first ('batchkeeper put', or open_store with create=True)"
     )
 
 
@@ -127,8 +129,8 @@ def open_files(directory: str, new: bool, read_only: bool = False) -> Rdict:
         reason = str(error)
         if "lock" in reason and "/LOCK" in reason:
             raise StoreUnavailableError(
-                f"the RocksDB store in {directory} is open already, in this or in another "
-                f"process; only one opener at a time is possible"
+                f"the RocksDB store in {directory} is already open, in this process or another; "
+                f"only one opener at a time is possible"
             ) from error
         raise StoreUnavailableError(
             f"RocksDB cannot open the store in {directory}: {reason}"
@@ -162,7 +164,7 @@ def open_files_to_read(directory: str, deadline: float) -> Rdict:
         if time.monotonic() >= deadline:
             raise StoreUnavailableError(
                 f"the RocksDB store in {directory} cannot be read: its writer rearranged the files "
-                "whenever they were opened"
+                "during every attempt to open them"
             ) from failure
         time.sleep(_BETWEEN_OPENINGS)
 
@@ -222,11 +224,13 @@ def read_meta(directory: str, db: Rdict, sync: bool, read_only: bool = False) ->
             f"RocksDB cannot open the store in {directory}: {error}"
         ) from error
     if record is None or len(record) != META.size:
-        raise InvalidSettingError(f"a RocksDB, but not made by batchkeeper: {directory}")
+        raise InvalidSettingError(
+            f"a RocksDB database that batchkeeper did not create: {directory}"
+        )
     written_format, revision, largest = META.unpack(record)
     if written_format != FORMAT:
         raise InvalidSettingError(
-            f"the store in {directory} has format {written_format}; this batchkeeper knows "
+            f"the store in {directory} has format {written_format}; this batchkeeper supports "
             f"format {FORMAT}"
         )
     return revision, largest

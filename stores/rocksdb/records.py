@@ -1,4 +1,4 @@
-"""How a value lies in RocksDB: a header with its stat, followed by the value."""
+"""The form of a value in RocksDB: a header with its stat, followed by the value."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def is_ours(record: bytes) -> bool:
 def not_ours(path: str) -> MetadataStoreError:
     """Return the error of a path whose value this client has not written, or which is damaged."""
     return MetadataStoreError(
-        f"the value at {path!r} is not one that batchkeeper has written: another program put it "
-        "into the directory, or it is damaged",
+        f"batchkeeper did not write the value at {path!r}: another program did, or the value is "
+        "damaged",
         path=path,
     )
 

@@ -155,4 +155,4 @@ class ReadOnlyScans(RocksScans):
 
 def read_only(directory: str) -> UnsupportedError:
     """Return the error of a write to a store that is open with ``read_only``."""
-    return UnsupportedError(f"the RocksDB store in {directory} is open with read_only")
+    return UnsupportedError(f"the RocksDB store in {directory} is open read-only")

@@ -1,4 +1,4 @@
-"""Walks over RocksDB's keys, each of which sees them as they were when it began."""
+"""Walks over RocksDB's keys. Each walk sees the keys as they were when it began."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class KeyWalk:
         if iterator is None:
             if self.done:
                 return []
-            raise StoreClosedError("the RocksDB store was closed under a scan")
+            raise StoreClosedError("the RocksDB store was closed during a scan")
         found: list[tuple[bytes, bytes]] = []
         room = _PAGE_BYTES
         while self._stretches:

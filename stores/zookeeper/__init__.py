@@ -1,26 +1,26 @@
 """ZooKeeper as a store, on kazoo's connection.
 
-- ``backend``: opens the store and hands calls to the modules below
-- ``codecs``: each kind of operation: which step, and what a node says of it
+- ``backend``: opens the store and passes calls to the modules below
+- ``codecs``: each kind of operation: its request, and the answer from a node
 - ``reads``: many reads in one multi-read
-- ``writes``: a call in one multi, with one outcome each all the same
-- ``plan``: writes to multis
-- ``write_ids``: what makes sending a multi again safe: slots
-- ``multi_settling``: sends multis until it is known what became of each
+- ``writes``: a call in one multi, with an outcome for each operation
+- ``plan``: distributes writes over multis
+- ``write_ids``: the slots that make sending a multi again safe
+- ``multi_settling``: sends multis until the outcome of each is known
 - ``recovery``: the results of a multi whose answer was lost
-- ``nodes``: what the client last saw of paths, to guess by
-- ``sizes``: how long a request may be
-- ``packets``: reads that travel together
-- ``scans``: what goes over many nodes
-- ``walk``: the tree in the order of paths
+- ``nodes``: the last known state of nodes, for guesses
+- ``sizes``: finds the longest request that the server accepts
+- ``packets``: packs reads into one request
+- ``scans``: scans, recursive deletes and the revision
+- ``walk``: walks the tree in the order of paths
 - ``readahead``: the reads of a walk that are under way
-- ``splitting``: a sample of the tree, and where to cut it
-- ``removal``: children before parents
+- ``splitting``: samples the tree, and chooses where to cut it
+- ``removal``: removes children before parents
 - ``connection``: requests with a sent mark
 - ``kazoo_client``: kazoo's client, with its traps closed
 - ``jute``: the bytes of requests and answers
 - ``answers``: answers that cannot be read
-- ``errors``: what a failed request means
+- ``errors``: the one table that interprets a failed request
 """
 
 from .backend import connect

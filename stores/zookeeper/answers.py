@@ -1,8 +1,8 @@
-"""What an answer says, and the one error for an answer that cannot be read.
+"""Checks answers, and makes the error for an answer that cannot be read.
 
-An answer is checked to its last byte against the request that it answers. A server of another
-version, a proxy or a fault may send anything else. Then a read ends with ``MetadataStoreError``,
-and a write with ``IndeterminateError``, since the server may have applied it.
+An answer is checked against its request to the last byte, because a server of another version, a
+proxy or a fault may send anything. If it does not fit, a read ends with ``MetadataStoreError``, and
+a write with ``IndeterminateError``, because the server may have applied it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def understand(
 def unreadable(reason: UnreadableError, *, write: bool) -> MetadataStoreError:
     """Return the error of a request whose answer cannot be read."""
     log.error("zookeeper answer cannot be read", reason=str(reason))
-    message = f"the answer of ZooKeeper cannot be read: {reason}"
+    message = f"the answer from ZooKeeper cannot be read: {reason}"
     error = (
         IndeterminateError(f"{message}; the request may have been applied")
         if write

@@ -170,7 +170,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     packet = url.number("jute_maxbuffer", _PACKET, lowest=1024)
     acl = url.options.get("acl", "open")
     if acl not in _ACLS:
-        raise InvalidSettingError(f"option 'acl' is open or creator, not {acl!r}: {url.text}")
+        raise InvalidSettingError(f"option 'acl' must be open or creator, not {acl!r}: {url.text}")
     if acl == "creator" and options.username is None:
         raise InvalidSettingError(f"acl=creator needs a username and a password: {url.text}")
     security = _security(url, options)
@@ -197,19 +197,21 @@ def _security(url: StoreURL, options: ConnectOptions) -> Security:
     username, password = options.username, options.password
     if username is not None or password is not None:
         if not username or password is None:
-            raise InvalidSettingError("ZooKeeper needs a username and a password, or neither")
+            raise InvalidSettingError("ZooKeeper needs both a username and a password, or neither")
         if ":" in username:
-            raise InvalidSettingError(f"a username for ZooKeeper has no ':': {username!r}")
+            raise InvalidSettingError(
+                f"a username for ZooKeeper must not contain ':': {username!r}"
+            )
         digest = f"{username}:{password}"
     files = {name: url.options.get(name) for name in ("ca", "cert", "key")}
     for name, file in files.items():
         if file is not None and not Path(file).is_file():
-            raise InvalidSettingError(f"option {name!r} names no file: {file!r} in {url.text}")
+            raise InvalidSettingError(f"option {name!r} must name a file: {file!r} in {url.text}")
     if (files["cert"] is None) != (files["key"] is None):
-        raise InvalidSettingError(f"options 'cert' and 'key' go together: {url.text}")
+        raise InvalidSettingError(f"options 'cert' and 'key' must both be given: {url.text}")
     use_ssl = url.flag("use_ssl", False)
     if not use_ssl and any(files.values()):
-        raise InvalidSettingError(f"certificates are for use_ssl=true only: {url.text}")
+        raise InvalidSettingError(f"certificates require use_ssl=true: {url.text}")
     return Security(digest, use_ssl, url.flag("check_hostname", True), **files)
 
 
@@ -262,8 +264,8 @@ def _check_version(connection: ZooKeeperConnection, deadline: float) -> None:
         (reply,) = connection.exchange([(MULTI_READ, multi_read([]))], deadline, repeat=True)
     if reply == UNIMPLEMENTED:
         raise UnsupportedError(
-            f"ZooKeeper 3.6 or newer is needed: the server at {connection.addresses} knows no "
-            "multi-read"
+            f"ZooKeeper 3.6 or newer is needed: the server at {connection.addresses} lacks "
+            "multi-reads"
         )
     answer = understand(reply, partial(parse_multi_read, []))
     if isinstance(answer, MetadataStoreError):

@@ -1,8 +1,7 @@
-"""What each kind of operation asks of ZooKeeper, and what a node says of it: one codec a kind.
+"""The codecs: each kind of operation as a request to ZooKeeper, and its result from a node.
 
-The steps that a write becomes in a multi (``create``, ``setData``, ``delete``) are planned in
-``plan``; their answers are read by opcode, in ``writes`` and, where they were lost, in
-``recovery``.
+``plan`` chooses the steps of a write in a multi (``create``, ``setData``, ``delete``). ``writes``
+reads their answers by opcode, and ``recovery`` finds their results if the answers were lost.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Requests and answers over one ZooKeeper session, with a deadline and a true fate for each.
+"""Requests and answers over one ZooKeeper session. Each has a deadline and a certain outcome.
 
-kazoo keeps the session: its connection thread connects, pings, reconnects, sends what is in its
-queue and reads the answers. What it does not say is whether a request that failed had been sent.
-So every request here is an object that kazoo's thread must ask for its bytes, and that notes the
-asking: the *sent mark*. A request whose caller has given up before that is no longer sent.
+kazoo keeps the session: its connection thread connects, pings, reconnects, sends queued requests
+and reads answers. It does not report whether a failed request had been sent. So every request here
+is an object that kazoo's thread asks for its bytes. The object notes that moment: the *sent mark*.
+A request whose caller has given up before is no longer sent.
 
-Threads: ``exchange`` is called by any number of threads at once. ``serialize``, ``set`` and
+Threads: any number of threads may call ``exchange`` at once. ``serialize``, ``set`` and
 ``set_exception`` of a call and the state listener run on kazoo's connection thread and never
-block. One lock guards it all and is never held while kazoo is called.
+block. One lock guards everything and is never held during a call to kazoo.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class ZooKeeperConnection:
             reason = self._handler.last_error
             self.close()
             raise StoreUnavailableError(
-                f"no ZooKeeper answers at {self.addresses} within {connect_timeout:g} s"
+                f"no ZooKeeper answered at {self.addresses} within {connect_timeout:g} s"
                 + (f": {reason}" if reason else "")
             ) from reason
 

@@ -1,4 +1,4 @@
-"""What an error of ZooKeeper or kazoo says about the request: the one table that decides.
+"""Interprets errors of ZooKeeper and kazoo: one table says what each means for its request.
 
 Sources: ``KeeperException.Code`` and ``PrepRequestProcessor`` of ZooKeeper 3.9 (a request that
 fails there is replaced by an error transaction and changes nothing), ``KazooClient`` and
@@ -157,16 +157,16 @@ def is_of_session(number: int) -> bool:
 def refused(number: int, path: str) -> MetadataStoreError:
     """Return the error of an operation that the server refuses for good, with this code."""
     if number == NO_AUTH:
-        return AuthenticationError(f"ZooKeeper permits no such access to {path!r}", path=path)
+        return AuthenticationError(f"ZooKeeper denies access to {path!r}", path=path)
     if number == kazoo.NoChildrenForEphemeralsError.code:
         return UnsupportedError(
-            f"ZooKeeper keeps no paths below an ephemeral one: {path!r}", path=path
+            f"ZooKeeper allows no paths below an ephemeral one: {path!r}", path=path
         )
     if number == UNIMPLEMENTED:
         # The multi-read is the newest request that is made.
         return UnsupportedError(
-            "ZooKeeper 3.6 or newer is needed: the server does not know a request that was made "
-            f"for {path!r} ({name_of(number)})",
+            "ZooKeeper 3.6 or newer is needed: the server does not support the request for "
+            f"{path!r} ({name_of(number)})",
             path=path,
         )
     if number == kazoo.QuotaExceededError.code:

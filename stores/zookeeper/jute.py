@@ -1,11 +1,12 @@
 """ZooKeeper's requests and answers as bytes.
 
-kazoo's own request classes build one object and one byte string for every field, and do not know
-the multi-read. Here a request of a thousand operations is one list of byte strings joined once, and
-its answer is read in place.
+kazoo's own request classes build one object and one byte string for every field, and do not support
+the multi-read. Here a request of a thousand operations is one list of byte strings, joined once,
+and its answer is read in place.
 
-Nothing here is of one version of ZooKeeper only. In particular no multi holds a ``create2``: before
-3.7 its answer has no Stat (ZOOKEEPER-4026), and other servers of the protocol do not know it.
+This module uses nothing that only some versions of ZooKeeper have. In particular, no multi contains
+a ``create2``: before 3.7 its answer has no Stat (ZOOKEEPER-4026), and other servers of the protocol
+do not know it.
 
 Each ``parse_`` function but ``parse_zxid`` expects exactly the answer to one request, to its last
 byte. It raises ``struct.error`` or ``ValueError`` for anything else. ``answers.understand`` is the

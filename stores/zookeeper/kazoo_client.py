@@ -1,7 +1,7 @@
-"""kazoo's client, with its traps closed: its log, its patience, its end, packets it cannot read.
+"""kazoo's client, with its traps closed: logging, timeouts, stopping, and unreadable packets.
 
-kazoo keeps the session on a thread of its own: it connects, pings, reconnects after a pause that
-grows, and starts a new session when the server has ended one.
+kazoo keeps the session on a thread of its own. It connects, pings, reconnects after growing pauses,
+and starts a new session when the server has ended one.
 """
 
 from __future__ import annotations

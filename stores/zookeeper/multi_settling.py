@@ -1,19 +1,19 @@
-"""Sending multis so that what became of each is known in the end, whatever breaks in between.
+"""Sends multis so that the outcome of each is known in the end, whatever breaks in between.
 
-Every multi is led by its slot (see ``write_ids``). One whose answer did not come is sent again,
-after a pause, until there is an answer:
+Every multi begins with its slot (see ``write_ids``). If its answer is lost, it is sent again after
+a pause, until an answer shows one of these:
 
-- it was applied now;
-- its slot had moved on: an earlier attempt was applied, at the zxid and the time that the slot's
-  node tells;
-- one of its operations cannot hold, or all are refused: then no attempt was applied so far. Before
-  that is told, the earlier attempts are shut out, since one of them may still be on its way;
-- its slot is gone, with the session or by somebody's hand: nobody can tell any more, and no attempt
-  can be applied any more.
+- It was applied now.
+- Its slot had moved on: an earlier attempt was applied, at the zxid and the time in the slot's
+  node.
+- One of its operations is refused, or all are: no attempt has been applied so far. Before the
+  caller learns that, the earlier attempts are shut out, because one may still be on its way.
+- Its slot is gone, because the session ended or another client removed it: the outcome cannot be
+  known, and no attempt can be applied any more.
 
-When the deadline has passed the multi is not wanted any more, and is shut out as well; so is one
-that is longer than the server takes. Either way a multi has ended only when it can no longer take
-effect: what follows on its paths is never overtaken by it.
+After the deadline, the multi is shut out, too; so is a multi that is longer than the server
+accepts. Either way, a multi ends only when it can no longer take effect, so it never overtakes
+later operations on its paths.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class MultiSettler:
                     multi.refusal = TooLong()
                 if multi.refusal is None and time.monotonic() >= deadline:
                     multi.refusal = OperationTimeoutError(
-                        "not applied by the deadline, and never will be"
+                        "the write was not applied by the deadline, and never will be"
                     )
             self._tally.add("retry", len(waiting))
             replies = self._sizes.exchange(

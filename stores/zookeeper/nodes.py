@@ -1,4 +1,4 @@
-"""What the client last saw of the nodes that it works with."""
+"""The last known state of the nodes with which the client works."""
 
 from __future__ import annotations
 

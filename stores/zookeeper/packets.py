@@ -1,4 +1,4 @@
-"""Reads that travel together: one multi-read, or a plain request where a read is alone."""
+"""Packs reads into one request: a multi-read, or a plain request for a single read."""
 
 from __future__ import annotations
 

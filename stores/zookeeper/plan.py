@@ -1,4 +1,4 @@
-"""How the undecided writes of a call go into multis."""
+"""Distributes the undecided writes of a call over multis."""
 
 from __future__ import annotations
 
@@ -240,8 +240,8 @@ class MultiPlan:
             if size > self._most:
                 path = self._batch.requests[i].path
                 self._batch.answers[i] = ValueTooLargeError(
-                    f"the operation on {path!r:.80} takes {self._overhead + size} bytes, and a "
-                    f"request to ZooKeeper holds {self._overhead + self._most} (jute.maxbuffer)",
+                    f"the operation on {path!r:.80} takes {self._overhead + size} bytes; a request "
+                    f"to ZooKeeper has at most {self._overhead + self._most} (jute.maxbuffer)",
                     path=path,
                 )
                 return None

@@ -1,12 +1,12 @@
-"""Reads that are under way for a walk: many in flight, and no more than a bound of bytes.
+"""The reads under way for a walk: many in flight, within a bound of bytes.
 
-A walk is asked for the reads that it needs next, as soon as there is room for them, so that what
-it needs first goes first. How large an answer is, is known only when it is there, and the server
-builds it in its heap: it is planned by the values that this walk has seen. It begins with a few,
-and goes on with four times as many as have come.
+As soon as there is room, the walk is asked for its next reads, so the reads that it needs first are
+sent first. The size of an answer is known only when it arrives, and the server builds it in its
+heap. So the sizes are estimated from the values that this walk has seen. A walk begins with a few
+reads, and continues with four times as many as have been answered.
 
-Answers are good only if they come from the session that was last synced in: its servers, one after
-the other, never go back. What was asked in another one is asked again after a new sync.
+Answers count only if they come from the session of the last sync, because within a session the
+servers never go back. Reads of another session are sent again after a new sync.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class Reader:
             raw = path.encode()
             if len(raw) > longest:
                 endings[i] = ValueTooLargeError(
-                    f"a path of {len(raw)} bytes is more than a request to ZooKeeper holds "
+                    f"the path has {len(raw)} bytes, more than fit into a request to ZooKeeper "
                     f"({self._sizes.most} bytes)",
                     path=path,
                 )

@@ -1,10 +1,10 @@
-"""The answers to the operations of a multi that is known to have been applied, without its answer.
+"""Recovers the results of a multi that was applied, but whose answer was lost.
 
-A multi is all or nothing, so each of its operations succeeded, and all of them at the zxid and the
-time of the multi's slot. What a put has created is at version 0. Of a node that was there before,
-the creation and, without a condition, the new version are read: what is read is the multi's own if
-the node was last changed at its zxid, or, with a condition, at least not made anew since. Where
-somebody was quicker, the put ends with ``IndeterminateError`` that says that it was applied.
+A multi is all or nothing, so each of its operations succeeded, at the zxid and the time of the
+multi's slot. A node that a put created is at version 0. For a node that existed before, the client
+reads its creation and, without a condition, its new version. These belong to the multi if the node
+was last changed at its zxid or, with a condition, at least was not created again since. If another
+client was quicker, the put ends with ``IndeterminateError(applied=True)``.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
     request = batch.requests[i]
     zxid, when, _ = applied
     expected = request.expected_version
-    # Made anew since, it is not the node that was set.
+    # If it was created again since, it is not the node that was set.
     if zxid is None or not isinstance(node, ZNode) or node.created_zxid > zxid:
-        return without_stat(request.path, "it has been changed again since")
+        return without_stat(request.path, "the path has changed again since")
     seen = batch.seen.get(i)
     if (
         expected is not None
@@ -68,15 +68,15 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
         and (not isinstance(seen, ZNode) or seen.created_zxid != node.created_zxid)
     ):
         return IndeterminateError(
-            f"{request.path!r} was removed and made again while it was put: the value is written, "
-            "and what it replaced may not have been as expected",
+            f"{request.path!r} was removed and created again during the put: the value is written, "
+            "but the value before it may not have had the expected version",
             path=request.path,
             applied=True,
         )
     if node.modified_zxid == zxid:
         version = node.version
     elif expected is None:
-        return without_stat(request.path, "it has been changed again since")
+        return without_stat(request.path, "the path has changed again since")
     else:
         assert isinstance(seen, ZNode) or expected != ABSENT
         version = 1 + (seen.version if expected == ABSENT and seen is not None else expected)

@@ -1,4 +1,4 @@
-"""Removing a tree: what has no children first, in multis of bounded size."""
+"""Removes a tree: nodes without children first, in multis of bounded size."""
 
 from __future__ import annotations
 

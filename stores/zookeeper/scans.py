@@ -1,4 +1,4 @@
-"""Scans, recursive deletes and the revision: what goes over many nodes of the tree."""
+"""Scans, recursive deletes and the revision: the calls that cover many nodes of the tree."""
 
 from __future__ import annotations
 

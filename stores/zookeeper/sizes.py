@@ -1,15 +1,16 @@
-"""How large a request may be: what the server takes, where that is less than was assumed.
+"""Finds the longest request that a server accepts, if that is shorter than assumed.
 
-A server drops the connection when a request is longer than its ``jute.maxbuffer``, and says nothing
-(``NIOServerCnxn.readLength`` in ZooKeeper 3.9). That looks like an outage. The two are told apart
-by reads of the very same length, which change nothing: an ``exists`` of a path that is so long. It
-is dropped twice, each time the server takes a new connection at once, and a short one is answered:
-then length is the reason, if one beyond the limit that is found is dropped once more. While the
-server was away, a new connection does not come at once, and a lost request is just sent again.
+If a request is longer than its ``jute.maxbuffer``, a server drops the connection without a reason
+(``NIOServerCnxn.readLength`` in ZooKeeper 3.9). That looks like an outage. To distinguish the two,
+the client sends a read of exactly the same length, which changes nothing: an ``exists`` of a long
+path. Length is the reason if the server drops this read twice, accepts a new connection at once
+each time, and answers a short one, and if it then drops one more read beyond the limit that was
+found. After an outage, a new connection does not come at once, and the lost request is sent again.
 
-So that the culprit is known, a request that is longer than any that was answered over the present
-connection is *unproven*, and only one such request is under way at a time. The limit is for the
-whole request; answers have none (a multi-read of 180 kB is answered where the limit is 64 kB).
+To know which request caused a loss, the client calls a request *unproven* if it is longer than any
+that was answered over the present connection, and sends only one such request at a time. The limit
+applies to the whole request. Answers have no limit: with a limit of 64 kB, a multi-read of 180 kB
+is answered.
 """
 
 from __future__ import annotations

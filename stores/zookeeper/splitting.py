@@ -1,13 +1,13 @@
-"""Where to cut the tree so that each part holds about as many values.
+"""Decides where to cut the tree so that the parts have about equally many values.
 
-Nobody counts what lies below a node; a node only says how many children it has. So the tree is
-looked at level by level, a sample of each level: what was looked at counts for itself, what was not
-counts as much as its siblings that were, on average, and where none was, as all of that level.
-Directories are listed, the largest first, for it is among the names that a cut can be made; one
+ZooKeeper does not count the nodes of a subtree; a node only shows the number of its children. So
+the split reads a sample of each level of the tree. A node in the sample counts for itself. Any
+other node counts as the average of its siblings in the sample, or of its level if there are none.
+Directories are listed, the largest first, because cuts can only be made between names. A directory
 that is not listed counts with the number of its children.
 
-The cost is bounded: so many nodes are looked at, and so many names listed, whatever the tree is
-like. The list of one directory comes whole, however large it is, as it does when it is scanned.
+The numbers of nodes read and of names listed are bounded, whatever the shape of the tree. The list
+of one directory always comes as a whole, as in a scan.
 """
 
 from __future__ import annotations

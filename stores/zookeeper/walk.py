@@ -1,13 +1,13 @@
 """A walk over the tree in the order of paths, which is not the order of the tree.
 
-``/a-b`` lies between ``/a`` and ``/a/b``, for ``-`` comes before ``/``. So the walk keeps a
-frontier, a heap of the paths that were listed and not yet read: the smallest one comes next, since
-whatever is not known yet lies below something that is in the heap.
+``/a-b`` lies between ``/a`` and ``/a/b``, because ``-`` comes before ``/``. So the walk keeps a
+frontier: a heap of the paths that were listed and not yet read. The smallest path is next, because
+every unknown path lies below a path in the heap.
 
-Ahead of what comes next, nodes are read and their children listed, always the smallest path first.
-They wait in the *window*, in order, until all that comes before them has been given. A path is
-read only while few in the window come before it, so memory is bounded by some nodes for each level
-of the tree, and the names of directories that have been begun.
+The walk reads ahead: it reads nodes and lists their children, always the smallest path first. The
+results wait in the *window*, in order, until all earlier ones have been returned. A path is read
+only while few in the window come before it, so memory is bounded by some nodes for each level of
+the tree, and by the names of directories that have been begun.
 """
 
 from __future__ import annotations

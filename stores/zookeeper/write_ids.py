@@ -1,20 +1,20 @@
-"""WriteIds: what makes it safe to send a multi again whose answer did not come.
+"""Write ids, which make it safe to send a multi again after its answer was lost.
 
 A slot is an ephemeral node of this client, below the reserved name in the chroot. The first
 operation of every multi sets its slot, under the condition that the slot is still at the version
-that this client knows. So a multi and a copy of it that is sent again exclude each other, whichever
-arrives first and however late the other does: the one that comes second fails at its first
-operation with ``BadVersion``, and changes nothing. That answer says that the other one was applied,
-and so, since a multi is all or nothing, that each of its operations succeeded.
+that this client knows. So a multi and its copy exclude each other, whichever arrives first and
+however late the other arrives. The second one fails at its first operation with ``BadVersion``, and
+changes nothing. That answer shows that the other one was applied, and so, because a multi is all or
+nothing, that each of its operations succeeded.
 
-A multi that is not wanted any more is shut out: a multi of nothing but the slot moves it on. What
-it leaves in the slot tells it from the one that it shuts out.
+To shut a multi out, another multi with nothing but the slot moves the slot on. Its content in the
+slot distinguishes it from the one that it shuts out.
 
-If the session ends, its slots go with it. Then nothing that names them can be applied any more, and
-what became of it before cannot be known. WriteIds never come back under the same name.
+If the session ends, its slots end, too. A multi that names them can then no longer be applied, and
+its earlier outcome cannot be known. A slot never returns under the same name.
 
-A slot serves one multi at a time; those that come back are used again, so there are as many as
-there are multis under way.
+One multi at a time uses a slot. Free slots are used again, so there are as many slots as multis
+under way.
 """
 
 from __future__ import annotations

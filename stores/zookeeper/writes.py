@@ -1,23 +1,23 @@
-"""Writes: a whole call in one multi, and one outcome for each operation all the same.
+"""Writes: a whole call in one multi, with an outcome for each operation.
 
 A multi is all or nothing. So a call is a series of *rounds*:
 
-1. Every operation is sent as what is known of its path: a put as ``create`` or ``setData``, with
-   the expected version where there is one, a delete as ``delete``; missing parents are created
-   before their first child. Nearly always that is all.
-2. If the multi fails, nothing of it was applied. The nodes of its operations are read in one go;
-   those that cannot hold are refused from that, and the rest is sent again. What was read never
-   acknowledges a write: every condition is in the multi, too, as a version.
-3. Where others keep changing the same paths, the groups become smaller, down to single operations
-   that cannot spoil each other. That ends when all are decided or at the deadline.
+1. Every operation is sent according to the known state of its path: a put as ``create`` or
+   ``setData``, with the expected version if there is one, a delete as ``delete``. Missing parents
+   are created before their first child. Nearly always, one round is enough.
+2. If the multi fails, nothing of it was applied. The client reads the nodes of its operations in
+   one request, refuses operations whose conditions do not hold, and sends the others again. A read
+   never acknowledges a write: every condition is in the multi, too, as a version.
+3. If others keep changing the same paths, the groups become smaller, down to single operations,
+   which cannot spoil each other. That ends when all are decided, or at the deadline.
 
-One thing ZooKeeper has no condition for: whether a value is null. A node made as a parent has the
-version 0 and a null value, like one that was put once and holds a value. So a put that expects 0,
-and a put that expects ABSENT where a parent was last seen, are looked at before they are sent, all
-of a call in one go and after a sync, whatever is remembered of them: memory may be older than a
-delete by somebody else. The look and the version leave one gap, that the node is removed and made
-again between the two; its creation, which the answer tells, shows that. Such a put was applied and
-might have had to be refused, so it ends with ``IndeterminateError``.
+ZooKeeper has no condition for a null value. A node created as a parent has version 0 and a null
+value; a node that was put once has version 0 and a value. So the client first reads the nodes of
+puts that expect 0, and of puts that expect ABSENT where it last saw a parent: all of a call in one
+request, after a sync, because its memory may be older than another client's delete. One gap
+remains: the node may be removed and created again between the read and the multi. Its creation, in
+the answer, shows that. Such a put was applied, although its condition may not have held, so it ends
+with ``IndeterminateError``.
 """
 
 from __future__ import annotations
@@ -307,8 +307,8 @@ class Writer:
             if node is None or node.created_zxid != born:
                 # At version 0 again, and nobody can tell any more whether with a value.
                 return IndeterminateError(
-                    f"{request.path!r} was removed and made again while it was put: the value is "
-                    "written, and what it replaced may not have been as expected",
+                    f"{request.path!r} was removed and created again during the put: the value is "
+                    "written, but the value before it may not have had the expected version",
                     path=request.path,
                     applied=True,
                 )

@@ -138,7 +138,7 @@ def test_waiting_for_room_ends_at_the_operations_deadline(
 def test_a_wrong_timeout_is_refused_by_the_call(store: MetadataStore, timeout: Any) -> None:
     """A wrong timeout is nobody's outcome: the call itself raises, before it starts."""
     for call in (store.apply, store.apply_stream):
-        with pytest.raises(InvalidSettingError, match="timeout is seconds"):
+        with pytest.raises(InvalidSettingError, match="timeout must be a number of seconds"):
             call([Get("/a")], timeout=timeout)
 
 

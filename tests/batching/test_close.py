@@ -215,7 +215,7 @@ def test_close_with_a_timeout_ends_what_cannot_be_sent(
     until(lambda: store.metrics().writes.waiting == 1)
     store.close(0.01)
     for future in queued:
-        with pytest.raises(StoreClosedError, match="closed before the operation was carried out"):
+        with pytest.raises(StoreClosedError, match="closed before the operation was executed"):
             future.result(0)
     with pytest.raises(StoreClosedError):
         waiting.result(PATIENCE)
@@ -407,7 +407,7 @@ def test_a_wrong_timeout_is_refused_and_closes_nothing(
 ) -> None:
     """close(timeout) takes seconds from 0 on."""
     store = open_on(make_backend())
-    with pytest.raises(InvalidSettingError, match="timeout is seconds"):
+    with pytest.raises(InvalidSettingError, match="timeout must be a number of seconds"):
         store.close(timeout)
     assert store.put("/a", b"").result(PATIENCE).version == 0
 

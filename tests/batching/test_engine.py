@@ -218,7 +218,7 @@ def test_waiting_for_room_ends_at_the_deadline(backend: FaultyBackend, open_on: 
     """Without room until its deadline a call raises QueueFullError, and nothing is ever sent."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1, max_singles=0)
     futures = fill(store, backend)
-    with pytest.raises(QueueFullError, match=r"no room in the queue of writes \(of 1 op") as caught:
+    with pytest.raises(QueueFullError, match=r"queue of writes had no room .* 1 op") as caught:
         store.put("/late", b"", timeout=0.02)
     assert caught.value.path == "/late"
     assert caught.value.outcome == "not_applied"
@@ -454,7 +454,7 @@ def test_what_the_back_end_knows_at_the_deadline_is_told(
     store = open_on(make_backend(lambda _: Fault(hold="before")))
     error = store.put("/a", b"", timeout=0.05).exception(PATIENCE)
     assert type(error) is OperationTimeoutError
-    assert "held by a fault" in str(error)
+    assert "a fault held" in str(error)
 
 
 def test_a_sent_read_ends_as_timed_out(
@@ -637,7 +637,7 @@ def test_an_operation_that_no_request_has_room_for_is_refused_by_the_call(
     store = open_on(make_backend(request_bytes=100))
     path = "/" + "p" * 100
     for call in (store.get, store.delete, store.exists, store.get_children):
-        with pytest.raises(ValueTooLargeError, match="takes 100 in one request"):
+        with pytest.raises(ValueTooLargeError, match="accepts at most 100 in one request"):
             call(path)
     (outcome,) = store.apply([Get(path)])
     assert isinstance(outcome.error, ValueTooLargeError)

@@ -46,7 +46,7 @@ def test_a_number_is_taken_within_its_range(name: str) -> None:
     for value in (lowest, highest):
         assert getattr(make(**{name: value}), name) == value
     for value in (lowest - 1, highest + 1):
-        message = f"{name} is an int from {lowest} to {highest}, not {value}$"
+        message = f"{name} must be an int from {lowest} to {highest}, not {value}$"
         with pytest.raises(InvalidSettingError, match=message):
             make(**{name: value})
 
@@ -55,7 +55,7 @@ def test_a_number_is_taken_within_its_range(name: str) -> None:
 @pytest.mark.parametrize("value", [1.0, "5", True, [1]])
 def test_a_number_is_an_int(name: str, value: Any) -> None:
     """Neither floats nor strings nor bools are numbers of operations or bytes."""
-    with pytest.raises(InvalidSettingError, match=f"{name} is an int .*not "):
+    with pytest.raises(InvalidSettingError, match=f"{name} must be an int .*not "):
         make(**{name: value})
 
 
@@ -78,9 +78,9 @@ def test_a_wrong_max_delay_is_refused(value: Any) -> None:
     """What is no number of seconds from 0 to 60 is refused."""
     with pytest.raises(
         InvalidSettingError,
-        match=f"max_delay is seconds from 0 to 60, not {value}"
+        match=f"max_delay must be from 0 to 60 seconds, not {value}"
         if not isinstance(value, str)
-        else "max_delay is seconds",
+        else "max_delay must be .* seconds",
     ):
         make(max_delay=value)
 
@@ -95,7 +95,7 @@ def test_a_choice_is_one_of_its_words(name: str, choices: list[str]) -> None:
         assert getattr(make(**{name: choice}), name) == choice
     for wrong in ("", "Single", None, 1, ["single"]):
         with pytest.raises(
-            InvalidSettingError, match=f"{name} is one of {', '.join(choices)}, not"
+            InvalidSettingError, match=f"{name} must be one of {', '.join(choices)}, not"
         ):
             make(**{name: wrong})
 
@@ -103,7 +103,7 @@ def test_a_choice_is_one_of_its_words(name: str, choices: list[str]) -> None:
 @pytest.mark.parametrize("value", [1, 0, None, "yes"])
 def test_enabled_is_a_bool(value: Any) -> None:
     """Numbers and words do not pass for True and False."""
-    with pytest.raises(InvalidSettingError, match="enabled is True or False, not"):
+    with pytest.raises(InvalidSettingError, match="enabled must be True or False, not"):
         make(enabled=value)
 
 
@@ -135,6 +135,8 @@ def test_a_duration_is_taken_up_to_a_year(value: float) -> None:
 @pytest.mark.parametrize("value", [0, -1, 1e9, float("nan"), float("inf"), True, "1", None])
 def test_a_wrong_duration_is_refused(value: Any) -> None:
     """What is no duration is refused, with the name of the argument and the value."""
-    with pytest.raises(InvalidSettingError, match="session_timeout is seconds, more than 0") as c:
+    with pytest.raises(
+        InvalidSettingError, match="session_timeout must be a number of seconds, more than 0"
+    ) as c:
         check_seconds("session_timeout", value)
     assert repr(value) in str(c.value)

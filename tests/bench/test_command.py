@@ -225,7 +225,7 @@ def test_a_store_that_lies_fails_the_bench(
     out, err = capsys.readouterr()
     assert out == ""
     last = err.splitlines()[-1]
-    assert last.startswith("batchkeeper: the store did not keep what it acknowledged: ")
+    assert last.startswith("batchkeeper: the store lost or changed an acknowledged write: ")
     assert said in last
     assert last.endswith("/puts/7")
 
@@ -236,15 +236,18 @@ def test_a_store_that_lies_fails_the_bench(
         (["nonsense"], "neither a store's URL nor one of rocksdb, etcd, zookeeper, memory"),
         (["ftp://host"], "unknown store scheme 'ftp'"),
         (["--hubs", "x"], "argument --hubs: not an int: 'x'"),
-        (["--hubs", "0"], "hubs is an int from 1 to 10000, not 0"),
-        (["--rounds", "0"], "argument --rounds: at least 1, not 0"),
+        (["--hubs", "0"], "hubs must be an int from 1 to 10000, not 0"),
+        (["--rounds", "0"], "argument --rounds: must be at least 1, not 0"),
         (["--seconds", "nan"], "argument --seconds: not a number: 'nan'"),
         (["--max-ops", "5,"], "argument --max-ops: not an int: ''"),
-        (["--max-ops", "0"], "max_ops is an int from 1 to 1000000, not 0"),
-        (["--max-delay", "61"], "max_delay is seconds from 0 to 60, not 61.0"),
-        (["--max-in-flight", "257"], "max_in_flight is an int from 1 to 256, not 257"),
-        (["--mix", "advance"], "argument --mix: STEP=WEIGHT, each step once: 'advance'"),
-        (["--mix", "mark=1,mark=2"], "argument --mix: STEP=WEIGHT, each step once: 'mark=2'"),
+        (["--max-ops", "0"], "max_ops must be an int from 1 to 1000000, not 0"),
+        (["--max-delay", "61"], "max_delay must be from 0 to 60 seconds, not 61.0"),
+        (["--max-in-flight", "257"], "max_in_flight must be an int from 1 to 256, not 257"),
+        (["--mix", "advance"], "argument --mix: must be STEP=WEIGHT, each step once: 'advance'"),
+        (
+            ["--mix", "mark=1,mark=2"],
+            "argument --mix: must be STEP=WEIGHT, each step once: 'mark=2'",
+        ),
         (["--mix", "dance=1"], "the mix has no step 'dance'"),
         (
             ["--json", "/nowhere/at/all/file"],
@@ -282,4 +285,4 @@ def test_a_missing_server_is_one_line_and_exit_code_2(
     """The message says what is missing."""
     monkeypatch.setenv("BATCHKEEPER_ETCD", "/nowhere/etcd")
     assert bench("etcd") == 2
-    assert "BATCHKEEPER_ETCD names no executable file" in one_line(capsys.readouterr().err)
+    assert "BATCHKEEPER_ETCD must name an executable file" in one_line(capsys.readouterr().err)

@@ -32,7 +32,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     ("find", "missing"),
     [
         (releases.find_etcd, "no etcd binary: set BATCHKEEPER_ETCD"),
-        (releases.find_java, "no Java 17 or newer: set JAVA_HOME"),
+        (releases.find_java, "no Java 17 or newer found: set JAVA_HOME"),
         (releases.find_zookeeper_jars, "no ZooKeeper server: its jars come with the wheel pyspark"),
     ],
 )
@@ -126,7 +126,7 @@ def test_what_cannot_be_installed_is_refused_with_what_can(
     with pytest.raises(InvalidSettingError, match=r"etcd@\{3\.5, .*zookeeper@\{3\.5\.10"):
         parse_release(text)
     assert main(["servers", "install", "etcd@3.7", text]) == 3
-    assert "no server that can be installed" in capsys.readouterr().err
+    assert "this server cannot be installed" in capsys.readouterr().err
 
 
 def test_jars_are_installed_whole_and_as_they_should_be(
@@ -147,7 +147,7 @@ def test_jars_are_installed_whole_and_as_they_should_be(
     (cache / "zookeeper-3.6.4").mkdir(parents=True)  # Left empty by somebody.
     monkeypatch.setattr(installing, "ZOOKEEPER_JARS", {"3.6.4": jars})
     monkeypatch.setattr(installing, "_execute", fetch)
-    for wrong, said in ((b"other", "has the SHA-256 checksum"), (None, "was not fetched")):
+    for wrong, said in ((b"other", "has the SHA-256 checksum"), (None, "was not downloaded")):
         fetched["content"] = wrong
         assert main(["servers", "install", "zookeeper@3.6"]) == 2
         assert f"zookeeper@3.6.4: org.example:zookeeper:3.6.4 {said}" in capsys.readouterr().err

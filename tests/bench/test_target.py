@@ -71,7 +71,7 @@ def test_of_a_given_store_only_the_bench_s_own_is_removed(store_url: str, tmp_pa
         told: list[str] = []
         with open_target(store_url, tmp_path, told.append) as target, target.open() as store:
             store.put(f"{target.root}/a/b", b"1").result()
-        assert ["nothing is kept" in line for line in told] == (
+        assert ["its data is lost" in line for line in told] == (
             [True] if bk.store_kind(store_url).in_process else []
         )
         with bk.open_store(store_url) as store:
@@ -122,7 +122,7 @@ def test_memory_in_place_of_a_disk_is_said(tmp_path: Path, monkeypatch: pytest.M
     warnings: list[str] = []
     with open_target("rocksdb", tmp_path, warnings.append):
         pass
-    assert warnings == [f"{tmp_path} is memory (tmpfs): nothing is ever synced there"]
+    assert warnings == [f"{tmp_path} is in memory (tmpfs): no sync reaches a disk there"]
 
 
 def test_a_disk_is_examined_and_left_as_it_was(tmp_path: Path) -> None:

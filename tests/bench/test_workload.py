@@ -162,7 +162,7 @@ def test_a_put_of_a_path_that_was_there_is_found_out(store: bk.MetadataStore) ->
     """A plain put expects to create its path: another version means that the keys are not fresh."""
     chain = PutChain(SMALL, "/r", 0)
     store.put("/r/0", b"old").result()
-    with pytest.raises(WrongAnswerError, match="version 1, where 0 was to be: /r/0"):
+    with pytest.raises(WrongAnswerError, match="version 1 instead of 0: /r/0"):
         work(chain, store, 1)
 
 
@@ -185,8 +185,8 @@ FOUND = bk.GetResult(b"v", bk.Stat("/p", 3, 9))
     [
         (Expected("/p", b"v", 3), None, "acknowledged at version 3, but missing: /p"),
         (Expected("/p", b"w", 3), FOUND, "acknowledged b'w', but holds b'v': /p"),
-        (Expected("/p", b"v", 2), FOUND, "version 3, where 2 was to be: /p"),
-        (Expected("/p", None, 0), FOUND, "deleted, but there at version 3: /p"),
+        (Expected("/p", b"v", 2), FOUND, "version 3 instead of 2: /p"),
+        (Expected("/p", None, 0), FOUND, "deleted, but still at version 3: /p"),
     ],
 )
 def test_every_difference_is_named_with_its_path(
@@ -201,11 +201,11 @@ def test_every_difference_is_named_with_its_path(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hubs": 0}, "hubs is an int from 1 to 10000, not 0"),
-        ({"value_bytes": 1 << 21}, "value_bytes is an int from 1 to 1048576, not 2097152"),
-        ({"topics": 10}, "topics is at least hubs times outstanding (2048)"),
+        ({"hubs": 0}, "hubs must be an int from 1 to 10000, not 0"),
+        ({"value_bytes": 1 << 21}, "value_bytes must be an int from 1 to 1048576, not 2097152"),
+        ({"topics": 10}, "topics must be at least hubs times outstanding (2048)"),
         ({"mix": {"dance": 1}}, "the mix has no step 'dance'"),
-        ({"mix": {"mark": -1}}, "a weight in the mix is 0 or more: mark=-1"),
+        ({"mix": {"mark": -1}}, "a weight in the mix must be 0 or more: mark=-1"),
         ({"mix": {"mark": 0}}, "at least one step with a weight above 0"),
     ],
 )

@@ -24,12 +24,12 @@ GOOD = [
 ]
 
 BAD = [
-    ("", "starts with"),
-    ("a", "starts with"),
-    ("a/b", "starts with"),
+    ("", "must start with"),
+    ("a", "must start with"),
+    ("a/b", "must start with"),
     ("/", "root"),
-    ("/a/", "does not end"),
-    ("//", "does not end"),
+    ("/a/", "must not end"),
+    ("//", "must not end"),
     ("//a", "empty part"),
     ("/a//b", "empty part"),
     ("/.", r"'\.' or '\.\.'"),
@@ -78,7 +78,7 @@ def test_a_bad_path_is_refused_with_the_reason(path: str, reason: str) -> None:
 @pytest.mark.parametrize("path", [None, 7, b"/a", ["/a"]])
 def test_what_is_no_string_is_refused(path: object) -> None:
     """Bytes are no path either: their encoding is not ours to guess."""
-    with pytest.raises(InvalidPathError, match="a path is a str"):
+    with pytest.raises(InvalidPathError, match="a path must be a str"):
         check_path(path)  # type: ignore[arg-type]
 
 

@@ -262,7 +262,7 @@ def test_a_compacted_revision_is_refused_on_the_driver(
     stub.Compact(messages.CompactionRequest(revision=second))
     connection.close()
     assert "compacted" in refusal(lambda: load(spark, server.url, revision=first).count())
-    assert "no revision" in refusal(lambda: load(spark, server.url, revision=10**9).count())
+    assert "does not exist yet" in refusal(lambda: load(spark, server.url, revision=10**9).count())
     # A frame keeps the revision that it was planned with, and here its tasks find that it is gone.
     with pytest.raises(PySparkException, match=r"RevisionCompactedError: .*compacted"):
         planned.count()
@@ -345,10 +345,10 @@ def test_a_directory_without_a_store_is_named(
         ("memory://x", {}, "a memory:// store lives in one process"),
         ("etcd://", {}, "name at least one host"),
         ("ectd://127.0.0.1:1", {}, "unknown store scheme 'ectd'"),
-        ("etcd://127.0.0.1:1", {"prefix": "topics"}, "a path starts with '/': 'topics'"),
+        ("etcd://127.0.0.1:1", {"prefix": "topics"}, "a path must start with '/': 'topics'"),
         ("etcd://127.0.0.1:1", {"colour": "red"}, "unknown option 'colour'"),
         ("etcd://127.0.0.1:1", {"password": "geheim"}, "'password' is refused"),
-        ("etcd://me:geheim@127.0.0.1:1", {}, "holds no user or password"),
+        ("etcd://me:geheim@127.0.0.1:1", {}, "must not contain a user or password"),
         ("etcd://127.0.0.1:1", {"password_env": "NOT_SET_HERE"}, "'NOT_SET_HERE'"),
     ],
 )
@@ -364,8 +364,8 @@ def test_bad_options_are_refused_on_the_driver(
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ("path string, colour string", "no column 'colour' in a store"),
-        ("path string, version int", "the column 'version' is bigint, and not int"),
+        ("path string, colour string", "a store has no column 'colour'"),
+        ("path string, version int", "the column 'version' is bigint, not int"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(

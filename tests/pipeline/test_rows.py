@@ -149,13 +149,13 @@ def test_each_row_has_its_outcome_in_the_order_given(bench: Bench) -> None:
     [
         (put(None, b""), "the path is null"),
         (put("/a", None), "the value of a put is null"),
-        (put("a", b""), "a path starts with '/'"),
-        (put("/a/", b""), "does not end in '/'"),
-        (put("/a", b"", -2), "expected_version is"),
-        (put("/a", b"", 2**31), "expected_version is"),
+        (put("a", b""), "a path must start with '/'"),
+        (put("/a/", b""), "must not end in '/'"),
+        (put("/a", b"", -2), "expected_version must be"),
+        (put("/a", b"", 2**31), "expected_version must be"),
         (delete("/a", -1), "a delete cannot expect ABSENT"),
-        (("/a", b"", None, "PUT"), "op is put or delete, not 'PUT'"),
-        (put("/a", bytes(17 * 2**20)), "bytes, the store takes"),
+        (("/a", b"", None, "PUT"), "op must be put or delete, not 'PUT'"),
+        (put("/a", bytes(17 * 2**20)), "bytes; the store accepts"),
     ],
 )
 def test_a_bad_row_is_an_error_of_its_own(bench: Bench, row: Row, error: str) -> None:
@@ -183,7 +183,9 @@ def test_text_that_is_no_text_is_an_error_of_its_row(bench: Bench, kinds: tuple[
         (r"/\xed\xa0\x80", "error"),
         ("/c", "error"),
     ]
-    assert (outcomes[0].error or "").startswith("InvalidPathError: a path has no character U+DCFF")
+    assert (outcomes[0].error or "").startswith(
+        "InvalidPathError: a path must not have the character U+DCFF"
+    )
     for column in zip(*outcomes, strict=True):
         pa.array(column).validate(full=True)  # They can be handed on.
     assert [found.path for found in bench.store.scan("/")] == ["/b"]
@@ -509,14 +511,14 @@ def test_columns_are_found_by_name_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ([("path", "string")], "the column 'value' is missing .there are: path."),
+        ([("path", "string")], "the column 'value' is missing .columns found: path."),
         ([("value", "binary")], "the column 'path' is missing"),
-        ([], "'path' is missing .there are: none."),
+        ([], "'path' is missing .columns found: none."),
         (
             [("path", "string"), ("value", "string")],
-            r"'value' is string, and has to be binary: cast\(value as binary\)",
+            r"'value' is string, but must be binary: cast\(value as binary\)",
         ),
-        ([("path", "bigint"), ("value", "binary")], "'path' is bigint, and has to be string"),
+        ([("path", "bigint"), ("value", "binary")], "'path' is bigint, but must be string"),
         ([("path", "void"), ("value", "binary")], "'path' is void"),
         (
             [("path", "string"), ("value", "binary"), ("expected_version", "double")],
@@ -530,7 +532,7 @@ def test_columns_are_found_by_name_in_any_order() -> None:
             [("path", "string"), ("value", "binary"), ("expectedVersion", "bigint")],
             "cannot write the column 'expectedVersion'",
         ),
-        ([("path", "string"), ("path", "string")], "'path' is there twice"),
+        ([("path", "string"), ("path", "string")], "'path' occurs twice"),
     ],
 )
 def test_a_wrong_schema_is_refused(fields: list[tuple[str, str]], error: str) -> None:

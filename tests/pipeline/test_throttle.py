@@ -71,5 +71,5 @@ def test_a_task_takes_its_part_of_the_rate() -> None:
 
 def test_a_rate_without_a_number_of_tasks_is_refused() -> None:
     """Where the parallelism cannot be read, the error names the option that is missing."""
-    with pytest.raises(InvalidSettingError, match="give rate_tasks too"):
+    with pytest.raises(InvalidSettingError, match="pass rate_tasks, too"):
         rate_of(SourceOptions(url="etcd://127.0.0.1", rate_limit=100.0))

@@ -209,7 +209,7 @@ def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) 
         "path string, value binary",
     )
     for on_error, message in (
-        ("fail", "outside of the prefix"),
+        ("fail", "outside the prefix"),
         ("collect", "nothing was deleted"),
     ):
         with pytest.raises(PySparkException, match=message):
@@ -222,9 +222,9 @@ def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) 
     ("mode", "columns", "options", "error"),
     [
         ("append", "path", {}, "the column 'value' is missing"),
-        ("append", "path, string(value) as value", {}, "'value' is string, and has to be binary"),
+        ("append", "path, string(value) as value", {}, "'value' is string, but must be binary"),
         ("append", "path, value, 1 as version", {}, "cannot write the column 'version'"),
-        ("append", "path, value", {"rate_limit": 9}, "give rate_tasks too"),
+        ("append", "path, value", {"rate_limit": 9}, "pass rate_tasks, too"),
         ("append", "path, value", {"max_opps": 9}, "unknown option 'max_opps'"),
         ("append", "path, value", {"url": "memory://x"}, "lives in one process"),
         (
@@ -234,7 +234,7 @@ def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) 
             "StoreUnavailableError",
         ),
         ("overwrite", "path, value", {}, "overwrite needs a prefix"),
-        ("overwrite", "*", {"prefix": "/t"}, "unconditional rows only"),
+        ("overwrite", "*", {"prefix": "/t"}, "only unconditional rows"),
         ("overwrite", "path, value", {"prefix": "/t", "on_error": "skip"}, "cannot skip rows"),
     ],
 )

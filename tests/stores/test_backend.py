@@ -103,7 +103,7 @@ def test_a_store_without_a_facet_says_so_at_once() -> None:
             lambda: store.delete_recursive("/"),
             store.revision,
         ):
-            with pytest.raises(bk.UnsupportedError, match="cannot be scanned"):
+            with pytest.raises(bk.UnsupportedError, match="does not support scans"):
                 call()
         with pytest.raises(bk.UnsupportedError, match="'history'"):
             store.changes("/", 0, 1)

@@ -224,9 +224,11 @@ def test_a_value_that_batchkeeper_has_not_written_is_an_error_in_words(
         for outcome in (theirs, refused, deleted):
             assert type(outcome.error) is bk.MetadataStoreError
             assert outcome.error.path == "/t/theirs"
-            assert "'/t/theirs' is not one that batchkeeper has written" in str(outcome.error)
+            assert "batchkeeper did not write the value at '/t/theirs'" in str(outcome.error)
         for values in (True, False):
-            with pytest.raises(bk.MetadataStoreError, match="'/t/theirs' is not one"):
+            with pytest.raises(
+                bk.MetadataStoreError, match="did not write the value at '/t/theirs'"
+            ):
                 list(store.scan_pages("/", values=values))
         assert store.get_children("/t").result() == ["ours", "theirs"]
 

@@ -97,9 +97,9 @@ FIELDS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"capabilities": {"times", "telepathy"}}, "no capability: telepathy"),
-        ({"scheme": "X"}, "not the scheme of a URL in lower case: 'X'"),
-        ({"aliases": ("ok", "n t")}, "not the scheme of a URL in lower case: 'n t'"),
+        ({"capabilities": {"times", "telepathy"}}, "unknown capabilities: telepathy"),
+        ({"scheme": "X"}, "not a valid URL scheme in lower case: 'X'"),
+        ({"aliases": ("ok", "n t")}, "not a valid URL scheme in lower case: 'n t'"),
     ],
 )
 def test_a_record_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
@@ -116,7 +116,10 @@ def test_a_record_holds_a_frozen_set() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"package": "xdb"}, r"needs the package xdb, .*; mend it with: pip install --upgrade xdb"),
+        (
+            {"package": "xdb"},
+            r"needs the package xdb, .*; install it with: pip install --upgrade xdb",
+        ),
         ({"package": "xdb", "extra": "x"}, r"pip install --upgrade 'batchkeeper\[x\]'"),
         ({}, r"the x store needs the package batchkeeper_missing:connect, which"),
     ],
@@ -207,7 +210,7 @@ def test_another_package_may_give_a_bare_function(install: Callable[..., Any]) -
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("mine = other_store:KIND", "is the record of other, oth, not of mine"),
+        ("mine = other_store:KIND", "is the record for other, oth, not for mine"),
         ("mine = other_store:NOT_A_STORE", "neither a StoreKind nor a function"),
         ("mine = other_store_missing:KIND", "cannot be imported .*other_store_missing:KIND"),
         ("mine = other_store:MISSING", "cannot be imported .*other_store:MISSING"),

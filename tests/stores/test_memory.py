@@ -152,7 +152,7 @@ def test_a_delete_that_fails_half_way_says_so(monkeypatch: pytest.MonkeyPatch) -
         backend._closed = path == "/1"
 
     monkeypatch.setattr(backend._space, "remove", closing)
-    with pytest.raises(IndeterminateError, match="2 values under '/' were removed"):
+    with pytest.raises(IndeterminateError, match="2 values were removed"):
         backend.delete_recursive("/", 1.0)
     backend._closed = False
     backend.close()

@@ -63,14 +63,14 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
         ("nonsense", "not a store's URL"),
         ("://x", "not a store's URL"),
         ("foo://x", "unknown store scheme 'foo'.*rocksdb"),
-        ("memory://x#y", "no fragment"),
+        ("memory://x#y", "not have a fragment"),
         ("memory://x?a=1&a=2", "twice"),
         ("memory://x?a=1", "no option 'a'"),
         ("etcd://", "at least one host"),
         ("etcd://[::1", "not a store's URL"),
-        ("memory://\udcff", "not UTF-8"),
-        ("rocksdb:///nowhere/\udcff", "not UTF-8"),
-        ("rocksdb:///nowhere/%ff", "not UTF-8"),
+        ("memory://\udcff", "must be UTF-8"),
+        ("rocksdb:///nowhere/\udcff", "must be UTF-8"),
+        ("rocksdb:///nowhere/%ff", "must be UTF-8"),
     ],
 )
 def test_what_is_no_url_of_a_store_is_refused(text: str, reason: str) -> None:
@@ -144,7 +144,7 @@ def test_a_timeout_out_of_its_range_is_refused(name: str, value: object) -> None
 @pytest.mark.parametrize("name", ["username", "password"])
 def test_a_login_that_is_no_text_is_refused(name: str) -> None:
     """Neither a name nor a password is anything but text; the message does not hold it."""
-    with pytest.raises(bk.InvalidSettingError, match=f"{name} is a str, not bytes") as caught:
+    with pytest.raises(bk.InvalidSettingError, match=f"{name} must be a str, not bytes") as caught:
         bk.open_store("memory://l", **{name: b"hunter2"})  # type: ignore[arg-type]
     assert "hunter2" not in str(caught.value)
 
@@ -152,7 +152,7 @@ def test_a_login_that_is_no_text_is_refused(name: str) -> None:
 @pytest.mark.parametrize("value", [None, 0, "false"])
 def test_a_create_that_is_no_bool_is_refused(value: object) -> None:
     """What reads like false must not make a store, nor what reads like true be taken for one."""
-    with pytest.raises(bk.InvalidSettingError, match="create is a bool"):
+    with pytest.raises(bk.InvalidSettingError, match="create must be a bool"):
         bk.open_store("memory://c", create=value)  # type: ignore[arg-type]
 
 

@@ -102,7 +102,9 @@ def test_a_wrapper_s_limits_hold(put: Callable[[str, Any], int], url: str) -> No
 def test_what_is_no_wrapper_is_refused_by_the_call(bad: Any) -> None:
     """Before anything is opened, on both faces, with what was given."""
     for open_one in (bk.open_store, bk.open_async_store):
-        with pytest.raises(bk.InvalidSettingError, match="wrap is a function from back end to"):
+        with pytest.raises(
+            bk.InvalidSettingError, match="wrap must be a function from back end to"
+        ):
             open_one("memory://never", wrap=bad)
 
 

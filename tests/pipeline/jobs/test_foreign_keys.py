@@ -196,7 +196,7 @@ def test_an_export_that_did_not_count_them_can_be_read(
     (out / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 3}))
     code, _, errors = job("restore", out, "--store", target)
     assert code == 3
-    assert "its schema version is 3, and 1 and 2 are known" in errors[0]
+    assert "its schema version is 3, but only 1 and 2 are supported" in errors[0]
 
 
 # --- what is no job

@@ -57,7 +57,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "line.jsonl",
             'line.jsonl:3002: not a record with "path" and "value"; nothing',
         ),
-        ("path.jsonl", "path.jsonl:3001: a path does not end in '/': '/b/'; nothing was written"),
+        ("path.jsonl", "path.jsonl:3001: a path must not end in '/': '/b/'; nothing was written"),
         (
             "utf8.jsonl",
             "utf8.jsonl:1: not UTF-8: invalid start byte (byte 26)",
@@ -65,14 +65,17 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("packed.jsonl.gz", "packed.jsonl.gz:3001: not JSON: Expecting value (column 1)"),
         ("cut.jsonl.gz", "cut.jsonl.gz cannot be read: EOFException: Unexpected end of input"),
         ("columns.csv", "columns.csv: no column 'path'; its columns are 'key', 'value'"),
-        ("fields.csv", "fields.csv:2: not as many fields as the header has, or an open quote"),
+        (
+            "fields.csv",
+            "fields.csv:2: the number of fields differs from the header's, or a quote is open",
+        ),
         ("none.csv", "none.csv: no column 'path'; its columns are none"),
         ("type.parquet", "type.parquet: the column 'value' is bigint, not string or binary"),
         ("column.parquet", "column.parquet: no column 'value'; its columns are 'path', 'data'"),
         ("null.parquet", "null.parquet:2: no path; nothing was written"),
         ("torn.parquet", "torn.parquet is not a Parquet file"),
         ("missing.jsonl", "missing.jsonl cannot be read: Path does not exist"),
-        ("what.bin", "what.bin: its name does not say what it holds; give --format"),
+        ("what.bin", "what.bin: the name does not show the format; pass --format"),
     ],
 )
 def test_a_file_that_cannot_be_loaded_is_named_and_nothing_is_written(
@@ -91,7 +94,7 @@ def test_a_file_that_cannot_be_loaded_is_named_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["load", "x.jsonl"], 3, "no store: give --store URL"),
+        (["load", "x.jsonl"], 3, "no store given: pass --store URL"),
         (["load", "x.jsonl", "--store", "nats://127.0.0.1"], 3, "nats"),
         (["load", "x.jsonl", "--store", "memory://m"], 3, "memory://"),
         (["load", "x.jsonl", "--store", "etcd://me:secret@127.0.0.1:1"], 3, "password"),
@@ -100,11 +103,15 @@ def test_a_file_that_cannot_be_loaded_is_named_and_nothing_is_written(
             2,
             "127.0.0.1:1",
         ),
-        (["export", "out", "--store", "etcd://127.0.0.1:1", "--prefix", "a"], 3, "starts with '/'"),
+        (
+            ["export", "out", "--store", "etcd://127.0.0.1:1", "--prefix", "a"],
+            3,
+            "must start with '/'",
+        ),
         (["export", "out", "--store", "etcd://127.0.0.1:1", "--option", "rate=1"], 3, "'rate'"),
         (["export", "out", "--store", "etcd://127.0.0.1:1", "--option", "rate"], 3, "NAME=VALUE"),
         (["export", "out", "--store", "etcd://127.0.0.1:1", "--conf", "x"], 3, "NAME=VALUE"),
-        (["restore", "nowhere", "--store", "ETCD"], 3, "no export: it has no manifest.json"),
+        (["restore", "nowhere", "--store", "ETCD"], 3, "not an export: it has no manifest.json"),
         (
             ["copy", "--from", "ETCD", "--to", "ETCD", "--state", "s"],
             3,
@@ -115,7 +122,7 @@ def test_a_file_that_cannot_be_loaded_is_named_and_nothing_is_written(
             3,
             "nothing to resume",
         ),
-        (["diff", "ETCD", "nowhere"], 2, "no export: it has no manifest.json"),
+        (["diff", "ETCD", "nowhere"], 2, "not an export: it has no manifest.json"),
         (
             ["diff", "etcd://127.0.0.1:1", "ETCD", "--connect-timeout", "0.5"],
             2,
@@ -201,14 +208,14 @@ def test_csv_and_parquet_are_loaded_as_they_are(
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        ("change", "has changed: its checksum is another"),
-        ("cut", "bytes, and had"),
+        ("change", "has changed: its checksum differs"),
+        ("cut", "bytes instead of"),
         ("remove", "is missing"),
         ("add", "data/part-00099.parquet does not belong to it"),
         ("unfinished", "is an unfinished export: it has no manifest.json"),
-        ("version", "its schema version is 99, and 1 and 2 are known"),
+        ("version", "its schema version is 99, but only 1 and 2 are supported"),
         ("manifest", "manifest.json cannot be used: it is not a manifest of an export ("),
-        ("counts", "it tells of 2 rows, 0 of them ephemeral, and its files of 1"),
+        ("counts", "it states 2 rows, 0 of them ephemeral, but 1 rows for its files"),
         ("files", "manifest.json cannot be used: it names no file"),
     ],
 )
@@ -273,7 +280,7 @@ def test_an_export_removes_no_file_that_it_has_not_made(
     for overwrite in ((), ("--overwrite",)):
         code, summary, errors = job("export", tmp_path / "out", "--store", url, *overwrite)
         assert (code, summary, len(errors)) == (3, None, 1)
-        assert errors[0].endswith("is not empty, and no export")
+        assert errors[0].endswith("is not empty and not an export")
     assert there.read_text() == '{"format": "another"}'
 
 
@@ -287,7 +294,7 @@ def test_an_export_to_a_finished_one_refuses_what_is_none_of_its_files(
     (out / "data" / "mine.parquet").write_text("mine")
     code, _, errors = job("export", out, "--store", url, "--overwrite")
     assert (code, len(errors)) == (3, 1)
-    assert "data/mine.parquet, which is none of its files" in errors[0]
+    assert "data/mine.parquet is not one of its files" in errors[0]
     assert (out / "manifest.json").read_bytes() == before
 
 
@@ -324,7 +331,7 @@ def test_a_copy_is_taken_up_again_as_it_was_begun(
         ([fresh_url("etcd")], "the state of another copy"),
         ([target, "--prefix", "/b"], "the state of another copy"),
         ([target, "--overwrite"], "the state of another copy"),
-        ([target, "--from-option", f"revision={revision + 1}"], f"of revision {revision:,}, and"),
+        ([target, "--from-option", f"revision={revision + 1}"], f"of revision {revision:,}, not"),
     ):
         code, _, errors = job(*begun, *arguments, "--resume")
         assert (code, len(errors)) == (3, 1), errors

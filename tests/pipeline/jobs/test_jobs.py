@@ -327,7 +327,7 @@ def test_a_killed_copy_is_taken_up_again_and_says_what_has_changed(
 
     code, _, errors = job(*arguments)
     assert (code, len(errors)) == (3, 1)
-    assert "--resume takes it up again" in errors[0]
+    assert "pass --resume to continue it" in errors[0]
 
     code, summary, errors = job(*arguments, "--resume")
     assert (code, errors) == (0, []), summary

@@ -402,7 +402,7 @@ def test_a_closed_back_end_says_so(fresh_url: Callable[[str], str]) -> None:
         ("etcds://127.0.0.1:1?ca=/no/such/file", "/no/such/file"),
         ("etcd://", "at least one host"),
         ("etcd://127.0.0.1:x", "not a host and port"),
-        ("etcd://127.0.0.1:1/a//b", "no empty part"),
+        ("etcd://127.0.0.1:1/a//b", "not have an empty part"),
     ],
 )
 def test_urls_that_cannot_be_used_are_refused(url: str, says: str) -> None:

@@ -365,6 +365,6 @@ def test_an_answer_that_cannot_be_read_is_a_lost_one(
             outcome = unknown
         assert type(outcome) is IndeterminateError or outcome.version == 1
         answers = iter([garbled])
-        with pytest.raises(MetadataStoreError, match="etcd's answer cannot be read"):
+        with pytest.raises(MetadataStoreError, match="the answer from etcd cannot be read"):
             backend.read([Get("/a")], soon())
         assert backend.read([Get("/a")], soon())[0].stat.version == 1

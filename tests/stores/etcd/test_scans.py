@@ -92,8 +92,8 @@ def test_a_compacted_revision_is_refused(own_etcd: Callable[..., EtcdServer]) ->
         with pytest.raises(bk.RevisionCompactedError) as caught:
             list(store.scan("/", revision=first))
         assert caught.value.oldest == oldest
-        assert f"revision {first} no more" in str(caught.value)
-        assert f"the oldest that can be read is {oldest}." in str(caught.value)
+        assert f"no longer keeps revision {first}:" in str(caught.value)
+        assert f"the oldest readable revision is {oldest}." in str(caught.value)
         assert contents(store, "/", revision=oldest) == {"/a": b"49"}
 
 
@@ -112,9 +112,11 @@ def test_a_compaction_ends_a_scan_with_an_error(own_etcd: Callable[..., EtcdServ
 def test_a_revision_to_come_is_refused(store: bk.MetadataStore) -> None:
     """It would be answered with something else later."""
     put(store, {"/a": b""})
-    with pytest.raises(bk.InvalidSettingError, match="no revision 9,999,999 yet: its newest is"):
+    with pytest.raises(
+        bk.InvalidSettingError, match="revision 9,999,999 does not exist yet; etcd's newest is"
+    ):
         list(store.scan("/", revision=9_999_999))
-    with pytest.raises(bk.InvalidSettingError, match="begin with 1"):
+    with pytest.raises(bk.InvalidSettingError, match="begin at 1"):
         list(store.scan("/", revision=0))
 
 

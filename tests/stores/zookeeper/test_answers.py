@@ -199,7 +199,7 @@ def test_a_server_before_3_6_is_refused_in_one_line(
         bk.open_store(url_there)
 
     assert str(refusal.value) == (
-        f"ZooKeeper 3.6 or newer is needed: the server at {line.address} knows no multi-read"
+        f"ZooKeeper 3.6 or newer is needed: the server at {line.address} lacks multi-reads"
     )
     with zookeeper_client(zookeeper_server.url) as client:
         assert client.exists(parse_url(url).prefix()) is None

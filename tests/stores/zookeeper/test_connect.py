@@ -176,14 +176,14 @@ def test_a_chroot_whose_making_was_not_answered(
         ("zookeeper://h?acl=creator", {}, "username"),
         ("zookeeper://h?jute_maxbuffer=1", {}, "at least 1024"),
         ("zookeeper://h?use_ssl=maybe", {}, "true or false"),
-        ("zookeeper://h?use_ssl=true&ca=/no/such.pem", {}, "names no file"),
-        (f"zookeeper://h?use_ssl=true&key={__file__}", {}, "go together"),
-        (f"zookeeper://h?ca={__file__}", {}, "use_ssl=true only"),
+        ("zookeeper://h?use_ssl=true&ca=/no/such.pem", {}, "must name a file"),
+        (f"zookeeper://h?use_ssl=true&key={__file__}", {}, "both be given"),
+        (f"zookeeper://h?ca={__file__}", {}, "require use_ssl=true"),
         ("zookeeper://h:port", {}, "host and port"),
         ("zookeeper://", {}, "at least one host"),
         ("zookeeper://h", {"username": "anna"}, "or neither"),
         ("zookeeper://h", {"password": "secret"}, "or neither"),
-        ("zookeeper://h", {"username": "an:na", "password": "secret"}, "no ':'"),
+        ("zookeeper://h", {"username": "an:na", "password": "secret"}, "not contain ':'"),
     ],
 )
 def test_settings_that_cannot_be_used(url: str, options: dict[str, str], message: str) -> None:
