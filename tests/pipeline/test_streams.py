@@ -158,8 +158,8 @@ def test_compacted_history_is_an_error_that_says_what_to_do(
         with pytest.raises(PySparkException) as caught:
             source.run()
     said = str(caught.value)
-    assert f"compacted at revision {compacted}," in said
-    assert f"reached revision {source.first}," in said
+    assert f"compacted at revision {compacted} and" in said
+    assert f"reached revision {source.first} and" in said
     assert "starting_revision" in said
     assert "Traceback" not in said
 

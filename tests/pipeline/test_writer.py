@@ -273,4 +273,4 @@ def test_abort_says_what_stays(
     assert "No older value is deleted" in caplog.text
     caplog.clear()
     writer.abort([ended, ended])
-    assert "some, or all, are deleted" in caplog.text
+    assert "Some or all of the older values are deleted" in caplog.text
