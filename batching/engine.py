@@ -123,24 +123,30 @@ class Engine:
             raise too_heavy(entry, self.limits.request_bytes)
         lane = entry.lane
         gate: Lock | None = None
+        queues = self._queues
         with self._lock:
             try:
                 if self._closing:
                     raise StoreClosedError(self._why_closed(), path=entry.path)
-                if lane.waiting or not lane.hold(entry):
-                    gate = self._queues.enter_full(entry, when_full, block)
-                elif self._lines.enter(entry):
-                    lane.batches.add(entry)
-                    if not lane.signalled:
-                        self._queues.wake(lane, entry.submitted)
+                # `Lane.hold`, without what calling it costs.
+                held_bytes = lane.held_bytes + entry.weight
+                if lane.held < lane.room and held_bytes <= lane.bytes_room and not lane.waiting:
+                    lane.held += 1
+                    lane.held_bytes = held_bytes
+                    if self._lines.enter(entry):
+                        lane.batches.add(entry)
+                        if not lane.signalled:
+                            queues.wake(lane, entry.submitted)
+                    else:
+                        entry.waits_for = TURN
                 else:
-                    entry.waits_for = TURN
-                if entry.deadline < self._queues.next_deadline:
-                    self._queues.next_deadline = entry.deadline
-                    self._queues.deadline_moved.notify()
+                    gate = queues.enter_full(entry, when_full, block)
+                if entry.deadline < queues.next_deadline:
+                    queues.next_deadline = entry.deadline
+                    queues.deadline_moved.notify()
             except BaseException as error:
                 if not isinstance(error, MetadataStoreError):
-                    self._queues.take_back([entry])
+                    queues.take_back([entry])
                 raise
             # Last, and where nothing can come between.
             epoch = entry.epoch = self._epochs.current

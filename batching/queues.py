@@ -130,7 +130,9 @@ class Queues:
             self.deadline_moved.notify()
 
     def enter_full(self, entry: Entry, when_full: WhenFull, block: bool) -> Lock | None:
-        """Let an operation enter without room; return the gate that its caller waits at, if any.
+        """Let an operation enter a lane whose room it exceeds, or for whose room others wait.
+
+        Return the gate that its caller waits at, if any.
 
         Args:
             entry: the operation.
@@ -140,6 +142,13 @@ class Queues:
         Raises:
             QueueFullError: it would have to wait, and that is not wanted.
         """
+        if not entry.lane.waiting and entry.lane.hold(entry):
+            # Larger than all the room for bytes, and alone.
+            if self.lines.enter(entry):
+                self._ready(entry)
+            else:
+                entry.waits_for = TURN
+            return None
         if when_full != "wait" and self._may_go_singly(entry):
             entry.lane = self._singles
             self._singles.held += 1
