@@ -7,15 +7,15 @@ Threads, and what each does:
 - A sender takes a batch under the lock, executes it at the back end without the lock, and then,
   under the lock again, decides how its entries end and which may go next. There is one sender for
   each batch in flight, started when it is first needed: it blocks in the back end's call, which
-  costs less than every other way to wait for it that was measured.
+  costs less than every alternative that was measured.
 - The timekeeper ends entries whose deadline passes, queued or sent.
 - The teller (see ``futures``) runs the callers' done-callbacks.
 
-The one lock guards the lines, the lanes, and every entry that has not ended. Nothing that can
-block, and no code of a caller or of a back end, runs under it. What is decided under it stands in
-``queues``, which neither waits nor calls anybody; here is who takes the lock, who waits, and who
-calls callers and the back end. ``submit`` alone decides here, too, because every operation pays
-for each call.
+One lock guards the lines, the lanes, and every entry that has not ended. Nothing that can block,
+and no code of a caller or of a back end, runs under it. ``queues`` makes the decisions under the
+lock; it never waits, and calls neither callers nor the back end. This module takes the lock, waits
+and makes those calls. Only ``submit`` also decides here, because every operation pays for each
+call.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ __all__ = ["Engine", "WhenFull"]
 
 log = get_logger("batchkeeper.engine")
 
-# Seconds that close() waits for calls under way after the back end was closed under them.
+# Seconds that close() waits for calls under way after it has closed the back end.
 _LAST_WAIT = 5.0
-# Seconds after its deadline that an operation at the back end is given to end: the back end, which
-# ends its call at the deadline, knows more than the clock, as that the write has never left.
+# Seconds beyond its deadline that an operation at the back end gets. The back end ends its call at
+# the deadline and may know more than the clock, for example that the write was never sent.
 _GRACE = 0.1
 
 
 class Engine:
-    """Carries operations to a back end; the stores that callers hold stand on it.
+    """Carries operations to a back end, for the stores that callers hold.
 
     Args:
-        backend: owned from now on, and closed with the engine.
-        config: the settings, capped by the back end's limits.
+        backend: the engine owns it from now on, and closes it.
+        config: the settings; the back end's limits cap them.
         name: the store's URL, for messages.
-        capabilities: what the store's kind states.
+        capabilities: the capabilities of the store kind.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class Engine:
         self._lock = lock = Lock()
         self._queues = queues = Queues(lock, config, limits, self._add_sender)
         self.reads, self.writes, self.lanes = queues.reads, queues.writes, queues.lanes
-        # Nearer at hand than in the queues: every operation passes them.
+        # Local references, because every operation uses them.
         self._lines, self._unstarted = queues.lines, queues.unstarted
         self._epochs = Epochs(lock)
-        self._closing = False  # nothing is taken in any more
+        self._closing = False  # new operations are refused
         self._stopping = False  # threads end when they find nothing to do
         self._closed = Event()
         self._forked = False
-        self._dropped: SimpleQueue[Entry] = SimpleQueue()  # of bulk calls that were not finished
+        self._dropped: SimpleQueue[Entry] = SimpleQueue()  # from abandoned bulk calls
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
-        # Every lane has a sender from the beginning: later ones may not be had when needed.
+        # Each lane starts with a sender: later, the system may have no thread left.
         lanes = [lane for lane in queues.all_lanes if lane.window]
         for thread in [self._timekeeper, *map(self._add_sender, lanes)]:
             thread.start()
@@ -105,19 +105,19 @@ class Engine:
     def submit(  # noqa: C901 - in one piece: every operation pays for each call
         self, entry: Entry, when_full: WhenFull = "setting", *, block: bool = True
     ) -> None:
-        """Take an operation in: unless this raises, it ends exactly once from now on.
+        """Submit an operation. Unless this raises, the operation ends exactly once.
 
         Args:
             entry: the operation.
-            when_full: what to do without room in the queue: ``"setting"`` follows ``on_full``,
-                ``"wait"`` waits, and ``"raise"`` raises where the operation would have to wait.
+            when_full: what to do if the queue is full. ``"setting"`` follows ``on_full``,
+                ``"wait"`` waits, and ``"raise"`` raises if the operation would have to wait.
             block: whether the calling thread waits with the operation. If not, the operation ends
-                with ``QueueFullError`` where it finds no room until its deadline.
+                with ``QueueFullError`` if it finds no room by its deadline.
 
         Raises:
             StoreClosedError: the store is closed.
-            QueueFullError: no room: at once, or until the deadline.
-            ValueTooLargeError: larger than the store's largest request.
+            QueueFullError: the queue has no room, now or by the deadline.
+            ValueTooLargeError: the operation is larger than the store's largest request.
         """
         if entry.weight > self.limits.request_bytes:
             raise too_heavy(entry, self.limits.request_bytes)
@@ -148,7 +148,7 @@ class Engine:
                 if not isinstance(error, MetadataStoreError):
                     queues.take_back([entry])
                 raise
-            # Last, and where nothing can come between.
+            # Last, so that nothing can interrupt between the two.
             epoch = entry.epoch = self._epochs.current
             epoch.pending += 1
         if self._unstarted:
@@ -157,10 +157,10 @@ class Engine:
             self._wait_at(gate, entry)
 
     def submit_all(self, entries: list[Entry]) -> int:
-        """Take in as many operations as there is room for, in their order; say how many.
+        """Submit operations in order while there is room, and return the number submitted.
 
-        One lock and one wake-up for all of them, which have one deadline. None is taken in where
-        ``submit`` would make the first one wait, or refuse it.
+        The operations share one deadline, one lock and one wake-up. If ``submit`` would make the
+        first one wait, or refuse it, none is submitted.
         """
         queues = self._queues
         with self._lock:
@@ -184,7 +184,7 @@ class Engine:
 
     def _wait_at(self, gate: Lock, entry: Entry) -> None:
         try:
-            gate.acquire()  # opened when the queues admit it, or end it
+            gate.acquire()  # the queues open it when they admit or end the operation
         except BaseException:  # KeyboardInterrupt: the caller will never see the operation's future
             if self.withdraw(entry):
                 self.settle([entry])
@@ -194,12 +194,12 @@ class Engine:
             raise entry.answer
 
     def withdraw(self, entry: Entry) -> bool:
-        """Cancel an operation that has not been sent; say whether this call has cancelled it.
+        """Cancel an operation unless it was sent. Say whether this call cancelled it.
 
-        Who cancels tells the operation's waiters, and then calls :meth:`settle`.
+        The caller then notifies the operation's waiters and calls :meth:`settle`.
         """
         with self._lock:
-            # In a forked child nothing works that could be left in the middle of something.
+            # A forked child may have a copy of the queues from the middle of a change.
             withdrawn = entry.state == QUEUED and not self._forked
             if withdrawn:
                 self._queues.cancel(entry)
@@ -208,22 +208,22 @@ class Engine:
         return withdrawn
 
     def drop(self, entry: Entry) -> None:
-        """Cancel an operation of which nobody will hear, if it has not been sent by then.
+        """Cancel an abandoned operation later, unless it was sent by then.
 
-        For finalizers, which may run anywhere, in a sender or under the lock as well: this neither
-        locks nor waits. Senders see to it before they look for their next batch.
+        This is for finalizers, which may run anywhere, even in a sender or under the lock. So it
+        neither locks nor waits. Senders cancel the operation before they look for their next batch.
         """
         self._dropped.put(entry)
 
     def _withdraw_dropped(self) -> None:
         with self._lock:
-            # Another sender may do the same: what is here is taken out by one under the lock.
+            # Another sender may do the same; under the lock, only one takes each entry.
             while not self._dropped.empty():
                 entry = self._dropped.get()
                 if entry.state == QUEUED:
                     self._queues.cancel(entry)
                     self._settle([entry])
-        # At once, and not when the caller has found a batch: nobody else would start them.
+        # Now, not when the caller has found a batch: nobody else would start them.
         if self._unstarted:
             self._start_senders()
 
@@ -245,7 +245,7 @@ class Engine:
             self._deliver(told)
 
     def _learn_limits(self) -> None:
-        """Follow a back end that has found out that its server takes less."""
+        """Adopt the lower limits that the back end has detected."""
         with self._lock:
             self.limits = limits = self._backend.limits
             self._queues.cap_batches(limits)
@@ -259,7 +259,7 @@ class Engine:
         )
 
     def _next_batch(self, lane: Lane, told: Sequence[Entry] | None) -> list[Entry] | None:
-        """Count the last batch's operations as ended, if there was one; wait for the next batch."""
+        """Settle the sender's last batch, if any, and wait for the next one."""
         batches = lane.batches
         if not self._dropped.empty():
             self._withdraw_dropped()
@@ -288,7 +288,8 @@ class Engine:
     ) -> Sequence[Entry]:
         """End a batch's operations; return those that had not ended before.
 
-        They are counted before anybody is told, so that who has a result finds it in the metrics.
+        The metrics count them before callers receive the results, so a caller that has a result
+        finds it counted.
         """
         with self._lock:
             ended = self._queues.end_batch(lane, batch, answers, seconds)
@@ -297,7 +298,7 @@ class Engine:
         return ended
 
     def _tell(self, ended: Sequence[Entry]) -> None:
-        """Tell the callers of operations that were ended how they ended, and count them."""
+        """Deliver the outcomes of operations, and settle them."""
         self._deliver(ended)
         self.settle(ended)
 
@@ -311,7 +312,7 @@ class Engine:
                 log.exception("results could not be delivered", store=self.name)
 
     def settle(self, told: Sequence[Entry]) -> None:
-        """Let flushes wait no longer for operations whose callers have been told of their end."""
+        """Release flushes from operations whose outcomes were delivered."""
         with self._lock:
             self._settle(told)
 
@@ -334,7 +335,7 @@ class Engine:
                     queues.deadline_moved.wait(None if wait == math.inf else wait)
                 if self._stopping:
                     return
-            # Asked without the lock, because it is code of the back end's.
+            # Without the lock, because this runs the back end's code.
             connected = self._is_connected()
             with self._lock:
                 expired = queues.expired(time.monotonic(), _GRACE)
@@ -354,13 +355,13 @@ class Engine:
     # Flushing and closing. Runs in callers' threads.
 
     def flush(self) -> None:
-        """Return when everything that was submitted before has ended."""
+        """Return when all operations submitted earlier have ended."""
         with self._lock:
             self.check_not_forked()
             self._flush("flush", None)
 
     def _flush(self, cause: Cause, deadline: float | None) -> bool:
-        """Hurry what is queued along, and wait for it; say whether all of it has ended."""
+        """Send all queued operations, wait for them, and say whether all have ended."""
         before = self._epochs.begin()
         if not before:
             return True
@@ -376,19 +377,19 @@ class Engine:
         return self._epochs.wait(before, deadline)
 
     def sync(self, timeout: float) -> None:
-        """Have the back end catch up with what others have written."""
+        """Make the back end catch up with the writes of other clients."""
         self._check_open()
         self._backend.sync(time.monotonic() + timeout)
 
     def scanner(self, revision: int | None = None) -> Scans:
-        """Return what walks over the back end's paths, in the caller's thread.
+        """Return the back end's scans, which run in the caller's thread.
 
         Args:
-            revision: the one whose values are asked for, if it is not the newest.
+            revision: the revision that the caller wants to read; ``None`` for the newest.
 
         Raises:
             StoreClosedError: the store is closed.
-            UnsupportedError: the back end cannot be scanned, or keeps no old revisions.
+            UnsupportedError: the back end does not support scans, or keeps no old revisions.
         """
         self._check_open()
         if revision is not None:
@@ -399,7 +400,7 @@ class Engine:
         return scans
 
     def historian(self) -> History:
-        """Return what gives the back end's history, in the caller's thread.
+        """Return the back end's history, which is read in the caller's thread.
 
         Raises:
             StoreClosedError: the store is closed.
@@ -413,12 +414,11 @@ class Engine:
         return history
 
     def close(self, timeout: float | None = None) -> None:
-        """Take nothing in any more, send what is queued, and close the back end.
+        """Refuse new operations, send the queued ones, and close the back end.
 
-        After ``timeout`` seconds what is still queued ends with ``StoreClosedError``, and what was
-        sent and is not answered yet with ``IndeterminateError`` if it is a write. Without a
-        timeout the operations' own deadlines are the bound. Only the first call does this; the
-        others wait until it is done.
+        After ``timeout`` seconds, operations that are still queued end with ``StoreClosedError``,
+        and writes without an answer end with ``IndeterminateError``. Without a timeout, the
+        operations' own deadlines are the bound. The first call does the work; others wait for it.
         """
         with self._lock:
             first, self._closing = not self._closing, True
@@ -431,7 +431,7 @@ class Engine:
                 deadline = None if timeout is None else time.monotonic() + timeout
                 drained = self._flush("close", deadline)
         finally:
-            # After an interrupt as well: nobody may wait for ever for what this call left undone.
+            # After an interrupt as well, or other callers would wait for ever.
             self._shut(drained)
         log.info("store closed", store=self.name, drained=drained)
 
@@ -458,7 +458,7 @@ class Engine:
         for thread in [self._timekeeper, *(thread for lane in lanes for thread in lane.senders)]:
             if thread is not current_thread() and thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
-        # Left are only those whose call at the back end has not returned even now.
+        # The back end's calls for the remaining operations have not returned even now.
         self._end_where(lambda entry: entry.state in (QUEUED, SENT))
         for lane in lanes:
             lane.close()
@@ -472,9 +472,9 @@ class Engine:
         self._tell(entries)
 
     def abandon(self) -> None:
-        """Make a copy that a fork has left in a child refuse everything, instead of hanging.
+        """Make the copy of this engine in a forked child refuse everything instead of hanging.
 
-        Its threads run in the parent only, and its lock may be held for ever.
+        Its threads run only in the parent, and its lock may be held for ever.
         """
         self._lock = Lock()
         self._forked = self._closing = True
@@ -482,10 +482,10 @@ class Engine:
         self._closed.set()
 
     def check_not_forked(self) -> None:
-        """Refuse to wait, in a forked child, for threads that stayed with the parent.
+        """Raise in a forked child, where a wait for the parent's threads would never end.
 
         Raises:
-            StoreClosedError: this is such a child.
+            StoreClosedError: the store was opened before the fork.
         """
         if self._forked:
             raise StoreClosedError(self._why_closed())
@@ -502,8 +502,8 @@ class Engine:
     # Threads and numbers
 
     def _thread(self, name: str, target: Callable[[], None]) -> Thread:
-        # Daemons, so that a store that nobody closed cannot keep the interpreter from ending; it
-        # is drained at exit (see `lifetime`).
+        # Daemons, so that a store left open cannot keep the interpreter from ending. `lifetime`
+        # drains it at exit.
         return Thread(target=target, name=f"batchkeeper-{name}", daemon=True)
 
     def _add_sender(self, lane: Lane) -> Thread:
@@ -519,7 +519,8 @@ class Engine:
             try:
                 sender.start()
             except RuntimeError:
-                # The system has no thread left, or the interpreter is ending: those that run do it.
+                # The system has no thread left, or the interpreter is ending. The senders that run
+                # do the work.
                 log.warning("a sender could not be started", store=self.name, sender=sender.name)
                 with self._lock:
                     for lane in self._queues.all_lanes:
@@ -529,7 +530,7 @@ class Engine:
                             lane.wakeup.notify()
 
     def metrics(self) -> Metrics:
-        """Return what was done so far."""
+        """Return a snapshot of the engine's queues, batches, timings and failures."""
         events = self._backend.tally.counts()
         with self._lock:
             return self._queues.metrics(events)

@@ -46,14 +46,14 @@ SENT: Final = 1
 ENDED: Final = 2
 CANCELLED: Final = 3
 
-#: From which states an entry may come into one: what has ended or was cancelled stays so.
+#: For each state, the states from which an entry may enter it. ENDED and CANCELLED are final.
 MOVES: Final[Mapping[int, frozenset[int]]] = {
     SENT: frozenset({QUEUED}),
     ENDED: frozenset({QUEUED, SENT}),
     CANCELLED: frozenset({QUEUED}),
 }
 
-#: What a QUEUED entry waits for, as bits of ``Entry.waits_for``.
+#: The reasons why a QUEUED entry waits, as bits of ``Entry.waits_for``.
 TURN: Final = 1
 ROOM: Final = 2
 
@@ -95,7 +95,7 @@ class Entry:
     # Every operation pays for each of these, so there is one class with one __init__ for all sinks.
     __slots__ = (
         "answer",  # how it ended: its result, or its error
-        "caller",  # the sink's: what leads to the one who waits for it
+        "caller",  # the sink's: leads to the waiter
         "deadline",  # time.monotonic() by which it ends
         "epoch",
         "expected_version",
@@ -106,11 +106,11 @@ class Entry:
         "sink",
         "state",
         "submitted",  # time.monotonic() of the call
-        "told",  # the sink's: what its caller was told
+        "told",  # the sink's: the final state that waiters see
         "value",
         "waits_for",
-        "weight",  # bytes that it counts for in its queue and its batch
-        "writes",  # whether it changes anything
+        "weight",  # its bytes, as its queue and its batch count them
+        "writes",  # whether it is a write
     )
 
     answer: Answer

@@ -28,7 +28,7 @@ class _Line:
     def __init__(self, first: Entry) -> None:
         self.going = {first}  # one write, or any number of reads
         self.writing = first.writes
-        # Ordered, and quick to leave from the middle: a cancelled operation must not stay.
+        # An ordered dict, because a cancelled operation leaves from the middle.
         self.waiting: OrderedDict[Entry, None] = OrderedDict()
 
 
@@ -36,14 +36,14 @@ class Lines:
     """The lines of all keys; guarded by the engine's lock."""
 
     def __init__(self) -> None:
-        # Most keys have one operation at a time: then the entry itself stands here, and no line
-        # is made.
+        # Most keys have one operation at a time. The value is then the entry itself, without a
+        # line around it.
         self._at: dict[str, Entry | _Line] = {}
-        # Entries with options, which may have several keys or none: with each, the number of lines
-        # in which it may not go yet.
+        # Entries with options, which may have several keys or none. The value is the number of
+        # lines in which the entry may not go yet.
         self._others: dict[Entry, int] = {}
 
-    # Each operation passes here twice. Nearly all have no options, and then their path is the key.
+    # Each operation runs this code twice. Nearly all have no options, so their path is the key.
 
     def enter(self, entry: Entry) -> bool:
         """Give the entry the last place of its line; say whether it may go at once."""
@@ -53,7 +53,7 @@ class Lines:
         return line is entry or self._join(entry.path, line, entry)
 
     def enter_all(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Let entries enter in their order; return those that may go, and note it of the others."""
+        """Let entries enter in order; return those that may go, and mark the others as waiting."""
         stand = self._at.setdefault
         may_go = None
         for index, entry in enumerate(entries):
@@ -71,14 +71,14 @@ class Lines:
         return entries if may_go is None else may_go
 
     def leave(self, entry: Entry) -> Sequence[Entry]:
-        """Take an entry out, wherever it stands; return those that may go now because of it."""
+        """Remove an entry from anywhere in its lines; return the entries that may go now."""
         if entry.options is not None:
             return self._leave_other(entry)
         line = self._at.pop(entry.path)
         return () if line is entry else self._part(entry.path, line, entry)
 
     def leave_all(self, entries: Iterable[Entry]) -> Sequence[Entry]:
-        """Take entries out; return those that may go now because of them."""
+        """Remove entries; return those that may go now."""
         stood = self._at.pop
         may_go: list[Entry] = []
         for entry in entries:
@@ -91,7 +91,7 @@ class Lines:
         return may_go
 
     def remove(self, entry: Entry) -> None:
-        """Take out the entry that came last, as far as it has taken its places."""
+        """Remove the last entry from those of its lines that it has entered."""
         for key in _keys(entry):
             line = self._at.get(key)
             if line is entry:
@@ -101,11 +101,11 @@ class Lines:
         self._others.pop(entry, None)
 
     def busy(self, entry: Entry) -> bool:
-        """Say whether an operation holds a key of this one."""
+        """Say whether another operation stands in one of the entry's lines."""
         return any(key in self._at for key in _keys(entry))
 
     def entries(self) -> Iterator[Entry]:
-        """Iterate over every entry that has a place; those that ended while sent are among them."""
+        """Iterate over every entry in a line, including those that ended while they were SENT."""
         for line in self._at.values():
             if isinstance(line, _Line):
                 for entry in chain(line.going, line.waiting):
@@ -133,7 +133,7 @@ class Lines:
         return may_go
 
     def _join(self, key: str, line: Entry | _Line, entry: Entry) -> bool:
-        """Let an entry enter a line that is there."""
+        """Let an entry enter an existing line; say whether it may go."""
         if isinstance(line, Entry):
             line = self._at[key] = _Line(line)
         if entry.writes or line.writing or line.waiting:
@@ -143,7 +143,7 @@ class Lines:
         return True
 
     def _part(self, key: str, line: Entry | _Line, entry: Entry) -> list[Entry]:
-        """Let an entry leave a line that was taken out of the table; put back what is left."""
+        """Remove an entry from a line that was popped; put the rest back. Return who may go now."""
         assert isinstance(line, _Line)
         if entry in line.going:
             line.going.remove(entry)
@@ -164,7 +164,7 @@ class Lines:
         return may_go
 
     def _goes(self, entry: Entry) -> bool:
-        """Count that an entry may go in one more of its lines; say whether in all."""
+        """Count one more line in which the entry may go; say whether it may go in all."""
         self._others[entry] -= 1
         return not self._others[entry]
 

@@ -1,9 +1,9 @@
-"""Where each operation of an engine stands, and which goes next.
+"""Makes the engine's decisions: the place of each operation, and which goes next.
 
-All of this is called under the engine's lock, and decides only: nothing here waits, or calls a
-back end or a caller. An operation enters, alone or with others; a sender takes a batch
-of what is ready, and ends it with its answers; or an operation ends before, by its deadline or its
-caller. With each of these steps room and turns become free, and pass to those that wait for them.
+Callers hold the engine's lock. Nothing here waits, or calls a back end or a caller. Operations
+enter alone or in groups. A sender takes a batch of ready operations, and ends it with its answers.
+An operation may also end earlier, at its deadline or when its caller cancels it. Each of these
+steps frees room and turns, and passes them to waiting operations.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Queues", "WhenFull"]
 
 WhenFull: TypeAlias = Literal["setting", "wait", "raise"]
 
-# Deadlines are looked after in steps of this many seconds, so that many different ones cost little.
+# At least this many seconds pass between two looks at the deadlines, so many of them cost little.
 _TICK: Final = 0.01
 
 
@@ -37,20 +37,21 @@ class Queues:
     """The lines and the lanes of an engine; guarded by its lock.
 
     Args:
-        lock: the engine's, for what its threads wait at.
+        lock: the engine's lock; the conditions of its threads share it.
         config: the settings.
-        limits: the back end's.
-        add_sender: adds a sender to a lane, and returns its thread, which is not started.
+        limits: the back end's limits.
+        add_sender: adds a sender to a lane, and returns its thread without starting it.
 
     Attributes:
         lines: the order of operations that share a key.
         reads: the lane of reads.
         writes: the lane of writes.
-        all_lanes: both, and that of single executions.
-        lanes: both, by the kind of operations that enter them.
-        unstarted: threads that the engine is to start once it has released the lock.
-        next_deadline: when the next operation may be overdue, by ``time.monotonic()``.
-        deadline_moved: notified when that is earlier than it was.
+        all_lanes: the lanes of reads, writes and single executions.
+        lanes: for each kind of operation, the lane that it enters: reads or writes.
+        unstarted: threads that the engine starts once it has released the lock.
+        next_deadline: the earliest time at which an operation may be overdue, by
+            ``time.monotonic()``.
+        deadline_moved: notified when ``next_deadline`` becomes earlier.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Queues:
             reads_window = config.max_in_flight or limits.reads_in_flight or window
         else:
             window = reads_window = config.max_in_flight or max(1, limits.singles)
-        # The singles' room is what may be under way: nothing ever waits in their queue for long.
+        # The room for singles equals their window, so none waits in their queue for long.
         singles = min(config.max_singles, limits.singles) if config.on_full == "single" else 0
 
         def lane(name: str, *, writes: bool, room: int, window: int) -> Lane:
@@ -99,7 +100,7 @@ class Queues:
         self.cap_batches(limits)
 
     def cap_batches(self, limits: Limits) -> None:
-        """Make batches no larger than the back end takes them."""
+        """Cap the size of batches at the back end's limits."""
         config = self._config
         for lane in (self.reads, self.writes):
             if config.enabled:
@@ -107,10 +108,10 @@ class Queues:
                 lane.batches.max_ops = min(config.max_ops, most)
             lane.batches.max_bytes = min(config.max_bytes, limits.request_bytes)
 
-    # Operations that enter.
+    # Entering
 
     def hold_all(self, entries: Sequence[Entry]) -> int:
-        """Hold operations, in their order, as far as there is room; say how many."""
+        """Hold room for operations, in order, while there is room; return their number."""
         for count, entry in enumerate(entries):
             lane = entry.lane
             if lane.waiting or not lane.hold(entry):
@@ -118,7 +119,7 @@ class Queues:
         return len(entries)
 
     def enter_all(self, entries: Sequence[Entry]) -> None:
-        """Let operations enter that are held, and have one deadline."""
+        """Let operations enter that have their room and share one deadline."""
         first = entries[0]
         may_go = self.lines.enter_all(entries)
         for lane in (self.reads, self.writes):
@@ -136,11 +137,11 @@ class Queues:
 
         Args:
             entry: the operation.
-            when_full: what to do, as ``Engine.submit`` says.
+            when_full: the caller's choice (see ``Engine.submit``).
             block: whether the calling thread waits with it.
 
         Raises:
-            QueueFullError: it would have to wait, and that is not wanted.
+            QueueFullError: it would have to wait, and the settings or the caller forbid it.
         """
         if not entry.lane.waiting and entry.lane.hold(entry):
             # Larger than all the room for bytes, and alone.
@@ -170,9 +171,9 @@ class Queues:
         return singles.held < singles.room and not self.lines.busy(entry)
 
     def take_back(self, entries: Sequence[Entry]) -> None:
-        """Undo a submission that was interrupted, by Ctrl-C, at any point of it.
+        """Undo a submission that Ctrl-C interrupted at any point.
 
-        Nobody but this thread has seen the operations yet, for it still holds the lock.
+        No other thread has seen the operations, because this one still holds the lock.
         """
         move(entries, CANCELLED)
         for entry in entries:
@@ -180,15 +181,15 @@ class Queues:
             self.lines.remove(entry)
         for lane in self.all_lanes:
             lane.recount(self.lines.entries())
-            # Whether the sender was woken that is said to be cannot be known.
+            # `signalled` may be set although the interrupt came before the wake-up.
             lane.signalled = False
             lane.wakeup.notify_all()
         self.deadline_moved.notify_all()
 
-    # Batches that leave and come back.
+    # Batches
 
     def wake(self, lane: Lane, now: float) -> None:
-        """See to it that a sender takes what is due, or watches for the time when it is."""
+        """Make sure that a sender takes a batch that is due, or watches for the time when it is."""
         if lane.signalled:
             return
         if lane.idle:
@@ -200,7 +201,7 @@ class Queues:
             self.unstarted.append(self._add_sender(lane))
 
     def take(self, lane: Lane, cause: Cause, now: float) -> list[Entry]:
-        """Take the next batch out of a lane, for a sender, and give its room to those that wait."""
+        """Take a lane's next batch for a sender, and give its room to waiting operations."""
         batches = lane.batches
         before = batches.ready_bytes
         batch = batches.take()
@@ -240,7 +241,7 @@ class Queues:
             self._leave_wait(follower, TURN)
         return ended
 
-    # Operations that end otherwise.
+    # Cancellation, deadlines, closing
 
     def cancel(self, entry: Entry) -> None:
         """Cancel an operation that is QUEUED."""
@@ -248,11 +249,11 @@ class Queues:
         self._admit()
 
     def expired(self, now: float, grace: float) -> list[Entry]:
-        """Return the operations whose deadline has passed, and look for the next deadline.
+        """Return the operations whose deadline has passed, and set ``next_deadline``.
 
         Args:
             now: by ``time.monotonic()``.
-            grace: seconds beyond its deadline that an operation has at the back end.
+            grace: seconds beyond its deadline that an operation at the back end gets.
         """
         expired: list[Entry] = []
         earliest = math.inf
@@ -275,7 +276,8 @@ class Queues:
             if entry.state == QUEUED:
                 self._end_queued(entry, ENDED)
             else:
-                # It stays in its path's line: what it may still do must not overtake what follows.
+                # It stays in its path's line: the request may still take effect, and no later
+                # operation on the path may go before that.
                 move((entry,), ENDED)
         self._record.ended(entries)
         self._admit()
@@ -297,7 +299,7 @@ class Queues:
             self._leave_wait(follower, TURN)
 
     def _admit(self) -> None:
-        """Give room that has become free to the operations that wait for it, oldest first."""
+        """Give free room to waiting operations, oldest first."""
         for lane in (self.reads, self.writes):
             while lane.waiting:
                 entry, gate = next(iter(lane.waiting.items()))
@@ -318,7 +320,7 @@ class Queues:
         self.wake(entry.lane, entry.submitted)
 
     def metrics(self, events: Mapping[Event, int]) -> Metrics:
-        """Return what was done so far, with what the back end has counted."""
+        """Return a snapshot of the counts, with the back end's events."""
         return self._record.metrics(
             self.reads.metrics(),
             self.writes.metrics(),
