@@ -53,10 +53,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server, and leave them out of a quick run."""
+    """Mark the tests that need a server or the one Spark; leave the former out of a quick run."""
+    parallel = config.pluginmanager.hasplugin("xdist")
     for item in items:
         if _needs_server(item):
             item.add_marker("server")
+        # One of the processes has the Spark session, and begins with the tests that need it.
+        if parallel and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
     if config.option.quick:
         left_out = [item for item in items if item.get_closest_marker("server")]
         items[:] = [item for item in items if not item.get_closest_marker("server")]

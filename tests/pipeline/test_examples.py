@@ -45,6 +45,7 @@ def test_a_declarative_pipeline(fresh_url: Callable[[str], str], tmp_path: Path)
     command = Path(sys.executable).with_name("spark-pipelines")
     local = ["--conf", "spark.ui.enabled=false", "--remote", "local[2]"]
     local += ["--conf", "spark.connect.grpc.binding.address=127.0.0.1"]
+    local += ["--conf", "spark.sql.shuffle.partitions=2"]
     ended = subprocess.run(
         [command, "run", "--spec", spec, *local],
         cwd=tmp_path,
