@@ -7,6 +7,7 @@ it. Nothing is skipped: at the end a run with a skipped test counts as failed.
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import os
 import re
@@ -75,6 +76,12 @@ def _needs_server(item: pytest.Item) -> bool:
     return "fresh_url" in fixtures and any(
         isinstance(value, str) and value in _SERVED for value in parameters
     )
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking over thousands of tests, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:
