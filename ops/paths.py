@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 #: The name under which this client keeps its own data, at the top of a store's prefix or chroot.
-#: Callers cannot use it as any part of a path, because the top of another store may lie below it.
+#: Callers cannot use it as any part of a path, because another store's top may lie below theirs.
 OWN = ".batchkeeper"
 
 # ZooKeeper's own tree, at the root.

@@ -116,7 +116,7 @@ class _RocksBackend:
     ) -> tuple[list[Answer], int]:
         """Add the allowed changes to ``batch``; return the answers and the largest record's size.
 
-        Deletes are decided after this loop, but as if they preceded the puts.
+        Deletes count as if they came before the puts (see ``_delete``).
         """
         revision = self._commits.revision + 1
         now = time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""An open RocksDB, which is never closed during a call or a walk."""
+"""An open RocksDB, which closes only after its calls and walks have ended."""
 
 from __future__ import annotations
 
