@@ -17,7 +17,7 @@ from .entry import QUEUED, SENT, Entry, move
 __all__ = ["CAUSES", "Accumulator", "Cause", "ReadyQueue"]
 
 #: Why a batch left: it had ``max_ops`` operations, or ``max_bytes``; nothing was in flight; its
-#: oldest operation had waited ``max_delay``; somebody called ``flush``, or ``close``.
+#: oldest operation had waited ``max_delay``; a caller called ``flush``, or ``close``.
 Cause: TypeAlias = Literal["ops", "bytes", "idle", "delay", "flush", "close"]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 

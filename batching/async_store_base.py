@@ -81,7 +81,7 @@ def _hand_over(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:
-        # The loop was closed with operations under way, so nobody waits for them any more.
+        # The loop was closed with operations under way, so no task waits for them any more.
         return
 
 

@@ -318,7 +318,7 @@ def _end(entries: Sequence[Entry], state: str) -> list[_Waiting]:
 
 
 class FutureSink:
-    """Ends the futures of one store, and runs their done-callbacks on a thread of its own.
+    """Ends the futures of one store, and runs their done-callbacks on a separate thread.
 
     The thread is started when the first future with a done-callback ends.
     """

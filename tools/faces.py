@@ -399,7 +399,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.writelines(
             difflib.unified_diff(old.splitlines(True), new.splitlines(True), "there", "made")
         )
-        sys.stderr.write(f"{target.name} is not what {source.name} makes: run `{COMMAND}`\n")
+        sys.stderr.write(f"{target.name} is out of date with {source.name}: run `{COMMAND}`\n")
     return int(failed)
 
 

@@ -328,7 +328,7 @@ class _Watch:
         if reason is Reason.LOGIN_EXPIRED:
             return
         if reason is Reason.NOT_PERMITTED:
-            whole = "" if self._progress else "; before 3.5.13 a watch has to be for all keys"
+            whole = "" if self._progress else "; before 3.5.13, the watch must cover all keys"
             raise AuthenticationError(f"etcd refused the watch: {short(text)}{whole}")
         raise MetadataStoreError(f"etcd ended the watch: {short(text)}")
 

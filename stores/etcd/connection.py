@@ -56,7 +56,7 @@ _LOGIN_PAUSE: Final = 1.0
 # The codes of calls that no server answered.
 _SILENCE: Final = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 # The loss and return of a member that was in use for fewer seconds are logged at level debug.
-_WORTH_TELLING: Final = 1.0
+_WORTH_LOGGING: Final = 1.0
 
 
 class FlatOnlyError(Exception):
@@ -312,10 +312,10 @@ class EtcdConnection:
             self._first = (place + 1) % len(addresses)
             if reason is Reason.UNREACHABLE:
                 self._members[place].connected = False
-            # Otherwise, a member that answers but is of no use would fill the log.
-            self._quiet = time.monotonic() - self._found < _WORTH_TELLING
-        tell = _log.debug if self._quiet else _log.info
-        tell("etcd member given up", address=link.address, reason=short(message))
+            # A member that answers but is of no use would otherwise fill the log.
+            self._quiet = time.monotonic() - self._found < _WORTH_LOGGING
+        emit = _log.debug if self._quiet else _log.info
+        emit("etcd member given up", address=link.address, reason=short(message))
 
     def _search(self, deadline: float) -> Link:
         rounds = 0
@@ -339,8 +339,8 @@ class EtcdConnection:
                     raise StoreClosedError("the store is closed") from error
                 else:
                     member.connected = True
-                    tell = _log.debug if self._quiet else _log.info
-                    tell("etcd member in use", address=link.address, version=link.version)
+                    emit = _log.debug if self._quiet else _log.info
+                    emit("etcd member in use", address=link.address, version=link.version)
                     return link
             if reachable:
                 # A member was reachable and still of no use, for example because its login fails.

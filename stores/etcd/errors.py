@@ -179,7 +179,7 @@ class UnansweredError(IndeterminateError):
 
 
 def judge(code: StatusCode, message: str, *, write: bool) -> Failure:
-    """Return what is known about a request whose call ended with ``code`` and ``message``."""
+    """Return the verdict and the reason for a call that failed with ``code`` and ``message``."""
     rows = _TABLE.get(code, ())
     verdict, reason = next(
         ((verdict, reason) for text, verdict, reason in rows if text in message),

@@ -164,7 +164,7 @@ class TxnSettler:
             holds, revision = write_id.void_value, response.header.revision
             if not shut_out:
                 self._write_ids.give_back(write_id, write_id.value, revision)
-                self._settled("carried out", requests)
+                self._settled("applied", requests)
                 return _without_write_id(response)
         else:
             holds, revision = _held(response)
@@ -178,7 +178,7 @@ class TxnSettler:
             # It may have been applied, and its write id may have gone since, with the lease.
             log.warning("etcd lost a write id, and a write's outcome", operations=len(requests))
             raise unknown
-        self._settled("not carried out", requests)
+        self._settled("not applied", requests)
         if refusal_of_all is not None:
             return _without_write_id(refusal_of_all)
         if time.monotonic() < deadline:
@@ -297,7 +297,7 @@ class TxnSettler:
         whole: bool,
     ) -> list[Answer]:
         self._write_ids.give_back(write_id, write_id.value, revision)
-        self._settled("carried out before", requests)
+        self._settled("applied before", requests)
         until = max(deadline, time.monotonic() + _ATTEMPT)
         return self._read_back(requests, revision, until, whole)
 

@@ -154,7 +154,7 @@ class WriteIds:
         self._connection = connection
         self._name = os.urandom(8).hex()
         self._place = f"{prefix}/{OWN}/write-ids/{self._name}/"
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the following fields
         self._free: deque[_IdSlot] = deque()
         self._slots = 0
         self._numbers = 0

@@ -104,7 +104,7 @@ class Commits:
         try:
             self._database.db.write(batch, self._write_options)
         except Exception as error:
-            # What reached the log before the failure may come back when the log is replayed.
+            # Records that reached the log before the failure may return when the log is replayed.
             raise IndeterminateError(
                 f"RocksDB failed to write in {self._database.directory}: {error}"
             ) from error

@@ -134,7 +134,7 @@ _OF_SESSION: Final = frozenset(
 
 
 def fate(error: Exception) -> Fate:
-    """Say what is known about a request that ended with ``error``; unknown errors mean LOST."""
+    """Return the fate of a request that ended with ``error``; unknown errors mean LOST."""
     return _FATES.get(type(error), Fate.LOST)
 
 

@@ -220,7 +220,7 @@ class ReadAhead:
             for opcode, read in zip(opcodes, reads, strict=True)
         ]
         found: list[Found] = [CONNECTION_LOSS] * len(reads)
-        # One after the other, because their answers may be what does not arrive.
+        # One after the other, because an answer may be too large to arrive.
         for k, request in enumerate(requests):
             while found[k] == CONNECTION_LOSS:
                 (reply,) = self._connection.exchange([request], deadline, repeat=True)

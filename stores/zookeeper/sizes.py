@@ -123,7 +123,7 @@ class Sizes:
                 return False
         finally:
             self._turn.release()
-        log.warning("zookeeper takes no larger requests than this", bytes=self.usual)
+        log.warning("zookeeper accepts no longer requests", bytes=self.usual)
         return True
 
     def _search(self, too_large: int) -> None:

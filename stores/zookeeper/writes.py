@@ -56,7 +56,7 @@ _WEIGHT: Final = 0.125
 
 
 class Writer:
-    """Executes writes. Used by several threads at once, each with a batch of its own."""
+    """Executes writes. Several threads use it at once, each with its own batch."""
 
     def __init__(
         self,
