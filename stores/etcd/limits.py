@@ -116,7 +116,9 @@ class Capacity:
                 probed = str(error)
             self.request_bytes.refused(size, message, probed)
             self.limits = self._make_limits()
-        log.info("etcd's request limit is lower", request_bytes=self.request_bytes.most)
+        log.info(
+            "etcd's request limit is lower than assumed", request_bytes=self.request_bytes.most
+        )
 
     def learn_max_txn_ops(self, assumed: Limits, deadline: float) -> None:
         """Note that a transaction had too many operations, and probe the limit."""
@@ -130,7 +132,7 @@ class Capacity:
             if self.group:
                 self.group = self._probe_nesting(deadline)
             self.limits = self._make_limits()
-        log.info("etcd's operation limit is lower", max_txn_ops=found)
+        log.info("etcd's operation limit is lower than before", max_txn_ops=found)
 
     def _probe_max_txn_ops(self, deadline: float, most: int) -> int:
         """Return how many operations the server accepts in a flat transaction.

@@ -273,8 +273,8 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     process has it open, and writes nothing).
 
     Raises:
-        InvalidSettingError: the URL is invalid, or the directory contains anything but a store of
-            batchkeeper. Nothing in it was changed.
+        InvalidSettingError: the URL is invalid, or the directory contains something other than a
+            store of batchkeeper. Nothing in it was changed.
         StoreUnavailableError: the directory cannot be used, the store is missing and may not be
             created, another opener has it open, or it is damaged.
     """

@@ -56,7 +56,7 @@ def prepare(directory: str, create: bool) -> bool:
     exist.
 
     Raises:
-        InvalidSettingError: the directory contains anything but a store of batchkeeper.
+        InvalidSettingError: the directory contains something other than a store of batchkeeper.
         StoreUnavailableError: there is no store, and ``create`` is false.
         OSError: the directory cannot be created or read.
     """

@@ -41,9 +41,9 @@ class KeyWalk:
         self._iterator: RdictIter | None = None
         if self.done:
             return
-        # The bound also keeps a seek from walking over keys after it that are deleted but not
-        # compacted yet. In rocksdict 0.3.29, it lies in memory of the options, so they must live as
-        # long as the iterator.
+        # The bound also keeps a seek from walking over keys behind the bound that are deleted but
+        # not compacted yet. In rocksdict 0.3.29, it lies in memory of the options, so they must
+        # live as long as the iterator.
         self._options = ReadOptions()
         if (last := self._stretches[0][1]) is not None:
             self._options.set_iterate_upper_bound(last)
