@@ -128,10 +128,10 @@ __all__ = [
     "store_kind",
 ]
 
-# The attributes of a back end: see stores.backend.Backend.
+# The attributes that a back end must have (see stores.backend.Backend).
 _BACKEND = ("limits", "tally", "scans", "history", "write", "read", "sync", "close")
 
-#: Takes a back end and returns another around it, which closes the first when it is closed.
+#: Takes a back end and returns another around it. Closing the outer one closes the inner one.
 Wrapper: TypeAlias = Callable[[Backend], Backend]
 
 
@@ -237,7 +237,7 @@ class _Opening:
         try:
             backend = await asyncio.to_thread(self._connect)
         except asyncio.CancelledError:
-            # The thread goes on. Whoever comes second, it or this, closes what was opened.
+            # The thread goes on. Whichever is second, the thread or this code, closes the back end.
             with self._lock:
                 self._given_up, opened = True, self._backend
             if opened is not None:

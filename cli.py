@@ -37,7 +37,7 @@ from .stores import BUILT_IN
 
 __all__ = ["main"]
 
-# What a shell reports of a process that was ended by the signal.
+# The codes that a shell reports for a process that the signal has ended.
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 
@@ -59,7 +59,7 @@ Empty lines and other fields are ignored. Any other line ends the load with an e
 line. Records before it are written; the summary counts them.
 """
 
-# The stores for a command. The data of a store in its own memory is gone when the command ends.
+# The kinds of stores that the help lists. A store in memory loses its data when the command ends.
 _KINDS: Final = tuple(kind for kind in BUILT_IN.values() if not kind.in_process)
 
 
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _mend_streams()
         try:
             arguments = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
-            # What is worth knowing of an error is in the error; kazoo and gRPC log the rest.
+            # The error itself has everything that users need; kazoo and gRPC log the rest.
             logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
             run: Callable[[argparse.Namespace], int] = arguments.run
             code = run(arguments)
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _tell(str(error))
             code = BAD_INPUT if isinstance(error, InputError) else exit_code(type(error))
         finally:
-            # The help of argparse as well: when Python ends, a failure has no exit code of ours.
+            # Flush here, also after argparse's help: a failure when Python ends gives another code.
             sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except OSError as error:
         _drop(sys.stdout)
-        # Mostly of writing the output, which has no name.
+        # Most of these errors come from writing the output, which has no file name.
         _tell(f"{error.filename or 'input or output failed'}: {error.strerror or error}")
         return BAD_INPUT
     return code
@@ -99,8 +99,8 @@ def _mend_streams() -> None:
     may be a file of a store. An unbuffered stream (``PYTHONUNBUFFERED``) writes as much as a full
     disk has room for, and drops the rest without an error.
     """
-    # Opened the wrong way round: what uses them is told of a bad file descriptor, as if they were
-    # still closed. Only messages go nowhere, for they are not what the command is run for.
+    # Open input and output the wrong way round, so that using them fails with a bad file
+    # descriptor, as if they were still closed. Messages alone may be lost.
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
     if sys.stdout is None:
@@ -114,7 +114,7 @@ def _mend_streams() -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    # Python would try once more to write what is left, and complain, when it ends.
+    # At its end, Python would try again to write the rest of the buffer, and report the failure.
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -195,7 +195,7 @@ def _load(arguments: argparse.Namespace) -> int:
         opened(arguments.file) as (file, position, size),
         _store(arguments, batching) as store,
         progress(load, position, size, _tell) as report,
-        # Closed, so that an interrupt waits for what was sent.
+        # Closing it makes an interrupt wait for the operations that were sent.
         closing(store.apply_stream(load.puts(lines(file)))) as outcomes,
     ):
         started = time.monotonic()
@@ -227,8 +227,8 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 
 def _bench_command() -> ModuleType:
-    # Loaded on demand: it brings the servers and the histograms, which take longer to import
-    # than any other command takes to run.
+    # Loaded on demand: its servers and histograms take longer to import than any other command
+    # takes to run.
     return importlib.import_module(".bench.command", __package__)
 
 
@@ -247,7 +247,7 @@ def _spark(arguments: argparse.Namespace) -> int:
 
 
 def _spark_command() -> ModuleType:
-    # Loaded on demand, as the bench is.
+    # Loaded on demand, like the benchmark.
     return importlib.import_module(".pipeline.jobs.command", __package__)
 
 
@@ -258,18 +258,18 @@ def _tell(message: str) -> None:
     try:
         print(f"batchkeeper: {' '.join(message.splitlines())}", file=sys.stderr, flush=True)
     except OSError:
-        _drop(sys.stderr)  # The exit code still says it.
+        _drop(sys.stderr)  # The exit code still reports the error.
 
 
 def _write(data: bytes) -> None:
-    # Always UTF-8, whatever the locale says: it is data.
+    # Data is written in UTF-8, whatever the locale.
     sys.stdout.buffer.write(data)
 
 
 def _write_record(
     plain: Mapping[str, Any], readable: Mapping[str, Any], arguments: argparse.Namespace
 ) -> None:
-    """Write one record: as lines of name and value, or as JSON."""
+    """Write one record, as lines of name and value or as JSON."""
     if arguments.output == "table":
         width = max(map(len, readable))
         rows = [f"{name:<{width}}  {value}\n" for name, value in readable.items()]
@@ -405,7 +405,8 @@ def _in_words(kinds: Sequence[StoreKind]) -> str:
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    # May stand before the command or after it; a default here would overwrite what stood before.
+    # Both parsers have these options, so they may precede or follow the command. A default would
+    # overwrite an option before the command.
     common = parser.add_argument_group("common options", argument_default=argparse.SUPPRESS)
     common.add_argument("--store", metavar="URL", help="the store (default: $BATCHKEEPER_STORE)")
     common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
@@ -425,7 +426,7 @@ def _expected_version(text: str) -> int:
 def _store(
     arguments: argparse.Namespace, batching: BatchingConfig | None = None, *, create: bool = True
 ) -> MetadataStore:
-    """Open the store of a command; ``create`` says whether the command may make a missing one."""
+    """Open the store of a command; ``create`` says whether it may create a missing store."""
     url = arguments.store
     if url is None:
         url = os.environ.get("BATCHKEEPER_STORE")

@@ -4,7 +4,7 @@
 - ``lines``: the order of operations that share a path
 - ``accumulator``: decides the content and the time of the next batch: a pure object
 - ``lane``: a bounded queue with its batches and senders
-- ``queues``: what is decided under the engine's lock: where each operation stands, who goes next
+- ``queues``: decides under the engine's lock: the place of each operation, and which goes next
 - ``engine``: the threads and the lock: submitting, sending, deadlines, closing
 - ``epochs``: the operations that a flush waits for
 - ``execution``: one request at the back end, and its errors

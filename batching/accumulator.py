@@ -17,12 +17,12 @@ from .entry import QUEUED, SENT, Entry, move
 __all__ = ["CAUSES", "Accumulator", "Cause", "ReadyQueue"]
 
 #: Why a batch left: it had ``max_ops`` operations, or ``max_bytes``; nothing was in flight; its
-#: oldest operation had waited ``max_delay``; somebody called ``flush``, or ``close``.
+#: oldest operation had waited ``max_delay``; a caller called ``flush``, or ``close``.
 Cause: TypeAlias = Literal["ops", "bytes", "idle", "delay", "flush", "close"]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
 
-# Entries in a run at the most: what goes through the queue for each of them is then nothing.
+# The most entries in a run. With this many, the queue's cost per entry is negligible.
 _RUN: Final = 256
 
 
@@ -71,8 +71,8 @@ class Accumulator:
         self.ready = 0  # entries that can be sent: gathered or in the queue, without ghosts
         self.ready_bytes = 0
         self.in_flight = 0  # batches
-        self.telling = 0  # batches that are back, and whose callers are being told
-        self.hurry: Cause | None = None  # set while somebody waits for everything to be sent
+        self.telling = 0  # batches whose answers are here and whose callers are being informed
+        self.hurry: Cause | None = None  # set while a flush waits for everything to be sent
 
     def add(self, entry: Entry) -> None:
         """Add an entry that is ready to be sent."""
@@ -88,7 +88,7 @@ class Accumulator:
         self.ready_bytes += entry.weight
 
     def add_all(self, entries: list[Entry]) -> None:
-        """Add entries that are ready to be sent."""
+        """Add several entries that are ready to be sent."""
         if self._entries + len(entries) > 2 * self._room:
             self._sweep()
         self._put(entries)
@@ -121,7 +121,7 @@ class Accumulator:
             return "bytes"
         if self.hurry is not None:
             return self.hurry
-        # Who is being told may come back with more, which had better leave together.
+        # The callers that are being informed may submit more, which had better leave together.
         if self._adaptive and not self.in_flight and not self.telling:
             return "idle"
         if now >= self._due_at():
@@ -183,8 +183,8 @@ class Accumulator:
         self._run = None
 
     def _sweep(self) -> None:
-        # At most `room` of the entries are alive, so this frees at least `room` places: swept
-        # once for that many cancellations, it costs nothing that grows with the queue.
+        # At most `room` of the entries are alive, so this frees at least `room` places. It runs
+        # once for that many cancellations, so the cost of one does not grow with the queue.
         self._gather()
         self._gathered = deque([entry for entry in self._gathered if entry.state == QUEUED])
         self._entries = len(self._gathered)

@@ -117,7 +117,7 @@ class AsyncMetadataStore(AsyncStoreBase):
         # async:
         return await self._run("put", path, timeout, value, expected_version, options)
         # sync:
-        # | # This is `_run`, without what calling it costs: a fiftieth of a put.
+        # | # This is `_run`, inlined: calling it would cost a fiftieth of a put.
         # | seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
         # | now = time.monotonic()
         # | entry = Entry(

@@ -57,8 +57,8 @@ class _BulkSink:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # Set on the loop, before a look at the entry's state; a sender sets the state first, and
-        # then looks here: so one of the two sees what the other has done.
+        # The loop sets this before it checks the entry's state. A sender sets the state before it
+        # checks this. So at least one of them sees the other's change.
         self._waited_for: Entry | None = None
         self._woken = asyncio.Event()
 
@@ -81,7 +81,7 @@ def _hand_over(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:
-        # The loop was closed with operations under way, so nobody waits for them any more.
+        # The loop was closed with operations under way, so no task waits for them any more.
         return
 
 
@@ -185,7 +185,7 @@ class AsyncStoreBase:
         return await asyncio.to_thread(call, *args, **kwargs)
 
     async def _close(self, timeout: float | None) -> None:
-        # On a thread of its own: the loop's may all be busy with scans that only this ends.
+        # On a separate thread: scans may occupy all of the loop's threads, and only this ends them.
         executor = ThreadPoolExecutor(1, "batchkeeper-close")
         try:
             await self._loop.run_in_executor(executor, self._engine.close, timeout)

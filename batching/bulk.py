@@ -19,20 +19,20 @@ from .execution import too_heavy
 
 __all__ = ["Bulk", "OutcomeStream", "lies_ready"]
 
-# Operations that are submitted together: more gains little, and makes the first ones wait.
+# Operations that are submitted together. More would gain little and delay the first ones.
 _CHUNK: Final = 256
 
 # Operations that may be open before the first get has shown how large the values are.
 _FIRST_GETS: Final = 64
 
-# Seconds that operations may lie between their reading and their submission without being counted.
+# Seconds between reading and submitting operations that do not count as waiting.
 _WAITED: Final = 0.001
 
 _new = tuple.__new__
 
 
 def lies_ready(ops: object) -> bool:
-    """Say whether all operations are there already, so that they may be read together.
+    """Say whether all operations exist already, so that they can be read together.
 
     The next operation of any other source may come late, or never, or depend on earlier outcomes.
     """
@@ -46,17 +46,17 @@ class Bulk:
         self._engine = engine
         self._timeout = timeout
         self._sink = sink
-        self._block = block  # whether this thread waits where a queue is full
+        self._block = block  # whether this thread waits if a queue is full
         self._open: deque[Entry] = deque()  # their `caller` is the operation as it was given
-        # Of the larger queue alone: the batches in flight come on top of what it holds, and more
-        # would only lengthen the wait of those that have ended behind one that has not.
+        # The size of the larger queue alone. The batches in flight come on top of the queue, and
+        # more would only make ended operations wait longer behind one that has not ended.
         self._room = max(engine.reads.room, engine.writes.room)
         self._bytes_room = engine.max_queued_bytes
         self._bytes = 0
-        # What gets will bring is only known from those that have ended; the first ones are few.
+        # Only ended gets show how much data gets return, so the call starts with few of them.
         self._gets_room = _FIRST_GETS
         self._got = self._got_bytes = 0
-        self._gets = False  # whether there was one
+        self._gets = False  # whether the call has had a get
 
     def full(self) -> bool:
         """Say whether the call has read ahead as far as it may."""
@@ -73,7 +73,7 @@ class Bulk:
 
     def has_ended(self) -> bool:
         """Say whether the oldest operation has ended."""
-        # A look at the head alone is cheap; when it has ended, so have most of its batch.
+        # Checking only the head is cheap; once it has ended, so has most of its batch.
         return bool(self._open) and self._open[0].state >= ENDED
 
     def read_together(self, source: Iterator[Operation]) -> bool:
@@ -97,7 +97,7 @@ class Bulk:
                 left -= 1
                 if not left or self._bytes >= self._bytes_room:
                     return True
-        finally:  # An exception of the source is no reason to forget what it gave before.
+        finally:  # If the source raises, the operations before the exception are still submitted.
             self._submit(entries)
         return False
 
@@ -157,7 +157,7 @@ class Bulk:
         sizes = [
             len(o.result.value) if isinstance(o.result, GetResult) else 0
             for o in ended
-            if getattr(o.op, "kind", None) in BRINGS_VALUES  # it may be anything: refused
+            if getattr(o.op, "kind", None) in BRINGS_VALUES  # a refused `op` may be any object
         ]
         self._got += len(sizes)
         self._got_bytes += sum(sizes)
@@ -177,7 +177,7 @@ class Bulk:
         self._open.clear()
 
     def drop(self) -> None:
-        """Cancel queued operations without taking a lock, when no caller waits any more."""
+        """Cancel queued operations without taking a lock, if no caller waits any more."""
         for entry in self._open:
             if entry.state < ENDED:
                 self._engine.drop(entry)
@@ -187,7 +187,7 @@ class Bulk:
             taken = self._engine.submit_all(entries)
             self._open.extend(entries[:taken])
             if taken < len(entries):
-                # There is no room for it: it waits, and the others after it.
+                # There is no room for the next one, so it waits, and the others after it.
                 self._submit_one(entries[taken])
                 self._open.append(entries[taken])
                 taken += 1
@@ -228,8 +228,8 @@ class OutcomeStream(Iterator[Outcome]):
         self._source: Iterator[Operation] | None = None
         self._sink = _ThreadSink()
         self._bulk = Bulk(engine, timeout, self._sink, block=True)
-        self._outcomes: deque[Outcome] = deque()  # taken out, and not given yet
-        self._read = False  # the source has no more
+        self._outcomes: deque[Outcome] = deque()  # removed from the bulk, not yet returned
+        self._read = False  # whether the source is exhausted
         self._source_error: Exception | None = None
 
     def __iter__(self) -> Self:
@@ -248,7 +248,7 @@ class OutcomeStream(Iterator[Outcome]):
                 while not (self._read or bulk.full() or bulk.has_ended()):
                     self._read_some()
                 self._outcomes.extend(self._wait())
-            except BaseException:  # KeyboardInterrupt, or the end
+            except BaseException:  # KeyboardInterrupt, or the end of the stream
                 self.close()
                 raise
         return self._outcomes.popleft()

@@ -66,7 +66,7 @@ def check_operation(
     The constructor of the operation has already checked the rules of all stores.
 
     Raises:
-        InvalidSettingError: it is not an operation.
+        InvalidSettingError: the object is not an operation.
         ValueTooLargeError: its value exceeds the limit. The message names both sizes.
         UnsupportedError: it needs a capability that the store does not state.
     """

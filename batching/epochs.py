@@ -16,28 +16,28 @@ _epoch = attrgetter("epoch")
 
 
 class Epochs:
-    """Counts the operations that have not ended, by the flushes between which they were submitted.
+    """Counts pending operations by epoch: those submitted between two flushes.
 
-    Guarded by the engine's lock, which it is given.
+    The engine's lock guards it; its condition shares that lock.
     """
 
     def __init__(self, lock: Lock) -> None:
-        self.current = Epoch()  # of the operations submitted now
-        self.open: list[Epoch] = []  # ended by a flush, with operations still pending
-        self._settled = Condition(lock)  # an open epoch has nothing pending any more
+        self.current = Epoch()  # the epoch of new operations
+        self.open: list[Epoch] = []  # closed by a flush, with operations still pending
+        self._settled = Condition(lock)  # notified when an open epoch has nothing pending
 
     def begin(self) -> list[Epoch]:
-        """Begin a new epoch; return those in which operations are pending."""
+        """Begin a new epoch; return the earlier ones with pending operations."""
         if self.current.pending:
             self.open.append(self.current)
             self.current = Epoch()
         return list(self.open)
 
-    def settle(self, told: Sequence[Entry]) -> bool:
-        """Count operations as ended; say whether by that no flush has to wait any more."""
+    def settle(self, ended: Sequence[Entry]) -> bool:
+        """Count operations as ended; say whether this releases the last waiting flush."""
         settled = False
-        # Nearly always of one epoch, so they are counted and not gone through.
-        epochs = [*map(_epoch, told)]
+        # Nearly always, all are of one epoch, so counting is faster than a loop over them.
+        epochs = [*map(_epoch, ended)]
         while epochs:
             epoch = epochs[0]
             count = epochs.count(epoch)
@@ -54,7 +54,7 @@ class Epochs:
         return settled and not self.open
 
     def wait(self, before: Sequence[Epoch], deadline: float | None) -> bool:
-        """Wait until all of these epochs have ended; say whether they have, by the deadline."""
+        """Wait until all of these epochs have ended; return ``False`` at the deadline."""
         while any(epoch in self.open for epoch in before):
             wait = None if deadline is None else deadline - time.monotonic()
             if wait is not None and wait <= 0:

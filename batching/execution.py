@@ -36,7 +36,7 @@ def too_heavy(entry: Entry, most: int) -> ValueTooLargeError:
 
 
 def queue_full(entry: Entry) -> QueueFullError:
-    """Return what refuses an operation that would have to wait for room."""
+    """Return the error of an operation that would have to wait for room."""
     lane = entry.lane
     return QueueFullError(
         f"the queue of {lane.name} is full ({lane.held} of {lane.room} operations, "
@@ -46,13 +46,13 @@ def queue_full(entry: Entry) -> QueueFullError:
 
 
 def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
-    """Let the back end execute a batch; return one answer for each entry, whatever happens.
+    """Let the back end execute a batch; return exactly one answer for each entry.
 
     A batch that is refused as a whole is sent in parts, one after the other, until the operation
     that caused the refusal is alone. Entries that have ended meanwhile are no longer sent.
     """
     writes = batch[0].writes
-    # A batch is of one lane, and so of writes alone or of reads alone.
+    # A batch comes from one lane, so it contains only writes or only reads.
     call: Callable[[Any, float], Sequence[Answer]] = backend.write if writes else backend.read
     try:
         answers = call(batch, max([entry.deadline for entry in batch]))
@@ -63,7 +63,7 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
         if len(batch) == 1:
             return [refused.error]
         backend.tally.add("split")
-        # A half, or what the back end takes by now: it may have learned from the refusal.
+        # Half of the batch, or the back end's limit, which may be lower after the refusal.
         most = backend.limits.write_ops if writes else backend.limits.read_ops
         size = max(1, min(len(batch) // 2, most))
         answers = []
@@ -74,7 +74,7 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
         return [error.for_path(entry.path) for entry in batch]
     except BaseException as error:
         # A fault in a back end must neither stop a sender nor leave a caller waiting, not even a
-        # SystemExit. What the back end did before is not known.
+        # SystemExit. The back end may have applied something before it.
         log.exception("the back end failed", operations=len(batch))
         kind = IndeterminateError if writes else MetadataStoreError
         fault = kind(f"the back end failed: {error!r}")
@@ -83,7 +83,7 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
 
 
 def _execute_part(backend: Backend, part: Sequence[Entry]) -> Sequence[Answer]:
-    # Read without the lock: what is ended a moment later is sent, and had that outcome anyway.
+    # Read without the lock: an entry that ends a moment later is sent, and keeps its outcome.
     going = [entry for entry in part if entry.state == SENT]
     if len(going) == len(part):
         return execute(backend, part)
@@ -124,7 +124,7 @@ def overdue(entry: Entry, *, connected: bool) -> MetadataStoreError:
 
 
 def shut_out(entry: Entry, store: str) -> MetadataStoreError:
-    """Return the error of an operation that a closing store has no time left for."""
+    """Return the error of an operation that the store ended when it closed."""
     if entry.state != QUEUED and entry.writes:
         return IndeterminateError(
             f"the store was closed before the answer arrived: {store}", path=entry.path

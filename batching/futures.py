@@ -41,13 +41,13 @@ __all__ = ["FutureSink", "OperationFuture"]
 
 log = get_logger("batchkeeper.futures")
 
-# Guards the moment between "nobody waits for this future" and "somebody does", for all futures: who
-# begins to wait, and who ends a future without a condition, hold it. Nothing else happens under it.
+# Guards, for all futures, the moment between "no thread waits for this future" and "one does". A
+# thread holds it only when it begins to wait, or ends a future without a condition.
 _births = Lock()
 
 
 def _renew_births() -> None:
-    # A thread of the parent may have held it at the moment of the fork.
+    # A thread of the parent may have held the lock at the moment of the fork.
     global _births  # noqa: PLW0603
     _births = Lock()
 
@@ -55,10 +55,10 @@ def _renew_births() -> None:
 os.register_at_fork(after_in_child=_renew_births)
 
 
-# So many threads are woken together: there is nothing to be gained from taking turns.
+# Up to this many threads are woken together, because they gain nothing from taking turns.
 _FEW: Final = 2
-# Seconds that threads have for waking each other: some for the first, and some for each. They take
-# a tenth of it where nothing else wants the interpreter.
+# Seconds in which threads must have woken each other: some for the first, and some for each. If
+# nothing else wants the interpreter, they take a tenth of that.
 _FIRST_TURN: Final = 0.001
 _TURN: Final = 0.00005
 
@@ -83,7 +83,7 @@ class _Relay:
 
     def pass_on(self) -> None:
         """Wake the next thread. Each thread does this when it stops waiting, for any reason."""
-        try:  # noqa: SIM105 - costs nothing while there is one, and every waiting thread does this
+        try:  # noqa: SIM105 - costs nothing if there is a gate, and every waiting thread does this
             self._gates.popleft().release()
         except IndexError:
             pass
@@ -97,8 +97,8 @@ class _Relay:
             self._gates.append(last)
             self.pass_on()
             last.acquire(timeout=seconds)
-        # All that are left: they are few, or one was interrupted before it could wake the next, or
-        # has to wait for a thread that computes.
+        # Wake those that are left. They are few, or a thread was interrupted before it could wake
+        # the next, or is waiting for a thread that computes.
         while self._gates:
             self.pass_on()
 
@@ -114,25 +114,25 @@ class _Waiting:
 
     def __init__(self) -> None:
         # Guarded by _births:
-        self.gates: list[Lock] = []  # each held, until the end, by a thread in `result`
-        self.relay: _Relay | None = None  # by which those threads are woken, from the end on
+        self.gates: list[Lock] = []  # a thread in `result` holds each until the end
+        self.relay: _Relay | None = None  # wakes those threads; set at the end
         self.condition: Condition | None = None
         # Guarded by the condition:
         self.future: OperationFuture | None = None
         self.waiters: list[Any] = []
         self.callbacks: list[Any] = []
 
-    def tell(self, told: str) -> bool:
-        """End the future; say whether it has done-callbacks to be run."""
+    def end(self, state: str) -> bool:
+        """End the future; say whether it has done-callbacks to run."""
         assert self.condition is not None
         with self.condition:
             future = self.future
             if future is None or future._entry.told is not None:
                 return False
             entry = future._entry
-            entry.told = told
+            entry.told = state
             for waiter in self.waiters:
-                if told is CANCELLED_AND_NOTIFIED:
+                if state is CANCELLED_AND_NOTIFIED:
                     waiter.add_cancelled(future)
                 elif isinstance(entry.answer, MetadataStoreError):
                     waiter.add_exception(future)
@@ -154,30 +154,30 @@ class _Waiting:
             try:
                 callback(future)
             except BaseException:
-                # SystemExit and the like as well: they would end the thread that runs the
-                # callbacks of all other operations.
+                # SystemExit as well: it would end the thread that runs the callbacks of all other
+                # operations.
                 log.exception("a done-callback failed", path=future._entry.path)
 
 
 class OperationFuture(Future[Any]):
     """The future outcome of one operation.
 
-    The code that submits an entry creates it and sets ``_entry``. The entry's ``told`` is ``None``
-    until the end, and then a state of the standard library's. Its ``caller`` is the ``_Waiting``,
-    once a thread has waited.
+    The code that submits an entry creates its future and sets ``_entry``. The entry's ``told`` is
+    ``None`` until the end, and then one of the standard library's states. Its ``caller`` is the
+    ``_Waiting``, once a thread has waited.
     """
 
     __slots__ = ("_entry",)
 
     _entry: Entry
 
-    # Future.__init__ would make what is made on demand here, and one in Python would cost every
-    # operation as much as the object itself.
+    # Future.__init__ would create the objects that this class creates on demand. An __init__ in
+    # Python would cost every operation as much as the object itself.
     if not TYPE_CHECKING:
         __init__ = object.__init__
 
-    # The private side of Future, for the standard library's functions and methods, which only read
-    # these; for a type checker they are attributes that could be written.
+    # The private side of Future, for the standard library's functions and methods. They only read
+    # these; to a type checker, they are attributes that can be written.
 
     @property
     def _condition(self) -> Condition:  # type: ignore[override]
@@ -186,7 +186,7 @@ class OperationFuture(Future[Any]):
             waiting = entry.caller = entry.caller or _Waiting()
             if waiting.condition is None:
                 waiting.condition = Condition()
-                # Afterwards nobody is told of it any more, and a circle would be left.
+                # After the end, nothing needs the future, and the reference would leave a cycle.
                 waiting.future = self if entry.told is None else None
             condition: Condition = waiting.condition
         return condition
@@ -216,7 +216,7 @@ class OperationFuture(Future[Any]):
         waiting = self._entry.caller
         return waiting.callbacks if waiting else []
 
-    # What callers use, where the standard method would make a condition without need
+    # Methods that callers use, where the standard ones would create a condition without need
 
     def done(self) -> bool:
         """Say whether the operation has ended, or was cancelled."""
@@ -227,7 +227,7 @@ class OperationFuture(Future[Any]):
 
         Raises:
             MetadataStoreError: the error that the operation ended with.
-            CancelledError: it was cancelled.
+            CancelledError: the operation was cancelled.
             TimeoutError: it did not end within ``timeout``. The operation continues.
         """
         entry = self._entry
@@ -238,7 +238,7 @@ class OperationFuture(Future[Any]):
             try:
                 raise answer
             finally:
-                # The error's traceback holds this frame: without them no circle comes of it.
+                # The error's traceback holds this frame, so these names would form a cycle.
                 del answer, entry, self
         if entry.told is not FINISHED:
             raise CancelledError
@@ -248,7 +248,7 @@ class OperationFuture(Future[Any]):
         """Return the error that the operation ended with, or ``None``; wait like ``result``.
 
         Raises:
-            CancelledError: it was cancelled.
+            CancelledError: the operation was cancelled.
             TimeoutError: it did not end within ``timeout``. The operation continues.
         """
         if self._entry.told is None:
@@ -268,7 +268,7 @@ class OperationFuture(Future[Any]):
         withdrawn = sink.engine.withdraw(entry)
         if entry.state != CANCELLED:
             return False
-        # Whoever cancels at the same time ends the future too, so that each finds it done.
+        # Threads that cancel at the same time all end the future, so each finds it done.
         for waiting in _end([entry], CANCELLED_AND_NOTIFIED):
             sink.tell(waiting)
         if withdrawn:
@@ -287,7 +287,7 @@ def _wait(entry: Entry, timeout: float | None) -> None:
     try:
         gate.acquire(True, -1 if timeout is None else max(0.0, timeout))
     finally:
-        # After a timeout, and after an interrupt: nobody waits there any more.
+        # After a timeout or an interrupt, this thread no longer waits at its gate.
         if entry.told is None:
             with _births:
                 waiting.gates.remove(gate)
@@ -297,7 +297,7 @@ def _wait(entry: Entry, timeout: float | None) -> None:
         raise TimeoutError
 
 
-def _end(entries: Sequence[Entry], told: str) -> list[_Waiting]:
+def _end(entries: Sequence[Entry], state: str) -> list[_Waiting]:
     """End the futures of entries; return the waiters whose done-callbacks must run."""
     relay = _Relay()
     watched: list[_Waiting] = []
@@ -306,19 +306,19 @@ def _end(entries: Sequence[Entry], told: str) -> list[_Waiting]:
         for entry in entries:
             waiting = entry.caller
             if waiting is None:
-                entry.told = told
+                entry.told = state
             elif waiting.condition is not None:
                 watched.append(waiting)
             elif entry.told is None:
                 relay.add(waiting.gates)
                 waiting.relay = relay
-                entry.told = told
+                entry.told = state
     relay.run()
-    return [waiting for waiting in watched if waiting.tell(told)]
+    return [waiting for waiting in watched if waiting.end(state)]
 
 
 class FutureSink:
-    """Ends the futures of one store, and runs their done-callbacks on a thread of its own.
+    """Ends the futures of one store, and runs their done-callbacks on a separate thread.
 
     The thread is started when the first future with a done-callback ends.
     """
@@ -344,13 +344,13 @@ class FutureSink:
                     try:
                         teller.start()
                     except RuntimeError:
-                        # No thread is to be had now: the next call tries again, or close() does it.
+                        # The system has no thread left. The next call tries again, or close() does.
                         log.exception("done-callbacks have to wait")
                         return
                     self._teller = teller
 
     def close(self) -> None:
-        """Run the done-callbacks that are left, and end the thread; wait for it unless it calls."""
+        """Run the remaining done-callbacks, and end their thread; wait unless called from it."""
         with self._lock:
             teller = self._teller
         self._to_tell.put(None)

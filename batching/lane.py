@@ -54,10 +54,10 @@ class Lane:
         self.bytes_room = bytes_room
         self.window = window
         self.op_bytes = op_bytes
-        # Only the thread side of the queue is used, and never to wait: who waits for room stands
-        # in `waiting`, in the order of arrival, whether a thread or a task. An event loop on the
-        # other side measured slower (1.6 times an idle put's latency against 1.4). Twice the
-        # room, because of the ghosts (see Accumulator).
+        # Only the thread side of the queue is used, and never to wait: entries that wait for room
+        # are in `waiting`, in order of arrival, for threads and tasks alike. An event loop on the
+        # other side measured slower (1.6 times an idle put's latency against 1.4). The queue has
+        # twice the room, because of the ghosts (see Accumulator).
         self._queue = self._new_queue()
         self.batches = Accumulator(
             self._queue.sync_q,
@@ -68,13 +68,13 @@ class Lane:
             adaptive=adaptive,
         )
         self.held = 0  # operations that count against `room`
-        self.held_bytes = 0  # theirs
-        # Without room, oldest first; with each, what its caller's thread waits at, if it does.
+        self.held_bytes = 0  # the bytes of these operations
+        # Entries without room, oldest first, each with the gate of its caller's thread, if any.
         self.waiting: OrderedDict[Entry, Lock | None] = OrderedDict()
         self.wakeup = Condition(lock)  # senders wait here for a batch that is due
         self.idle = 0  # senders that wait
-        self.signalled = False  # one of them was woken, and has not run yet
-        self.watched = False  # one of them wakes by itself when the oldest entry is due
+        self.signalled = False  # a sender was woken, and has not run yet
+        self.watched = False  # a sender wakes by itself when the oldest entry is due
         self.senders: list[Thread] = []
         self.record = LaneRecord()
 
@@ -89,7 +89,7 @@ class Lane:
         every wait is for an operation that was submitted earlier.
         """
         held_bytes = self.held_bytes + entry.weight
-        # An operation larger than the bound itself goes alone.
+        # An operation that is larger than the bound itself goes alone.
         if self.held < self.room and (held_bytes <= self.bytes_room or not self.held_bytes):
             self.held += 1
             self.held_bytes = held_bytes
@@ -109,7 +109,7 @@ class Lane:
         own = [entry for entry in entries if entry.lane is self]
         queued = [entry for entry in own if entry.state == QUEUED]
         if self.name == "singles":
-            # They are held until their calls have ended, and their bytes never.
+            # Singles hold their room until their calls have ended, and hold no bytes.
             self.held, self.held_bytes = len(own), 0
         else:
             held = [entry for entry in queued if not entry.waits_for & ROOM]

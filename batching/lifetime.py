@@ -14,7 +14,7 @@ __all__ = ["closed", "opened"]
 
 
 class Engine(Protocol):
-    """What is asked of an engine here."""
+    """The part of an engine that this module uses."""
 
     name: str
 
@@ -23,31 +23,32 @@ class Engine(Protocol):
     def abandon(self) -> None: ...
 
 
-# Seconds that the stores which nobody closed are drained for when the interpreter ends.
+# Seconds for draining the stores that were left open when the interpreter ends.
 _EXIT_DRAIN: Final = 5.0
 
-# An engine's threads keep it alive, so none that is open drops out of here.
+# An engine's threads keep it alive, so no open engine disappears from this set.
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def opened(engine: Engine) -> None:
-    """Look after an engine from now on."""
+    """Register an engine, so that it is drained at exit and abandoned in a forked child."""
     _open.add(engine)
-    # What was registered last runs first: before the threads of the engine's back end are stopped
-    # by their own exit handlers (kazoo's), registered when it connected.
+    # Exit handlers run in reverse order of registration. So this one runs before the back end's own
+    # (kazoo's), which were registered when it connected and stop its threads.
     atexit.unregister(_drain_at_exit)
     atexit.register(_drain_at_exit)
 
 
 def closed(engine: Engine) -> None:
-    """Look after it no longer."""
+    """Unregister an engine."""
     _open.discard(engine)
 
 
+# The engines' threads are daemons, and still run when the interpreter calls this.
 def _drain_at_exit() -> None:
     until = time.monotonic() + _EXIT_DRAIN
     engines = list(_open)
-    with ExitStack() as stack:  # Each is drained, whatever a warning or another's end raises.
+    with ExitStack() as stack:  # Drains each, even if a warning or another drain raises.
         for engine in engines:
             stack.callback(_drain, engine, until)
         for engine in engines:
@@ -64,5 +65,4 @@ def _abandon_in_child() -> None:
     _open.clear()
 
 
-# The engines' threads are daemons, and still run when the interpreter calls _drain_at_exit.
 os.register_at_fork(after_in_child=_abandon_in_child)

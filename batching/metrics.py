@@ -61,10 +61,12 @@ class Histogram:
     """The number of values by size.
 
     Attributes:
-        bounds: the upper bounds of the buckets, ascending; a value on a bound lies below it.
-        counts: values in each bucket. There is one more than bounds, for the values above all.
-        sum: of all values.
-        max: the largest value, 0 without any.
+        bounds: the upper bounds of the buckets, ascending. A value equal to a bound belongs to the
+            bucket below the bound.
+        counts: the number of values in each bucket. The last one, without a bound, has the values
+            above all bounds.
+        sum: the sum of all values.
+        max: the largest value; 0 without values.
     """
 
     bounds: tuple[float, ...]
@@ -101,13 +103,13 @@ class Histogram:
         below = sums[bucket] - self.counts[bucket]
         low = self.bounds[bucket - 1] if bucket else 0.0
         high = min(self.bounds[bucket], self.max) if bucket < len(self.bounds) else self.max
-        # As if the values lay evenly in their bucket.
+        # Assumes that the values are evenly distributed in their bucket.
         share = (max(rank, 1) - below) / self.counts[bucket]
         return min(low, high) + (high - min(low, high)) * share
 
 
 class Distribution:
-    """Collects values for a histogram. Whoever changes or copies it holds the engine's lock."""
+    """Collects values for a histogram. The engine's lock guards it."""
 
     __slots__ = ("_bounds", "_counts", "_max", "_sum")
 
@@ -125,11 +127,11 @@ class Distribution:
             self._max = value
 
     def add_all(self, values: list[float]) -> None:
-        """Count values, at least one; they are sorted for it."""
+        """Count values, at least one. Sorts the list."""
         if len(values) == 1:
             self.add(values[0])
             return
-        # Those of one batch come almost sorted, and lie in a few buckets.
+        # The values of one batch come almost sorted, and lie in a few buckets.
         values.sort()
         bounds, counts = self._bounds, self._counts
         start, high = 0, values[-1]
@@ -144,7 +146,7 @@ class Distribution:
         self._max = max(self._max, high)
 
     def snapshot(self) -> Histogram:
-        """Return what was counted so far."""
+        """Return the values counted so far."""
         return Histogram(self._bounds, tuple(self._counts), self._sum, self._max)
 
 

@@ -18,7 +18,7 @@ __all__ = ["LaneRecord", "Record"]
 
 _CONFLICTS = frozenset(kind.__name__ for kind in (BadVersionError, NotFoundError, NotEmptyError))
 
-# The types of all results: what an answer is beside them is an error.
+# The types of all results. An answer of any other type is an error.
 _RESULTS = frozenset(chain.from_iterable(row.results for row in KINDS.values()))
 
 _answer = attrgetter("answer")
@@ -26,7 +26,7 @@ _kind = attrgetter("kind")
 
 
 class LaneRecord:
-    """What one lane has sent."""
+    """Counts the batches of one lane."""
 
     def __init__(self) -> None:
         self._causes: Counter[Cause] = Counter()
@@ -38,7 +38,7 @@ class LaneRecord:
         self._store_seconds = Distribution(SECONDS)
 
     def sent(self, batch: Sequence[Entry], size: int, cause: Cause, now: float) -> None:
-        """Count a batch that leaves."""
+        """Count a batch that is being sent."""
         self._causes[cause] += 1
         self._operations += len(batch)
         self._bytes += size
@@ -67,7 +67,7 @@ class LaneRecord:
 
 
 class Record:
-    """How operations have ended."""
+    """Counts the operations that have ended."""
 
     def __init__(self) -> None:
         self.waits = 0
@@ -76,7 +76,7 @@ class Record:
         self._errors: Counter[str] = Counter()
 
     def ended(self, entries: Sequence[Entry]) -> None:
-        """Count operations that have ended, not those that were cancelled."""
+        """Count operations that have ended; cancelled ones do not count."""
         if not entries:
             return
         kinds = list(map(_kind, entries))

@@ -43,7 +43,7 @@ class ResultStream(Generator[_T, None, None]):
 
     def __init__(self, begin: Callable[[], Generator[Sequence[_T], None, None]]) -> None:
         self.foreign = ForeignKeys()
-        # It knows the count, and not this object: what is dropped has to be closed at once.
+        # It refers to the count, not to this object, so that a dropped stream is closed at once.
         self._results = _items(_here(begin, os.getpid()), self.foreign)
 
     def __iter__(self) -> Generator[_T, None, None]:  # noqa: PYI058 - as of a generator
@@ -99,7 +99,7 @@ class AsyncResultStream(AsyncGenerator[_T, None]):
 
 
 def _raised(typ: _Raised, val: BaseException | object, tb: TracebackType | None) -> BaseException:
-    """Return what is to be thrown as one exception: generators take three arguments no more."""
+    """Return the arguments of ``throw`` as one exception: generators no longer take three."""
     if isinstance(typ, BaseException):
         error = typ
     elif isinstance(val, BaseException):
@@ -179,7 +179,7 @@ def _items(
 
 
 def _count(page: object, foreign: ForeignKeys) -> None:
-    # A page of another type has none.
+    # Pages of other types have no foreign keys.
     if isinstance(page, ScanPage | StatPage | ChangePage) and page.foreign:
         foreign.add(page.foreign)
 
@@ -239,22 +239,22 @@ async def one_by_one(
     def next_page() -> Sequence[_T] | None:
         nonlocal pages
         if given_up:
-            return None  # Nobody waits for it, and others wait for this thread.
+            return None  # No task waits for the page, and other work may wait for this thread.
         if pages is None:
             pages = begin()
         return next(pages, None)
 
     def close(read: asyncio.Future[Sequence[_T] | None]) -> None:
         if not read.cancelled():
-            read.exception()  # nobody else asks for it, and asyncio would complain
+            read.exception()  # Nothing else retrieves it, and asyncio would log that.
         if pages is not None:
             pages.close()
 
     loop = asyncio.get_running_loop()
     reading = loop.run_in_executor(None, next_page)
     try:
-        # Shielded, so that a cancelled task leaves it whole: a page that is being read cannot be
-        # stopped, and the generator cannot be closed before that has ended.
+        # Shielded, so that cancelling the task does not cancel the read. A read cannot be stopped,
+        # and the generator cannot be closed before it has ended.
         while (page := await asyncio.shield(reading)) is not None:
             _count(page, foreign)
             for found in page:

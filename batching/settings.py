@@ -13,7 +13,7 @@ OnFull = Literal["single", "block", "raise"]
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
-# threading's own bound on a wait is about 292 years; a year is enough for anybody.
+# threading cannot wait longer than about 292 years; a year is enough.
 _LONGEST: Final = 366 * 24 * 3600.0
 
 
@@ -85,7 +85,7 @@ def check_seconds(name: str, value: float) -> float:
     """Return a duration in seconds if it is more than 0 and at most a year.
 
     Raises:
-        InvalidSettingError: with the value and the rule.
+        InvalidSettingError: the value is invalid. The message names it and the rule.
     """
     if _is_number(value) and 0 < value <= _LONGEST:
         return value

@@ -89,7 +89,7 @@ class MetadataStore(StoreBase):
                 check_supported(options, engine.capabilities, engine.name)
         if len(value) > engine.limits.value_bytes:
             check_size(path, value, engine.limits.value_bytes)
-        # This is `_run`, without what calling it costs: a fiftieth of a put.
+        # This is `_run`, inlined: calling it would cost a fiftieth of a put.
         seconds = self._timeout if timeout is None else check_seconds("timeout", timeout)
         now = time.monotonic()
         entry = Entry(

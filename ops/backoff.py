@@ -1,4 +1,4 @@
-"""How long to wait before another attempt: longer after each failure, and not all at once."""
+"""Pauses between attempts: longer after each failure, and spread by jitter."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 __all__ = ["Backoff"]
 
-# Enough for every bound: a power that is larger would not fit into a float.
+# Enough for every bound; a larger power would not fit into a float.
 _MOST_DOUBLINGS = 1_000
 
 
 class Backoff(NamedTuple):
-    """Exponential pauses with jitter, so that clients that failed together do not return together.
+    """Exponential pauses with jitter, so that clients that failed together do not retry together.
 
     Attributes:
-        first: seconds of the first pause, before jitter; each is twice as long as the one before.
-        longest: seconds that no pause exceeds.
-        least: the smallest part of a pause that jitter leaves; 0 for anything down to no pause.
+        first: seconds of the first pause, before jitter. Each pause is twice as long as the last.
+        longest: the longest pause in seconds.
+        least: the smallest factor that jitter applies to a pause; 0 allows no pause at all.
     """
 
     first: float
@@ -25,10 +25,10 @@ class Backoff(NamedTuple):
     least: float = 0.5
 
     def pause(self, failures: int) -> float:
-        """Return the seconds to wait.
+        """Return the seconds to wait before the next attempt.
 
         Args:
-            failures: those in a row before the one that is waited for now: 0 for the first pause.
+            failures: the number of earlier pauses in a row; 0 for the first pause.
         """
         length = min(self.longest, self.first * 2.0 ** min(failures, _MOST_DOUBLINGS))
         return length * random.uniform(self.least, 1.0)  # noqa: S311 - no secret

@@ -21,7 +21,7 @@ REFUSED: Final = 1
 NO_CONNECTION: Final = 2
 BAD_INPUT: Final = 3
 
-# Refused because of the arguments alone: only other arguments help.
+# These depend on the arguments alone: only other arguments help.
 _BAD_INPUT: Final = (
     InvalidPathError,
     InvalidSettingError,

@@ -43,5 +43,5 @@ KINDS: Final[Mapping[Kind, KindRow]] = MappingProxyType(
 )
 assert KINDS.keys() == {*get_args(ReadKind), *get_args(WriteKind)}
 
-#: The kinds whose results hold values, and may be large.
+#: The kinds whose results contain values, and may be large.
 BRINGS_VALUES: Final = frozenset(kind for kind, row in KINDS.items() if GetResult in row.results)

@@ -1,4 +1,4 @@
-"""Log events, which go to the standard logger ``batchkeeper`` and its children.
+"""Sends log events to the standard logger ``batchkeeper`` and its children.
 
 Without configuration, structlog prints every event, also debug events, to standard output. A
 library must not do that, and must not configure logging for its application either. So this module
@@ -29,7 +29,7 @@ class Logger:
     def __init__(self, name: str) -> None:
         self._standard = logging.getLogger(name)
         self._bound: BoundLogger | None = None
-        # logging's name, and its own method: it is asked for every batch.
+        # Named like logging's method, because it is that method: every batch calls it.
         self.isEnabledFor = self._standard.isEnabledFor
 
     def debug(self, event: str, **fields: Any) -> None:
@@ -57,8 +57,8 @@ class Logger:
         try:
             bound = self._bound or self._bind()
         except Exception:
-            # Whoever logs an event must not fail for it. An import fails without file descriptors
-            # or memory, which the event may be about, and at the end of the interpreter.
+            # A log event must not make its caller fail. The import fails without file descriptors
+            # or memory, which may be what the event reports, and at the end of the interpreter.
             rendered = " ".join(f"{key}={value!r}" for key, value in fields.items())
             getattr(self._standard, method)("event=%r %s", event, rendered)
         else:
@@ -67,8 +67,8 @@ class Logger:
     def _bind(self) -> BoundLogger:
         import structlog
 
-        # Bound at once: the lazy proxy would make a new logger for every event. With a context of
-        # its own: what an application configures is for its own loggers.
+        # Bound at once, because the lazy proxy would create a logger for every event. It has its
+        # own context, because an application's configuration is for its own loggers.
         self._bound = structlog.wrap_logger(
             self._standard,
             processors=[

@@ -28,7 +28,7 @@ __all__ = [
 #: As ``expected_version`` of a put: the path must not hold a value yet.
 ABSENT: Final = -1
 
-#: The table of ``ops.kinds`` says what each kind means for the engine and the stores.
+#: The kinds of operations. The table in ``ops.kinds`` defines the properties of each.
 ReadKind: TypeAlias = Literal["get", "get_children", "exists"]
 WriteKind: TypeAlias = Literal["put", "delete"]
 Kind: TypeAlias = ReadKind | WriteKind
@@ -45,8 +45,8 @@ def check_value(value: bytes | bytearray | memoryview) -> bytes:
     """Return ``value`` as immutable ``bytes``.
 
     Raises:
-        InvalidSettingError: it is not bytes-like. A ``str`` is refused, because the caller has to
-            choose its encoding.
+        InvalidSettingError: the value is not bytes-like. A ``str`` is refused, because the caller
+            has to choose its encoding.
     """
     if type(value) is bytes:
         return value
@@ -59,7 +59,7 @@ def check_expected(expected_version: int | None, lowest: int) -> int | None:
     """Return ``expected_version`` if it is ``None`` or from ``lowest`` (-1 or 0) to 2**31 - 1.
 
     Raises:
-        InvalidSettingError: with the value and the rule.
+        InvalidSettingError: the version is invalid. The message names it and the rule.
     """
     if expected_version is None:
         return None
@@ -79,7 +79,7 @@ def check_expected(expected_version: int | None, lowest: int) -> int | None:
 
 
 def _make_again(self: Any) -> tuple[Any, ...]:
-    """Make unpickling check the operation again, because no store does."""
+    """Make unpickling check the operation again, because stores rely on that check."""
     return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
@@ -102,7 +102,7 @@ class PutOptions:
 
     def order_key(self, path: str) -> OrderKey:
         """Return the order key of a put of ``path``."""
-        # A sequential put creates a path of its own, so nothing has to wait for it.
+        # The store chooses the path of a sequential put, so no operation has to wait for it.
         return None if self.sequential else path
 
     @classmethod
@@ -121,8 +121,8 @@ class _ReadOperation:
     options: ClassVar[None] = None
 
 
-# Gets and puts are made by the million for bulk calls: the __init__ that a frozen dataclass makes
-# for itself, with a __post_init__ after it, takes a quarter longer than these.
+# Bulk calls create gets and puts by the million. The __init__ that a frozen dataclass generates,
+# with a __post_init__ after it, takes a quarter longer than these.
 _set = object.__setattr__
 
 

@@ -24,24 +24,24 @@ __all__ = [
 ]
 
 #: The name under which this client keeps its own data, at the top of a store's prefix or chroot.
-#: Callers cannot use it as any part of a path, because another store's top may lie within theirs.
+#: Callers cannot use it as any part of a path, because another store's top may lie below theirs.
 OWN = ".batchkeeper"
 
 # ZooKeeper's own tree, at the root.
 _ZOOKEEPER = "zookeeper"
 
 _FORBIDDEN = "\u0000-\u001f\u007f-\u009f\ud800-\uf8ff\ufff0-\U0010ffff"
-# All others but the slash. A set of what is allowed is searched in two thirds of the time.
+# All other characters but the slash. Searching for allowed characters takes two thirds of the time.
 _ALLOWED = " -.0-~\u00a0-\ud7ff\uf900-\uffef"
-# One pattern decides the common case in a single pass; the reason for a refusal is looked for
-# only after it has failed. Neither possessive quantifiers nor atomic groups: Python before 3.11.5
-# matches with them what it should not (CPython #106052), and without them it is as quick.
+# One pattern decides the common case in a single pass; only after it fails does `_reason` look for
+# the reason. It has neither possessive quantifiers nor atomic groups: before 3.11.5, Python matches
+# wrongly with them (CPython #106052), and they are no faster.
 _ONE = re.compile(
     rf"(?!/zookeeper(?:/|\Z))(?:/(?!\.(?:\.|batchkeeper)?(?:/|\Z))[{_ALLOWED}]+)+",
 )
 _BAD_CHARACTER = re.compile(f"[{_FORBIDDEN}]")
 
-# For many paths at once, each on a line of its own.
+# For checking many paths at once, each on a line of its own.
 _CHARACTERS = re.compile(f"[\n/{_ALLOWED}]*")
 _RESERVED = re.compile(r"/\.(?:\.|batchkeeper)?[/\n]|\n/zookeeper[/\n]")
 
@@ -57,7 +57,7 @@ def check_path(path: str) -> str:
     ``/zookeeper`` and parts named :data:`OWN` are reserved.
 
     Raises:
-        InvalidPathError: the path breaks the rule; the message says how.
+        InvalidPathError: the path breaks the rule. The message says how.
     """
     if isinstance(path, str) and _match(path):
         return path
@@ -68,7 +68,7 @@ def check_parent(path: str) -> str:
     """Return ``path`` if its children can be listed: any valid path, and ``/``.
 
     Raises:
-        InvalidPathError: the path breaks the rule; the message says how.
+        InvalidPathError: the path breaks the rule. The message says how.
     """
     return path if path == "/" else check_path(path)
 
@@ -79,10 +79,10 @@ def reachable(path: str) -> bool:
 
 
 def all_reachable(paths: Sequence[str]) -> bool:
-    """Say whether callers can reach all of the paths, in a third of the time."""
+    """Say whether callers can reach all of the paths, in a third of the time of single checks."""
     lines = "\n".join(["", *paths, ""]) if paths else "\n"
-    # Searches for fixed strings, and one pass over the characters: one pattern for all lines would
-    # need a kilobyte of stack for each.
+    # These are searches for fixed strings, and one pass over the characters. A single pattern for
+    # all lines would need a kilobyte of stack for each.
     return (
         lines.count("\n") == len(paths) + 1
         and lines.count("\n/") == len(paths)
@@ -94,12 +94,12 @@ def all_reachable(paths: Sequence[str]) -> bool:
 
 
 def hidden(path: str, name: str) -> bool:
-    """Say whether a name below ``path`` is kept from callers."""
+    """Say whether a name below ``path`` is hidden from callers."""
     return own(path, name) or (name == _ZOOKEEPER and path == "/")
 
 
 def own(path: str, name: str) -> bool:
-    """Say whether a name below ``path`` is this client's own."""
+    """Say whether a name below ``path`` belongs to this client's own data."""
     return name == OWN
 
 

@@ -18,10 +18,10 @@ __all__ = ["json_value", "parse_record"]
 
 
 def parse_record(line: bytes, expected_version: int | None = None) -> Put:
-    """Make a put from a line. Fields other than ``path`` and ``value`` are ignored.
+    """Return the put that a line describes. Fields other than ``path`` and ``value`` are ignored.
 
     Raises:
-        ValueError: the line is wrong; the message says why. ``InvalidPathError`` is a subclass.
+        ValueError: the line is invalid. The message says why. ``InvalidPathError`` is a subclass.
     """
     try:
         record = json.loads(line.decode())

@@ -28,12 +28,12 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-# The foreign keys that are named one by one: enough to see where they come from.
+# The number of foreign keys that are named: enough to see where they come from.
 _NAMED: Final = 10
 
 
-# Named tuples, because one is made for every operation: a frozen dataclass with seven fields
-# takes four times as long to make.
+# A named tuple, because every operation creates one. A frozen dataclass with seven fields takes
+# four times as long to create.
 class Stat(NamedTuple):
     """The metadata that a store keeps for a path.
 
@@ -199,9 +199,9 @@ class _Columns(Sequence[_T]):
 
 
 class ScanPage(_Columns[ScanResult]):
-    """Results of a scan, in columns. They cost a third of as many single results.
+    """Results of a scan, in columns. They cost a third of the same number of single results.
 
-    A page may have foreign keys only. Every column but ``foreign`` has one entry for each path; see
+    A page may contain only foreign keys. Every column but ``foreign`` has one entry per path; see
     :class:`Stat` for their meaning.
 
     Attributes:
@@ -273,7 +273,7 @@ class StatPage(_Columns[Stat]):
         return self._stats()
 
 
-# Without a call of Python code for each.
+# These create a tuple without a call of Python code.
 _stat = partial(tuple.__new__, Stat)
 _result = partial(tuple.__new__, ScanResult)
 
@@ -291,7 +291,7 @@ class Range(NamedTuple):
         """Say whether a path lies in the range."""
         if not isinstance(path, str):
             return False
-        # Python compares code points, whose order is that of their bytes in UTF-8.
+        # Python compares code points. Their order is that of their bytes in UTF-8.
         return (self.start is None or self.start <= path) and (self.end is None or path < self.end)
 
 

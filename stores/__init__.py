@@ -2,7 +2,7 @@
 
 - ``backend``: the protocol between engine and back ends; ``refusal``, which decides their errors
 - ``kinds``: the record of each kind of store
-- ``urls``: the parts of a URL, and the options of opening
+- ``urls``: the parts of a URL, and the options for opening a store
 - ``registry``: finds the kind of a URL, and opens its back end
 - ``memory``: the store in this process's memory
 - ``rocksdb``: the embedded store on disk

@@ -62,20 +62,20 @@ class Request(Protocol):
 
 
 class WriteRequest(Request, Protocol):
-    """An operation that changes something."""
+    """A write."""
 
     @property
     def kind(self) -> WriteKind: ...
 
 
 class ReadRequest(Request, Protocol):
-    """An operation that changes nothing."""
+    """A read."""
 
     @property
     def kind(self) -> ReadKind: ...
 
 
-#: How one request ends: its result, or its error as a value.
+#: The outcome of one request: its result, or its error as a value.
 Answer: TypeAlias = Result | MetadataStoreError
 
 
@@ -119,7 +119,7 @@ class Tally:
     """Counts the events of a back end's requests. Any thread may use it."""
 
     def __init__(self) -> None:
-        self._lock = Lock()  # guards _counts; held for an addition or a copy
+        self._lock = Lock()  # guards _counts; held only for an addition or a copy
         self._counts: Counter[Event] = Counter()
 
     def add(self, event: Event, times: int = 1) -> None:
@@ -364,15 +364,15 @@ def partly_removed(
 
 
 def refusal(request: WriteRequest, actual: int, occupied: bool) -> MetadataStoreError | None:
-    """Say why a write cannot hold, from what its path looks like; ``None`` if it can.
+    """Return the error of a write that the state of its path forbids; ``None`` if it may go.
 
-    This is the one place that knows which error comes first, so that all stores answer alike: the
-    version of a value that is there, then values below, then absence.
+    Only this function decides which error takes precedence, so all stores answer alike: first the
+    version of an existing value, then values below the path, then absence.
 
     Args:
         request: a put or a delete.
         actual: the version of the value at the path, ``ABSENT`` if there is none.
-        occupied: whether there are values below the path (asked for a delete only).
+        occupied: whether there are values below the path (matters only for a delete).
     """
     path, expected = request.path, request.expected_version
     holds = expected is None or expected == actual

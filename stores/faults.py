@@ -1,4 +1,4 @@
-"""Faults on purpose: a wrapper around a back end whose calls can be held or fail.
+"""Deliberate faults: a wrapper around a back end whose calls can be held or fail.
 
 Pass it as ``open_store(url, wrap=FaultyBackend)``.
 
@@ -9,7 +9,7 @@ sleep, and answers arrive in any order that a test needs.
 ::
 
     backend = FaultyBackend(store, lambda call: Fault(hold="before") if call.number == 0 else None)
-    ...                                  # something submits
+    ...                                  # submit operations
     (call,) = backend.wait_for_calls(1)
     call.release()
 """
@@ -90,7 +90,7 @@ class Call:
         self._closed = False
 
     def release(self) -> None:
-        """Let the call continue, now or whenever it is held."""
+        """Let the call continue, even if it is held only later."""
         self._released.set()
 
     def _wait(self, applied: bool, deadline: float) -> None:
@@ -153,7 +153,7 @@ class FaultyBackend(PassingBackend):
         super().close()
 
     def wait_for_calls(self, count: int, timeout: float = 10.0) -> list[Call]:
-        """Return the calls so far as soon as there are ``count`` of them.
+        """Return the calls so far, as soon as there are at least ``count``.
 
         Raises:
             TimeoutError: there are fewer after ``timeout`` seconds.
@@ -214,7 +214,7 @@ class FaultyBackend(PassingBackend):
         pages: Generator[_T, None, None],
         timeout: float,
     ) -> Generator[_T, None, None]:
-        """Yield pages. Each request for a page is a call, also the last one, which finds none."""
+        """Yield pages. Each request for a page is a call, even the last one, which finds none."""
         with closing(pages):
             while True:
                 page = self._of_facet(method, path, lambda: next(pages, None), timeout)

@@ -1,4 +1,4 @@
-"""A store in this process's memory: for tests, for experiments, and as the model of the others.
+"""A store in this process's memory, for tests and experiments, and a model for other stores.
 
 All callers in the process that open ``memory://NAME`` share one store. It is dropped when the last
 of them closes it.
@@ -38,21 +38,21 @@ __all__ = ["connect"]
 
 DEFAULT_MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
 
-# Nothing here limits a call by itself; the bounds keep the lock from being held for long.
+# The store itself has no limits. These bounds keep a call from holding the lock for long.
 _CALL_OPS: Final = 10_000
 _CALL_BYTES: Final = 64 * 1024 * 1024
-# How much of a walk is done at a time.
+# The number of values that a walk processes at a time.
 _PAGE: Final = 1_000
 
 
 class _Space:
-    """The values of one name, shared by its openers."""
+    """The values of one name, shared by all that have it open."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # guards everything below
         self.values: dict[str, GetResult] = {}
-        # For each path with values below it: the names of its children, each with the number of
-        # values at or below it, so that a delete knows when a name goes.
+        # For each path with values below it: its children's names, each with the number of values
+        # at or below it. A delete thus knows when a name disappears.
         self.children: dict[str, dict[str, int]] = {}
         self.revision = 0
 
@@ -90,7 +90,7 @@ class _Space:
             case "exists":
                 return path in self.values
             case "get_children":
-                # Strings compare by code point, which is the byte order of their UTF-8.
+                # Strings compare by code point. That is the byte order of their UTF-8.
                 return sorted(self.children.get(path, ()))
             case other:
                 assert_never(other)
@@ -109,7 +109,7 @@ class _Space:
             path = above
 
 
-_spaces_lock = threading.Lock()  # guards _spaces and the numbers of openers in it
+_spaces_lock = threading.Lock()  # guards _spaces, with the numbers of openers
 _spaces: dict[str, tuple[_Space, int]] = {}
 
 
@@ -130,7 +130,7 @@ class _MemoryBackend:
             request_bytes=_CALL_BYTES + max_value_bytes,
             op_bytes=0,
             value_bytes=max_value_bytes,
-            # Every call takes the one lock, so a second one beside it would only wait.
+            # Every call takes the same lock, so a second one would only wait.
             in_flight=1,
             singles=1,
         )
@@ -153,7 +153,7 @@ class _MemoryBackend:
                     answers.append(space.delete(request))
                 else:
                     assert_never(kind)
-            # A revision that nothing carries does no harm.
+            # A revision without any change does no harm.
             space.revision = revision
         finally:
             space.lock.release()
@@ -172,14 +172,14 @@ class _MemoryBackend:
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
-        """Give what lay under ``prefix`` when the first page was asked for, in pages."""
+        """Yield the values under ``prefix``, as of the request for the first page, in pages."""
         for page in self._pages(prefix, within, timeout):
             yield [ScanResult(path, *found) for path, found in page]
 
     def scan_stats(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
-        """Give the stats of what lay under ``prefix`` when the first page was asked for."""
+        """Yield the stats of the values under ``prefix``, as of the request for the first page."""
         for page in self._pages(prefix, within, timeout):
             yield StatPage.of([found.stat for _, found in page])
 
@@ -188,7 +188,7 @@ class _MemoryBackend:
     ) -> Generator[list[tuple[str, GetResult]], None, None]:
         space = self._enter(time.monotonic() + timeout)
         try:
-            # Values are never changed, so what is found now stays as it is.
+            # Results are immutable, so a copy of the dict is a snapshot.
             values = space.values.copy()
         finally:
             space.lock.release()
@@ -199,12 +199,12 @@ class _MemoryBackend:
             yield [(path, values[path]) for path in paths[start : start + _PAGE]]
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
-        """Return ranges with equally many values, but for one. See :class:`Scans`."""
+        """Return ranges whose numbers of values differ by one at most. See :class:`Scans`."""
         paths = self._paths_under(prefix, timeout)
         return evenly(paths, n)
 
     def delete_recursive(self, path: str, timeout: float) -> int:
-        """Remove what lies under ``path`` now. See :class:`Scans`."""
+        """Remove the values that are under ``path`` now. See :class:`Scans`."""
         paths = self._paths_under(path, timeout)
         removed = 0
         for start in range(0, len(paths), _PAGE):
@@ -223,7 +223,7 @@ class _MemoryBackend:
         return removed
 
     def revision(self, timeout: float) -> int:
-        """Return the number of the last change."""
+        """Return the revision of the last change."""
         space = self._enter(time.monotonic() + timeout)
         try:
             return space.revision
@@ -251,7 +251,7 @@ class _MemoryBackend:
                 del _spaces[self._name]
 
     def _enter(self, deadline: float) -> _Space:
-        """Take the space's lock, which the caller releases."""
+        """Take the space's lock, which the caller must release."""
         space = self._space
         if not space.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise OperationTimeoutError(f"memory://{self._name} was busy until the deadline")
@@ -265,18 +265,18 @@ class _MemoryBackend:
 
 
 def _under(paths: Iterable[str], prefix: str, within: Range) -> list[str]:
-    """Return the paths that a walk goes over, in their order."""
+    """Return the sorted paths under a prefix and within a range."""
     stretches = spans(prefix, within)
     return sorted(path for path in paths if any(low <= path < high for low, high in stretches))
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:
-    """Open the store ``memory://NAME``, new or shared with those who have it open.
+    """Open the store ``memory://NAME``, which may be new, or open already in this process.
 
-    The option ``max_value_bytes`` (16 MiB) bounds the values that this opener puts.
+    The option ``max_value_bytes`` (16 MiB) limits the values that this opener puts.
 
     Raises:
-        InvalidSettingError: no name, a path after it, or an option that is not known.
+        InvalidSettingError: the URL has no name, or a path after it, or an unknown option.
     """
     url.check_options(("max_value_bytes",))
     if len(url.hosts) != 1 or url.path not in {"", "/"}:

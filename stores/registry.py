@@ -41,7 +41,7 @@ def parse_url(text: str) -> StoreURL:
             f"not a store's URL (known: {_known_forms()}): {_without_userinfo(text)!r}"
         )
     try:
-        # The bytes of a command line that are not UTF-8 are lone surrogates here.
+        # A command line with bytes that are not UTF-8 has lone surrogates here.
         text.encode()
         # urlsplit keeps everything up to the next '/', '?' or '#' as netloc, commas included.
         parts: SplitResult = urlsplit(f"{scheme}://{rest}")
@@ -87,7 +87,7 @@ def store_kind(url: StoreURL | str) -> StoreKind:
     scheme = (url if isinstance(url, StoreURL) else parse_url(url)).scheme
     if built_in := _OURS.get(scheme):
         return built_in
-    # It takes a third as long to import as all of `import batchkeeper`, and few need it.
+    # This import takes a third as long as all of `import batchkeeper`, and few callers need it.
     from importlib.metadata import entry_points
 
     others = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}

@@ -20,7 +20,7 @@ def spans(prefix: str, within: Range = EVERYTHING) -> list[tuple[str, str]]:
     ``/topics-x`` comes after ``/topics`` and before ``/topics/a``.
     """
     below = "/" if prefix == "/" else prefix + "/"
-    both = [(below, below[:-1] + "0")]  # what follows the slash in ASCII
+    both = [(below, below[:-1] + "0")]  # "0" follows "/" in ASCII
     if prefix != "/":
         both.insert(0, (prefix, prefix + "\0"))
     first, last = within
@@ -46,13 +46,13 @@ def with_outside(prefix: str, within: Range = EVERYTHING) -> list[tuple[str, str
 
 
 def evenly(paths: Sequence[str], n: int) -> list[Range]:
-    """Return up to ``n`` ranges that hold equally many of the paths, or one more."""
-    n = min(n, len(paths))  # the cost goes by what there is, not by what is asked for
+    """Return up to ``n`` ranges whose numbers of paths differ by one at most."""
+    n = min(n, len(paths))  # so the cost depends on the number of paths, not on a large `n`
     places = sorted({len(paths) * part // n for part in range(1, n)} - {0})
     return ranges([paths[place] for place in places])
 
 
 def ranges(starts: Iterable[str]) -> list[Range]:
-    """Return the ranges that meet at ``starts``; the outer two have no start, and no end."""
+    """Return the ranges between ``starts``. The first has no start, and the last no end."""
     edges = [None, *starts, None]
     return [Range(start, end) for start, end in pairwise(edges)]

@@ -1,4 +1,4 @@
-"""The arguments with which a back end is opened: the parts of a URL, and the options."""
+"""The arguments for opening a back end: the parts of a URL, and the options."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StoreURL:
         """Return the option ``name`` as a bool: true or false, 1 or 0, yes or no, on or off.
 
         Raises:
-            InvalidSettingError: with the value and the rule.
+            InvalidSettingError: the value is invalid. The message names it and the rule.
         """
         text = self.options.get(name)
         if text is None:
@@ -63,7 +63,7 @@ class StoreURL:
         """Return the option ``name`` as an int of at least ``lowest``.
 
         Raises:
-            InvalidSettingError: with the value and the rule.
+            InvalidSettingError: the value is invalid. The message names it and the rule.
         """
         text = self.options.get(name)
         if text is None:
@@ -96,11 +96,11 @@ class StoreURL:
         addresses = []
         for host in self.hosts:
             name, colon, port = host.rpartition(":")
-            # The last colon of a bare IPv6 address in brackets is not a port's.
+            # In a bare IPv6 address in brackets, the last colon does not precede a port.
             if not colon or "]" in port:
                 name, port = host, str(default_port)
             if not name or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-                # A login with a '/' in it looks like this, too, and must not reach a log.
+                # A login that contains '/' also ends up here, and must not reach a log.
                 if "@" in self.text:
                     raise InvalidSettingError("not a host and port; does the URL contain a login?")
                 raise InvalidSettingError(f"not a host and port: {host!r} in {self.text}")
@@ -110,7 +110,7 @@ class StoreURL:
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """The options with which a back end is opened, beside its URL. Durations are in seconds.
+    """The options for opening a back end, beside its URL. Durations are in seconds.
 
     With ``create``, opening creates a missing RocksDB directory or ZooKeeper chroot. Without it,
     opening creates nothing.

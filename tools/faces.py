@@ -2,20 +2,21 @@
 
 A module for tasks is written by hand, and this tool generates the one for threads from it:
 ``async_x.py`` becomes ``x.py`` beside it, which is committed. ``--check`` writes nothing, and fails
-if a twin differs from what its source gives. The tool needs ruff, for imports and format, and
-nothing of the package.
+if a twin differs from the text that its source generates. The tool needs ruff for imports and
+format, and nothing from the package.
 
-The source is edited in place, not printed from its tree: comments and layout stay. What changes:
+The tool edits the text of the source and does not print its tree, so comments and layout stay.
+These are the changes:
 
 - ``async def``, ``async with``, ``async for`` and ``await`` lose their first word.
 - ``await store.get(path)`` becomes ``store.get(path).result()``, for each of ``OPERATIONS`` and
-  ``submit``, on whatever is called ``store`` or ends so.
-- Those operations of a store itself return ``Future[T]`` in place of ``T``.
-- ``await asyncio.to_thread(call, x)`` becomes ``call(x)``, and what ``_TWINS`` lists its twin.
+  ``submit``, on any name that ends in ``store``.
+- The methods of these names in a store class return ``Future[T]`` instead of ``T``.
+- ``await asyncio.to_thread(call, x)`` becomes ``call(x)``. A name in ``_TWINS`` becomes its twin.
 - Names lose ``Async``, ``async_`` and ``_async``, in comments and docstrings as well; ``_WORDS``
-  lists those that differ otherwise. So a hand-written ``async_y.py`` and ``y.py`` can give both
-  faces what has no twin, under one name.
-- A marked pair says what each face has for itself; either half may be missing::
+  lists the names that differ otherwise. So a hand-written pair, ``async_y.py`` and ``y.py``, can
+  give both faces code that has no twin, under one name.
+- A marked pair has separate code for each face; either half may be missing::
 
       # async:
       await self._task
@@ -23,7 +24,8 @@ The source is edited in place, not printed from its tree: comments and layout st
       # | self._thread.join()
       # end
 
-What has no twin is refused, with its line: nothing asynchronous is left by mistake.
+The tool refuses code that has no twin, and names its line, so nothing asynchronous is left by
+mistake.
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ ROOT: Final = Path(__file__).parent.parent
 # The sources, from the root of the repository.
 SOURCES: Final = ("batching/async_store.py",)
 
-# The methods of a store that return a future to threads, and are coroutines for tasks.
+# The methods of a store that are coroutines for tasks and return a future to threads.
 OPERATIONS: Final = ("get", "put", "delete", "get_children", "exists", "delete_recursive")
 
-# The classes whose methods those are.
+# The store classes.
 _STORES: Final = ("AsyncMetadataStore",)
 
-# What asyncio has, and threads have under another name: (the import that it takes, its name).
+# Names of asyncio with a twin for threads: the import that the twin needs, and its name.
 _TWINS: Final = {
     "Condition": ("import threading", "threading.Condition"),
     "Event": ("import threading", "threading.Event"),
@@ -78,14 +80,14 @@ _WORDS: Final = {
 
 
 class RefusedError(Exception):
-    """The source has something that cannot be made synchronous."""
+    """The source contains code that cannot be made synchronous."""
 
 
 def synchronous(source: str) -> str:
     """Return the twin of a module, with the imports and the layout of its source.
 
     Raises:
-        RefusedError: with the line, and what is wrong with it.
+        RefusedError: the source contains code without a twin. The message names the line.
         SyntaxError: the source, or a synchronous half, is not Python.
     """
     text, numbers = _synchronous_halves(source)
@@ -95,7 +97,7 @@ def synchronous(source: str) -> str:
 
 
 def _synchronous_halves(source: str) -> tuple[str, list[int]]:
-    """Return a source with the synchronous half of each pair, and the numbers of its lines."""
+    """Return a source with the synchronous half of each pair, and its original line numbers."""
     lines: list[str] = []
     numbers: list[int] = []
     half, opened = "", 0
@@ -126,10 +128,10 @@ def _synchronous_halves(source: str) -> tuple[str, list[int]]:
 
 
 class _Rewriting(ast.NodeVisitor):
-    """Finds in the tree where the text has to change."""
+    """Finds the changes of a text in its tree, and makes them."""
 
     def __init__(self, text: str, numbers: list[int]) -> None:
-        self._text = text.encode()  # the tree counts in bytes
+        self._text = text.encode()  # the tree's columns are in bytes
         self._numbers = numbers
         self._lines = [0]
         for line in self._text.splitlines(keepends=True):
@@ -142,7 +144,7 @@ class _Rewriting(ast.NodeVisitor):
         }
 
     def rewritten(self) -> str:
-        """Return the text as it is for threads, but for the names."""
+        """Return the text for threads, before names are replaced."""
         self.visit(self._tree)
         self._import()
         pieces: list[bytes] = []
@@ -170,7 +172,7 @@ class _Rewriting(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_comprehension(self, node: ast.comprehension) -> None:
-        if node.is_async:  # It has no place of its own; its target has.
+        if node.is_async:  # The node has no position, but its target has one.
             before = self._text[: self._start(node.target)]
             word = re.search(rb"\basync\s+for\s*\(?\s*$", before)
             assert word is not None
@@ -185,7 +187,7 @@ class _Rewriting(ast.NodeVisitor):
             self._edit(self._end(call), self._end(call), ".result()")
         start, end = self._start(node), self._end(node)
         parent = self._parents[node]
-        # Parentheses that were there for the sake of `await`: (await store.get(path)).value
+        # Remove parentheses that only `await` needs: (await store.get(path)).value
         if isinstance(parent, ast.Attribute | ast.Subscript | ast.Compare) and (
             self._text[start - 1 : start] + self._text[end : end + 1] == b"()"
         ):
@@ -222,7 +224,7 @@ class _Rewriting(ast.NodeVisitor):
             raise self._refused(node, f"asyncio.{node.attr} has no synchronous twin")
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        # Before Python 3.12 the tree does not say where in an f-string an expression stands.
+        # Before Python 3.12, the tree has no positions of expressions in an f-string.
         for part in ast.walk(node):
             if isinstance(part, ast.Await) or (isinstance(part, ast.Name) and part.id == "asyncio"):
                 raise self._refused(node, "an f-string neither awaits nor names asyncio")
@@ -247,9 +249,9 @@ class _Rewriting(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _return_future(self, node: ast.AsyncFunctionDef) -> None:
-        """Let an operation of a store return the future that it awaits."""
+        """Make an operation of a store return the future that it awaits."""
         awaits = [part for part in ast.walk(node) if isinstance(part, ast.Await)]
-        # A synchronous half has its own way.
+        # The code of a synchronous half has no await.
         if node.returns is None or not all(
             isinstance(self._parents[a], ast.Return) for a in awaits
         ):
@@ -259,7 +261,7 @@ class _Rewriting(ast.NodeVisitor):
         self._edit(self._end(node.returns), self._end(node.returns), "]")
 
     def _import(self) -> None:
-        """Import what is new; ruff drops what is no longer used, and sorts and merges the rest."""
+        """Add the new imports. ruff then removes unused ones, and sorts and merges the rest."""
         present = {ast.unparse(node) for node in self._tree.body}
         if missing := sorted(self._imports - present):
             imports = (ast.Import, ast.ImportFrom)
@@ -268,7 +270,7 @@ class _Rewriting(ast.NodeVisitor):
             self._edit(at, at, "".join(f"\n{line}" for line in missing))
 
     def _leave(self, node: ast.expr, inner: ast.expr) -> None:
-        """Leave of an expression what stands within it."""
+        """Replace an expression by an expression within it."""
         self._edit(self._start(node), self._start(inner), "")
         self._edit(self._end(inner), self._end(node), "")
 
@@ -308,7 +310,7 @@ def _is_to_thread(called: ast.expr) -> bool:
 
 
 def _renamed(word: str) -> str:
-    """Return what a name is called in the synchronous face."""
+    """Return the name for threads of a name in the source."""
     if word in _WORDS:
         return _WORDS[word]
     word = re.sub(r"^(_*)(Async(?=[A-Z])|async_(?=\w))", r"\1", word)
@@ -316,7 +318,7 @@ def _renamed(word: str) -> str:
 
 
 def _without_repeated_types(text: str) -> str:
-    """Return a module with ``X`` where an annotation says ``X | X``: two types have become one."""
+    """Replace ``X | X`` by ``X`` in annotations, where two types have become one."""
     encoded = text.encode()
     lines = encoded.splitlines(keepends=True)
     cuts: list[tuple[int, int]] = []
@@ -337,10 +339,10 @@ def _without_repeated_types(text: str) -> str:
 
 
 def made(source: Path, target: Path) -> str:
-    """Return what a twin has to hold: with a header, its imports sorted, and formatted.
+    """Return the text of a twin, with a header, sorted imports and ruff's format.
 
     Raises:
-        RefusedError: with the file and the line.
+        RefusedError: the source contains code without a twin. The message names file and line.
     """
     try:
         text = synchronous(source.read_text("utf-8"))
@@ -352,7 +354,7 @@ def made(source: Path, target: Path) -> str:
 
 
 def twin(source: Path) -> Path:
-    """Return where the synchronous twin of a module lies."""
+    """Return the path of a module's synchronous twin."""
     return source.with_name(source.name.removeprefix("async_"))
 
 
@@ -372,7 +374,7 @@ def _ruff(command: list[str], text: str, target: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the twins, or with ``--check`` compare them; return the exit code."""
+    """Write the twins, or compare them with ``--check``; return the exit code."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Make the synchronous modules.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
     parser.add_argument("sources", nargs="*", default=SOURCES, help="async_*.py; all by default")
@@ -397,7 +399,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.writelines(
             difflib.unified_diff(old.splitlines(True), new.splitlines(True), "there", "made")
         )
-        sys.stderr.write(f"{target.name} is not what {source.name} makes: run `{COMMAND}`\n")
+        sys.stderr.write(f"{target.name} is out of date with {source.name}: run `{COMMAND}`\n")
     return int(failed)
 
 

@@ -52,7 +52,7 @@ _Call: TypeAlias = Callable[[Sequence[_R], float], Sequence[Answer]]
 _DEFAULT_PORT: Final = 2379
 _TLS_OPTIONS: Final = ("ca", "cert", "key")
 
-# Seconds for giving up the lease when the store is closed; unanswered, it ends by itself.
+# Seconds for revoking the lease when the store is closed. Without an answer, it ends by itself.
 _LAST_WORDS: Final = 0.25
 
 
@@ -61,13 +61,13 @@ class EtcdBackend:
 
     Args:
         connection: the calls to the cluster; closed with the back end.
-        prefix: stands before every path in the keys.
-        deadline: until when to find a member that answers, by ``time.monotonic()``.
+        prefix: precedes every path in the keys.
+        deadline: the time until which to look for a member that answers, by ``time.monotonic()``.
         flat_only: never nest transactions, as with a login on an etcd that would not check it.
 
     Raises:
-        StoreUnavailableError: no member has answered by the deadline.
-        AuthenticationError: the login is refused, or there is none and one is asked for.
+        StoreUnavailableError: no member answered by the deadline.
+        AuthenticationError: the login was refused, or etcd requires one and none is given.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class EtcdBackend:
 
     @property
     def limits(self) -> Limits:
-        """What one call takes. See :class:`Backend`."""
+        """The limits of one call. See :class:`Backend`."""
         return self._capacity.limits
 
     @property
@@ -105,7 +105,7 @@ class EtcdBackend:
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         """Execute reads in one transaction, or in as many as their answers need.
 
-        The further names of a long get_children come by further calls. See :class:`Backend`.
+        Further calls read the other names of a long get_children. See :class:`Backend`.
         """
         if len(requests) > self._most_reads(requests):
             parts = _pieces(requests, self._most_reads)
@@ -120,21 +120,21 @@ class EtcdBackend:
         self._write_ids.close(time.monotonic() + _LAST_WORDS)
         self._connection.close()
 
-    # Requests that are taken apart
+    # Splitting requests
 
     def _most_writes(self, requests: Sequence[WriteRequest]) -> int:
-        """Return how many of the requests to put into the next transaction."""
+        """Return the number of requests for the next transaction."""
         most = min(self._pace.writes, self.limits.write_ops)
         values = self._overwritten.values
         if len(requests) > values:
-            # What plain puts overwrite comes back with the answer.
+            # etcd answers a plain put with the value that it overwrites.
             plain = sum(WRITES[request.kind].unconditional(request) for request in requests)
             if plain > values:
                 most = min(most, values)
         return most
 
     def _most_reads(self, requests: Sequence[ReadRequest]) -> int:
-        """Return how many of the requests to put into the next transaction."""
+        """Return the number of requests for the next transaction."""
         most = self.limits.read_ops
         values = self._read_values.values
         return min(most, values) if len(requests) > values and _gets(requests) > values else most
@@ -147,7 +147,7 @@ class EtcdBackend:
         requests: Sequence[_R],
         deadline: float,
     ) -> Sequence[Answer]:
-        """Execute requests ``once``; in parts, by ``again``, if their ``size`` is too large."""
+        """Execute requests ``once``; if their ``size`` is too large, in parts with ``again``."""
         limits = self.limits
         try:
             return once(requests, deadline)
@@ -173,11 +173,11 @@ class EtcdBackend:
     def _in_parts(
         self, call: _Call[_R], parts: Iterable[Sequence[_R]], deadline: float
     ) -> list[Answer]:
-        """Execute one part after the other. What goes wrong with one is its own answer."""
+        """Execute parts one after the other. An error of one becomes the answers of that part."""
         return [answer for part in parts for answer in self._beside(call, part, deadline)]
 
     def _beside(self, call: _Call[_R], requests: Sequence[_R], deadline: float) -> Sequence[Answer]:
-        """Execute requests beside others that have their answers: errors are answers, too."""
+        """Execute requests, and return errors as answers, because other parts have theirs."""
         try:
             return call(requests, deadline)
         except EtcdRefusedError as refusal:
@@ -191,7 +191,7 @@ class EtcdBackend:
     def _smaller_parts(
         self, requests: Sequence[_R], size: Callable[[Sequence[_R]], int]
     ) -> Sequence[Sequence[_R]]:
-        """Return parts that fit into a request, as far as that is known; two at least."""
+        """Return parts that probably fit into a request; at least two."""
         room = min(self.limits.request_bytes, size(requests) * 2 // 3)
         parts: list[list[_R]] = []
         left = 0
@@ -249,7 +249,7 @@ class EtcdBackend:
     def _write_nested(self, requests: Sequence[WriteRequest], deadline: float) -> list[Answer]:
         fields = nested_write(requests, self._prefix)
         in_groups = len(fields) > self._capacity.direct
-        # The group may have become 0 meanwhile; then the call refuses to send this.
+        # The group may have become 0 meanwhile. The connection then refuses to send this.
         body = grouped(fields, self._capacity.group or 1) if in_groups else b"".join(fields)
         response = self._write_txn(requests, body, deadline, nested=True)
         if isinstance(response, list):
@@ -257,7 +257,7 @@ class EtcdBackend:
         return _understood(lambda: parse_nested(requests, response, in_groups), write=True)
 
     def _write_flat(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
-        """Execute writes in flat transactions, one unless there are many deletes."""
+        """Execute writes in flat transactions: in one, unless there are too many deletes."""
         chunks = self._chunks(requests)
         if len(chunks) == 1:
             return self._flat_chunk(requests, deadline)
@@ -266,8 +266,8 @@ class EtcdBackend:
     def _flat_chunk(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         """Execute writes in one flat transaction, which is applied as a whole or not at all.
 
-        One that is not applied tells, from one and the same moment, which of its writes cannot
-        hold: at least one. These are answered, and the rest is sent again.
+        If it is not applied, its answer shows, at a single revision, which writes cannot be
+        applied: at least one. These are answered, and the others are sent again.
         """
         response = self._write_txn(requests, flat_write(requests, self._prefix), deadline)
         if isinstance(response, list):
@@ -285,7 +285,7 @@ class EtcdBackend:
         return [next(answers) if reason is None else reason for reason in reasons]
 
     def _chunks(self, requests: Sequence[WriteRequest]) -> list[list[WriteRequest]]:
-        """Return the requests in as many lists as flat transactions are needed."""
+        """Return the requests in lists, one for each flat transaction."""
         chunks: list[list[WriteRequest]] = [[]]
         room = self._capacity.direct
         for request in requests:
@@ -304,14 +304,14 @@ class EtcdBackend:
         *,
         nested: bool = False,
     ) -> Any:
-        """Execute a transaction that writes, once and for certain, whatever happens on the way.
+        """Execute a transaction that writes, exactly once, even if its answer is lost.
 
-        Returns its response, or the answers themselves where they had to be read back.
+        Returns its response, or the list of answers if they had to be read back.
         """
 
         def send(fields: bytes, until: float) -> Any:
             answer = self._txn(fields + body, until, nested=nested)
-            # The values that were written are as good a guess at the next ones as the old ones.
+            # The values just written predict the next ones as well as the overwritten ones do.
             self._overwritten.saw(len(requests), max(len(body), len(answer)))
             return _understood(lambda: _parsed(answer), write=True)
 
@@ -342,7 +342,7 @@ class EtcdBackend:
     def _read_one_by_one(self, body: bytes, deadline: float) -> bytes:
         """Execute the ranges of a transaction as single calls.
 
-        An etcd that is beyond its quota refuses every transaction, reading ones too.
+        An etcd beyond its quota refuses every transaction, even one that only reads.
         """
         response = messages.TxnResponse()
         for operation in messages.TxnRequest.FromString(body).success:
@@ -355,7 +355,7 @@ class EtcdBackend:
         below, stop = below_of(path, self._prefix)
         while True:
             listing = Listing(below, stop, FIRST_PAGE)
-            # All pages show the same moment: the one of the first.
+            # All pages show the revision of the first.
             revision = page.header.revision
             try:
                 listing.take([kv.key for kv in page.kvs], page.count)
@@ -385,13 +385,13 @@ class EtcdBackend:
 def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
     """Open the cluster at a URL: ``etcd://host:port[,host:port...][/prefix]``.
 
-    ``etcds`` encrypts, with the options ``ca``, ``cert`` and ``key`` (names of PEM files).
+    ``etcds`` uses TLS, with the options ``ca``, ``cert`` and ``key`` (names of PEM files).
 
     Raises:
-        InvalidSettingError: an option, a host, a file or half a login that cannot be used.
-        StoreUnavailableError: nobody has answered within ``connect_timeout``, or not to requests,
-            as without a leader; with the addresses.
-        AuthenticationError: the login is refused, or there is none and one is asked for.
+        InvalidSettingError: an option, a host or a file is invalid, or half of a login is missing.
+        StoreUnavailableError: no member answered within ``connect_timeout``, or none executed
+            requests, for example without a leader. The message names the addresses.
+        AuthenticationError: the login was refused, or etcd requires one and none is given.
     """
     tls = url.scheme == "etcds"
     url.check_options(_TLS_OPTIONS if tls else ())
@@ -405,7 +405,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> EtcdBackend:
         return EtcdBackend(connection, prefix, time.monotonic() + options.connect_timeout)
     except OperationTimeoutError as error:
         connection.close()
-        # A member that answers and has no leader executes nothing.
+        # A member without a leader answers, but executes nothing.
         raise StoreUnavailableError(
             f"etcd at {', '.join(addresses)} executed no request within "
             f"{options.connect_timeout:g} s; it may lack a leader"
@@ -433,11 +433,11 @@ def _parsed(answer: bytes) -> Any:
 
 
 def _understood(parse: Callable[[], _T], *, write: bool) -> _T:
-    """Return what ``parse`` makes of an answer of the server.
+    """Return the result of ``parse``, which reads an answer of the server.
 
     Raises:
-        IndeterminateError: it is no answer to what was asked, which changes something.
-        MetadataStoreError: the same of what changes nothing.
+        IndeterminateError: the answer to a write does not fit its request.
+        MetadataStoreError: the answer to a read does not fit its request.
     """
     try:
         return parse()
@@ -447,7 +447,7 @@ def _understood(parse: Callable[[], _T], *, write: bool) -> _T:
 
 
 def _pieces(requests: Sequence[_R], most: Callable[[Sequence[_R]], int]) -> Iterator[Sequence[_R]]:
-    """Give the requests in pieces, each as large as it may be by the time that it is asked for."""
+    """Yield the requests in pieces. The size of each is computed when it is requested."""
     while requests:
         size = most(requests)
         yield requests[:size]
@@ -460,5 +460,5 @@ def _halves(requests: Sequence[_R]) -> tuple[Sequence[_R], Sequence[_R]]:
 
 
 def _gets(requests: Sequence[ReadRequest]) -> int:
-    """Return how many of the requests bring values."""
+    """Return how many of the requests return values."""
     return sum([request.kind in BRINGS_VALUES for request in requests])

@@ -17,7 +17,7 @@ def cancel(call: Any, process: int) -> None:
     in a child the call is kept for ever.
 
     Args:
-        call: what a stub has returned.
+        call: the object that a stub returned.
         process: the id of the process that made the call.
     """
     if os.getpid() == process:

@@ -1,4 +1,4 @@
-"""Reads the changes of a range of keys between two revisions from etcd's history, with a watch.
+"""Reads the changes to a range of keys between two revisions from etcd's history, with a watch.
 
 A watch reports changes, but does not report their end. To end for certain, a call needs to know
 when all changes up to its last revision have arrived. There are three ways:
@@ -50,24 +50,24 @@ _log = get_logger(__name__)
 
 # Fields that etcd3's messages do not have, from etcd's ``rpc.proto``.
 _CREATE: Final = b"\x0a"  # WatchRequest.create_request
-_FRAGMENT: Final = b"\x40\x01"  # WatchCreateRequest.fragment: large answers may come in pieces
+_FRAGMENT: Final = b"\x40\x01"  # WatchCreateRequest.fragment: allows large answers in pieces
 _ASK_PROGRESS: Final = b"\x1a\x00"  # WatchRequest.progress_request
 _IS_FRAGMENT: Final = 7  # WatchResponse.fragment
 
-# etcd looks every 100 ms which watches to bring up to date.
+# Seconds between progress requests. etcd looks every 100 ms for watches that lag behind.
 _ASK_EVERY: Final = 0.03
 
-_FIRST: Final = 1  # the revision of an empty store, the only one that has changed nothing
+_FIRST: Final = 1  # the revision of an empty store, the only one without a change
 
 _PUT: Final = 0  # Event.type
 
-_ALL: Final = b"\0"  # as the first key and as the end: all keys
+_ALL: Final = b"\0"  # as first key and as end: all keys
 
 
 class _Span(NamedTuple):
-    """The keys asked for: one, and those from ``below`` to before ``stop``, the next after it.
+    """The keys of a call: one key, and those from ``below`` to before ``stop``.
 
-    With ``everything``, all others, too: those without a leading slash, which are foreign.
+    With ``everything``, it also contains keys without a leading slash, which are foreign.
     """
 
     prefix: int
@@ -83,11 +83,11 @@ class _Span(NamedTuple):
 
 
 class History:
-    """Gives changes of the past, for any number of threads. See ``stores.backend.History``.
+    """Yields past changes, for any number of threads. See ``stores.backend.History``.
 
     Args:
         connection: the calls to the cluster.
-        prefix: stands before every path in the keys.
+        prefix: precedes every path in the keys.
     """
 
     def __init__(self, connection: EtcdConnection, prefix: str) -> None:
@@ -97,7 +97,7 @@ class History:
     def changes(
         self, prefix: str, after: int, until: int, timeout: float
     ) -> Generator[Sequence[Change], None, None]:
-        """Give each change under ``prefix`` between two revisions once, in pages."""
+        """Yield each change under ``prefix`` between two revisions once, in pages."""
         return _changes(self._connection, self._prefix, prefix, after, until, timeout)
 
 
@@ -136,10 +136,10 @@ def _changes(
 
 
 def _check(connection: EtcdConnection, span: _Span, after: int, until: int, timeout: float) -> None:
-    """Refuse revisions that are not there.
+    """Refuse revisions that do not exist, or no longer.
 
-    A watch is refused, too, after a compaction, but not where its first revision is the compacted
-    one itself; and there deletes may be missing (etcd #18089).
+    etcd also refuses a watch after a compaction, but not if its first revision is the compacted one
+    itself. Deletes may be missing then (etcd #18089).
     """
 
     def newest(revision: int) -> int:
@@ -174,7 +174,7 @@ def _check(connection: EtcdConnection, span: _Span, after: int, until: int, time
 
 
 def _may_read_all(connection: EtcdConnection, timeout: float) -> bool:
-    """Say whether the login may read all keys; others see those below the slash at the most."""
+    """Say whether the login may read all keys. Others see at most the keys below the slash."""
     request = messages.RangeRequest(key=_ALL, range_end=_ALL, limit=1, count_only=True)
     try:
         connection.call("range", request, time.monotonic() + timeout, write=False)
@@ -194,12 +194,12 @@ def _compacted(after: int, kept: int) -> RevisionCompactedError:
 
 
 class _Watch:
-    """One watch at one member, from a revision on, until all up to another one have come.
+    """One watch at one member, until all changes between two revisions have arrived.
 
     Attributes:
-        after: the last revision whose changes have all been given.
-        heard: whether the member has said anything that gets us on.
-        stalled: whether the watch was ended because nothing of the kind came for too long.
+        after: the last revision whose changes have all been returned.
+        heard: whether the member has sent anything that makes progress.
+        stalled: whether the watch was ended because it made no progress for too long.
     """
 
     def __init__(self, link: Link, span: _Span, after: int, until: int, timeout: float) -> None:
@@ -211,28 +211,28 @@ class _Watch:
         self._timeout = timeout
         self._progress = tells_progress(link.version)
         self._newest = after
-        # Those of the newest revision, of which more may come; and its foreign keys.
+        # The changes of the newest revision, which may be incomplete, and its foreign keys.
         self._held: list[Change] = []
         self._foreign: list[bytes] = []
-        # No Event: a watch that was dropped is closed by the garbage collector, in a thread that
-        # may be the one that waits, and holds the Event's lock.
+        # Not an Event: the garbage collector closes a dropped watch in any thread, even one that
+        # waits for the Event and holds its lock.
         self._closed = False
-        # When it was that we got on, None while nobody waits; read by gRPC's thread for requests.
+        # The time of the last progress, None while no caller waits. Read by gRPC's request thread.
         self._since: float | None = time.monotonic()
         self._process = os.getpid()
         self._call: Any = None
         try:
             self._call = link.watch(self._requests(), metadata=link.metadata)
-        except ValueError as error:  # gRPC's for a call on a closed channel
+        except ValueError as error:  # from gRPC, for a call on a closed channel
             raise StoreClosedError("the store is closed") from error
 
     def pages(self) -> Generator[ChangePage, None, None]:
-        """Give the changes, those of one revision always together.
+        """Yield the changes; those of one revision always together.
 
-        It ends early where the login is not accepted any more, and where the member ends it.
+        It ends early if etcd no longer accepts the login, or if the member ends the watch.
 
         Raises:
-            grpc.RpcError: the stream has broken.
+            grpc.RpcError: the stream broke.
             MetadataStoreError: etcd refuses the watch.
         """
         for response in self._call:
@@ -256,8 +256,8 @@ class _Watch:
         cancel(self._call, self._process)
 
     def _requests(self) -> Iterator[bytes]:
-        """Give what is to be sent, in a thread of gRPC's, until the watch is closed."""
-        # Without progress all keys are watched: from the first one on, with no end.
+        """Yield the requests of the stream, in a thread of gRPC, until the watch is closed."""
+        # Without progress reports, the watch covers all keys, from the first one on without an end.
         narrow = self._progress and not self._span.everything
         first, stop = (self._span.own, self._span.stop) if narrow else (_ALL, _ALL)
         create = messages.WatchCreateRequest(
@@ -279,7 +279,7 @@ class _Watch:
                 yield _ASK_PROGRESS
 
     def _take(self, response: Any) -> ChangePage:
-        """Take in what the member says; return the changes of all revisions that are complete."""
+        """Process a response; return the changes of all revisions that are complete."""
         page = ChangePage([], [])
         for event in response.events:
             revision = event.kv.mod_revision
@@ -295,14 +295,14 @@ class _Watch:
         return page
 
     def _complete(self, page: ChangePage) -> None:
-        """Add what is held to a page."""
+        """Move the held changes to a page."""
         page += self._held
         page.foreign += self._foreign
         self._held, self._foreign = [], []
         self.after = min(self._newest, self._until)
 
     def _hold(self, event: Any) -> None:
-        """Hold the change of a path, or the key of a foreign one."""
+        """Hold the change of a path, or a foreign key."""
         kv = event.kv
         if kv.key not in self._span:
             return
@@ -320,7 +320,7 @@ class _Watch:
             self._held.append(Change(path, "delete", None, None, kv.mod_revision))
 
     def _refused(self, response: Any) -> None:
-        """Say why etcd has ended the watch; return if it may be opened again."""
+        """Raise the reason why etcd ended the watch; return if it may be opened again."""
         if response.compact_revision:
             raise _compacted(self.after, response.compact_revision)
         text = response.cancel_reason
@@ -328,11 +328,11 @@ class _Watch:
         if reason is Reason.LOGIN_EXPIRED:
             return
         if reason is Reason.NOT_PERMITTED:
-            whole = "" if self._progress else "; before 3.5.13 a watch has to be for all keys"
+            whole = "" if self._progress else "; before 3.5.13, the watch must cover all keys"
             raise AuthenticationError(f"etcd refused the watch: {short(text)}{whole}")
         raise MetadataStoreError(f"etcd ended the watch: {short(text)}")
 
 
 def _is_fragment(response: Any) -> bool:
-    unknown: Any = UnknownFieldSet(response)  # its types leave out that it can be iterated over
+    unknown: Any = UnknownFieldSet(response)  # its type stubs do not show that it is iterable
     return any(one.field_number == _IS_FRAGMENT and bool(one.data) for one in unknown)

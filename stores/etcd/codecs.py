@@ -43,7 +43,7 @@ _new = tuple.__new__
 
 
 class Recall(Enum):
-    """What reading an operation back says where its key alone does not tell its answer."""
+    """Shows that an operation's key alone does not reveal its answer."""
 
     LOOK_BEFORE = "look at the revision before its transaction's"
 
@@ -53,28 +53,28 @@ class WriteCodec(Protocol):
 
     @property
     def weight(self) -> int:
-        """How many of a flat transaction's operations it takes up."""
+        """The number of operations that it takes up in a flat transaction."""
 
     def unconditional(self, request: WriteRequest) -> bool:
-        """Whether nothing can refuse it. Its answer then brings the value that it replaces."""
+        """Whether it can never be refused. Its answer then contains the value that it replaces."""
 
     def nested(self, request: WriteRequest, prefix: str) -> bytes:
-        """Return it as one field of the batch's transaction, with an outcome of its own."""
+        """Return it as one field of the batch's transaction, with its own outcome."""
 
     def flat(self, request: WriteRequest, prefix: str) -> tuple[bytes, bytes, bytes]:
-        """Return its compare, its change, and its looks: ``weight`` of them if it has a compare."""
+        """Return its compare, change and reads: ``weight`` reads if it has a compare."""
 
     def of_nested(self, request: WriteRequest, result: Any, revision: int) -> Answer:
-        """Return the answer from the result of its field."""
+        """Return its answer from the result of its field."""
 
     def of_flat(self, request: WriteRequest, result: Any, revision: int) -> Answer:
-        """Return the answer from the result of its change, which was applied."""
+        """Return its answer from the result of its change, which was applied."""
 
     def recalled(self, request: WriteRequest, kv: Any | None, revision: int) -> Answer | Recall:
-        """Return the answer from its key at the revision of its transaction."""
+        """Return its answer from its key at the revision of its transaction."""
 
     def recalled_before(self, request: WriteRequest, there: bool, occupied: bool) -> Answer:
-        """Return the answer from what was there before: the value, and values below it."""
+        """Return its answer from the state before: whether there was a value, or values below."""
 
 
 class ReadCodec(Protocol):
@@ -84,9 +84,9 @@ class ReadCodec(Protocol):
         """Return it as one range of a transaction."""
 
     def answer(self, request: ReadRequest, found: Any) -> Answer:
-        """Return the answer from the response to its range.
+        """Return its answer from the response to its range.
 
-        It is ``None`` where the response is only the first page of the answer (``paged``).
+        The result is ``None`` if the response is only the first page of the answer (``paged``).
         """
 
     @property
@@ -102,7 +102,7 @@ class _Put:
     def nested(self, request: WriteRequest, prefix: str) -> bytes:
         expected = request.expected_version
         if expected is None:
-            # As it is, since it cannot fail; ``prev_kv`` tells its new version.
+            # Not nested, because it cannot fail; ``prev_kv`` shows its new version.
             return _plain_put(request, prefix)
         varint = VARINT
         key = (prefix + request.path).encode()
@@ -139,7 +139,7 @@ class _Put:
     def of_nested(self, request: WriteRequest, result: Any, revision: int) -> Answer:
         expected = request.expected_version
         if expected is None:
-            # etcd counts versions from 1: the one before in its count is the new one in ours.
+            # etcd counts versions from 1, so etcd's previous version is this package's new one.
             version = result.response_put.prev_kv.version
         else:
             txn = result.response_txn
@@ -159,7 +159,7 @@ class _Put:
         return refusal(request, kv.version - 1 if kv else ABSENT, occupied=False)
 
     def recalled_before(self, request: WriteRequest, there: bool, occupied: bool) -> Answer:
-        raise AssertionError("what a put has left is at its own revision")
+        raise AssertionError("the revision of a put shows its outcome")
 
 
 class _Delete:
@@ -197,7 +197,7 @@ class _Delete:
         return None
 
     def recalled(self, request: WriteRequest, kv: Any | None, revision: int) -> Answer | Recall:
-        # At a revision a path that was deleted looks like one that never was.
+        # At a revision, a deleted path looks like one that never existed.
         return refusal(request, kv.version - 1, occupied=True) if kv else Recall.LOOK_BEFORE
 
     def recalled_before(self, request: WriteRequest, there: bool, occupied: bool) -> Answer:
@@ -205,7 +205,7 @@ class _Delete:
 
 
 class _GetHeads(dict[int, bytes]):
-    """What stands before the key of a get in its field of a transaction, by the key's length."""
+    """The bytes before the key of a get in its field of a transaction, by the key's length."""
 
     def __missing__(self, length: int) -> bytes:
         key = b"\x0a" + VARINT[length]
@@ -292,13 +292,13 @@ READS: Final[Mapping[ReadKind, ReadCodec]] = {
 
 
 def below_of(path: str, prefix: str) -> tuple[bytes, bytes]:
-    """Return the range of keys below a path: from ``/`` after it to before ``0``, the next."""
+    """Return the range of keys below a path: from ``path/`` up to ``path0``, as 0 follows /."""
     key = (prefix + ("" if path == "/" else path)).encode()
     return key + b"/", key + b"0"
 
 
 def refusal_of(request: WriteRequest, results: Sequence[Any]) -> MetadataStoreError | None:
-    """Return why a write cannot hold, from its looks; ``None`` where nothing speaks against it."""
+    """Return the error of a write, from its reads; ``None`` if they show no reason to refuse it."""
     return refusal(request, *_looked(results))
 
 
@@ -342,9 +342,9 @@ def _looked(results: Sequence[Any]) -> tuple[int, bool]:
 
 def _refusal(request: WriteRequest, results: Sequence[Any]) -> MetadataStoreError:
     actual, occupied = _looked(results)
-    # The guards are evaluated before anything of the batch is applied, the look comes in the
-    # midst of it, and a neighbour may just have deleted what was below. Then nothing speaks
-    # against the operation any more, and what did was below.
+    # etcd evaluates the guards before it applies anything of the batch, but executes this read in
+    # the middle of it. A neighbour in the batch may just have deleted the values below. The read
+    # then shows no reason any more, so the reason was values below.
     reason = refusal(request, actual, occupied) or refusal(request, actual, True)
     return reason or BadVersionError(
         f"{request.path!r} is not at version {request.expected_version}",

@@ -48,15 +48,15 @@ _log = get_logger(__name__)
 Method: TypeAlias = Literal["txn", "range", "delete_range", "grant", "revoke"]
 
 _BACKOFF: Final = Backoff(first=0.02, longest=0.5)
-# With several members, one that does not answer must leave time for the others.
+# With several members, a silent one must leave time for the others.
 _GREETING: Final = 2.0
 _LOGINS: Final = 3
-# Seconds for which a refused login ends all calls, before it is tried again.
+# After a refused login, seconds in which all calls fail with it before the client tries again.
 _LOGIN_PAUSE: Final = 1.0
-# What a call ends with that nobody has answered.
+# The codes of calls that no server answered.
 _SILENCE: Final = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
-# A member in use for less than this many seconds comes and goes at log level debug.
-_WORTH_TELLING: Final = 1.0
+# The loss and return of a member that was in use for fewer seconds are logged at level debug.
+_WORTH_LOGGING: Final = 1.0
 
 
 class FlatOnlyError(Exception):
@@ -67,7 +67,7 @@ class EtcdConnection:
     """The calls to a cluster, from any number of threads.
 
     Attributes:
-        tally: counts retries and reconnects; whoever stands on the connection counts on.
+        tally: counts retries and reconnects. Code on top of the connection adds its own events.
     """
 
     def __init__(self, addresses: Sequence[str], credentials: Credentials) -> None:
@@ -78,21 +78,22 @@ class EtcdConnection:
         self._closing = threading.Event()  # set once; ends every pause
         self._changed = threading.Condition()  # guards the fields below
         self._link: Link | None = None
-        self._found = 0.0  # when it was found, 0.0 if there has never been one
-        self._quiet = False  # whether the last one lived too shortly to be worth a log event
-        self._searching = False  # one thread looks for a member that answers
-        self._refusal: AuthenticationError | None = None  # of the last search's login
+        self._found = 0.0  # the time when a link was found last; 0.0 if never
+        self._quiet = False  # whether the last link lived too shortly to be logged above debug
+        self._searching = False  # whether a thread looks for a member that answers
+        self._refusal: AuthenticationError | None = None  # from the last search's login
         self._refused_until = -math.inf
-        self._first = 0  # the member to try first
+        self._first = 0  # the index of the member to try first
 
     def open(self, deadline: float) -> Link:
-        """Return the member in use, looking for one where there is none.
+        """Return the member in use, after a search if there is none.
 
         Raises:
-            StoreUnavailableError: none has answered by the deadline; with the addresses.
-            OperationTimeoutError: the same, while there was a connection to one.
+            StoreUnavailableError: no member answered by the deadline. The message names the
+                addresses.
+            OperationTimeoutError: the same, but there was a connection to a member.
             AuthenticationError: the login was refused.
-            StoreClosedError: closed.
+            StoreClosedError: the connection is closed.
         """
         with self._changed:
             while True:
@@ -115,7 +116,7 @@ class EtcdConnection:
         finally:
             with self._changed:
                 self._searching = False
-                # A login costs etcd a tenth of a second: a wrong one is not tried for each batch.
+                # A login costs etcd a tenth of a second, so a wrong one is not tried per batch.
                 self._refusal = copy.copy(refusal)
                 self._refused_until = time.monotonic() + _LOGIN_PAUSE
                 if link is not None and not self._closing.is_set():
@@ -126,7 +127,7 @@ class EtcdConnection:
                 self._changed.notify_all()
 
     def _check(self) -> None:
-        """Raise what ends each call now: a close, or a login that was refused just before."""
+        """Raise if the connection is closed, or a login was refused just before."""
         if self._closing.is_set():
             raise StoreClosedError("the store is closed")
         if self._refusal is not None and time.monotonic() < self._refused_until:
@@ -134,12 +135,12 @@ class EtcdConnection:
 
     @property
     def in_use(self) -> bool:
-        """Whether there was a member in use just now."""
+        """Whether there was a member in use a moment ago."""
         return self._link is not None
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection to a member, as far as calls have shown."""
+        """Whether there is a connection to a member, judging by the calls so far."""
         return any(member.connected for member in self._members)
 
     def call(
@@ -150,20 +151,21 @@ class EtcdConnection:
         A read is repeated until the deadline; a write only while it certainly was not executed.
 
         Args:
-            method: ``"txn"`` takes and returns bytes, any other messages.
-            request: what to send.
+            method: ``"txn"`` takes and returns bytes; the others take and return messages.
+            request: the request.
             deadline: by ``time.monotonic()``.
             write: whether the request changes anything.
-            nested: whether it holds transactions inside transactions.
+            nested: whether it contains nested transactions.
 
         Raises:
             EtcdRefusedError: etcd refuses the request; nothing was done.
             UnansweredError: a write was sent and may have been executed.
             OperationTimeoutError: the deadline passed, with a connection; nothing was done.
-            StoreUnavailableError: the same, without one.
-            AuthenticationError: the login is refused.
-            StoreClosedError: closed; nothing was done.
-            FlatOnlyError: nested, and the member in use cannot be trusted with it.
+            StoreUnavailableError: the same, without a connection.
+            AuthenticationError: the login was refused.
+            StoreClosedError: the connection is closed; nothing was done.
+            FlatOnlyError: the request is nested, and the member in use would not check permissions
+                inside it.
         """
         failures = logins = 0
         while True:
@@ -177,14 +179,14 @@ class EtcdConnection:
                 return getattr(link, method)(request, timeout=left, metadata=link.metadata)
             except grpc.RpcError as error:
                 cause = error
-            except ValueError as error:  # gRPC's for a call on a closed channel
+            except ValueError as error:  # from gRPC, for a call on a closed channel
                 raise StoreClosedError("the store is closed") from error
             failure, code, message = failure_of(cause, write=write)
             failure = self._with_login(failure)
             if failure.verdict is Verdict.REFUSED:
                 size = len(request) if method == "txn" else request.ByteSize()
                 raise refused(failure.reason, message, size) from cause
-            # A call that had little time says nothing against the member.
+            # A call that had little time proves nothing against the member.
             hasty = failure.reason is Reason.OVERDUE and left < _GREETING
             if code is not StatusCode.RESOURCE_EXHAUSTED and not hasty:
                 self._lost(link, failure.reason, message)
@@ -196,10 +198,9 @@ class EtcdConnection:
             self.tally.add("retry")
 
     def begin(self, request: Any, timeout: float) -> grpc.Future[Any] | None:
-        """Send a range, and return what its response will be found in.
+        """Send a range and return a future of its response; ``None`` without a member in use.
 
-        Returns ``None`` where there is no member in use. If it fails, and ``refusal`` knows no
-        reason against it, the request is to be made anew with ``call``.
+        If it fails, and ``refusal`` returns ``None``, make the request again with ``call``.
         """
         link = self._link
         if link is None:
@@ -208,15 +209,15 @@ class EtcdConnection:
             pending: grpc.Future[Any] = link.range.future(
                 request, timeout=timeout, metadata=link.metadata
             )
-        except ValueError:  # gRPC's for a call on a closed channel
+        except ValueError:  # from gRPC, for a call on a closed channel
             return None
         return pending
 
     def refusal(self, cause: grpc.RpcError, request: Any) -> EtcdRefusedError | None:
-        """Return the error of a range that would be refused again, ``None`` for any other failure.
+        """Return the error of a range that would be refused again, ``None`` for other failures.
 
         Args:
-            cause: what the range that was begun has failed with.
+            cause: the error of the future from ``begin``.
             request: the range.
         """
         failure, _, message = failure_of(cause, write=False)
@@ -227,12 +228,12 @@ class EtcdConnection:
     def broken(
         self, link: Link, cause: grpc.RpcError | None, failures: int, deadline: float
     ) -> None:
-        """Take in that a stream of answers has ended too early; return when to ask for it again.
+        """Handle a stream that ended too early; return when it may be opened again.
 
         Args:
-            link: whose stream it was.
-            cause: what it broke with; without one, its login is not accepted any more.
-            failures: how many times it has broken before, with nothing of use between.
+            link: the link of the stream.
+            cause: the stream's error; without one, etcd no longer accepts the login.
+            failures: how many times it broke before without any progress between.
             deadline: by ``time.monotonic()``.
 
         Raises:
@@ -258,13 +259,13 @@ class EtcdConnection:
         """Wait before another attempt, longer after more failures.
 
         Raises:
-            StoreClosedError: closed meanwhile.
+            StoreClosedError: the connection was closed meanwhile.
         """
         if self._closing.wait(_BACKOFF.pause(failures)):
             raise StoreClosedError("the store is closed")
 
     def close(self) -> None:
-        """End what is under way and refuse what comes."""
+        """End the calls under way and refuse new ones."""
         with self._changed:
             self._closing.set()
             self._link = None
@@ -273,7 +274,7 @@ class EtcdConnection:
             member.channel.close()
 
     def _with_login(self, failure: Failure) -> Failure:
-        """Take a login that is asked for only since the member was greeted for an expired one."""
+        """Treat a login that etcd began to require after the greeting as an expired one."""
         if failure.verdict is Verdict.LOGIN and self._credentials.username is not None:
             return failure._replace(verdict=Verdict.RENEW)
         return failure
@@ -281,7 +282,7 @@ class EtcdConnection:
     def _final_error(
         self, failure: Failure, message: str, write: bool, logins: int
     ) -> MetadataStoreError | None:
-        """Return what a failed call ends with, ``None`` if it may be repeated."""
+        """Return the final error of a failed call, or ``None`` if it may be repeated."""
         verdict, reason = failure
         if verdict is Verdict.LOGIN or logins > _LOGINS:
             return AuthenticationError(
@@ -304,17 +305,17 @@ class EtcdConnection:
     def _lost(self, link: Link, reason: Reason, message: str) -> None:
         with self._changed:
             if self._link is not link:
-                return  # somebody else noticed first, and there may be a new one already
+                return  # another thread noticed first, and there may be a new link already
             self._link = None
             addresses = [member.address for member in self._members]
             place = addresses.index(link.address)
             self._first = (place + 1) % len(addresses)
             if reason is Reason.UNREACHABLE:
                 self._members[place].connected = False
-            # A member that answers and is of no use would fill the log with its comings and goings.
-            self._quiet = time.monotonic() - self._found < _WORTH_TELLING
-        tell = _log.debug if self._quiet else _log.info
-        tell("etcd member given up", address=link.address, reason=short(message))
+            # A member that answers but is of no use would otherwise fill the log.
+            self._quiet = time.monotonic() - self._found < _WORTH_LOGGING
+        emit = _log.debug if self._quiet else _log.info
+        emit("etcd member given up", address=link.address, reason=short(message))
 
     def _search(self, deadline: float) -> Link:
         rounds = 0
@@ -338,11 +339,11 @@ class EtcdConnection:
                     raise StoreClosedError("the store is closed") from error
                 else:
                     member.connected = True
-                    tell = _log.debug if self._quiet else _log.info
-                    tell("etcd member in use", address=link.address, version=link.version)
+                    emit = _log.debug if self._quiet else _log.info
+                    emit("etcd member in use", address=link.address, version=link.version)
                     return link
             if reachable:
-                # One was, and has been of no use all the same, as where its login fails.
+                # A member was reachable and still of no use, for example because its login fails.
                 self._pause(rounds, deadline, cause)
                 reachable = False
             else:
@@ -351,11 +352,11 @@ class EtcdConnection:
             rounds += 1
 
     def _await(self, member: Member, rounds: int, deadline: float, cause: grpc.RpcError) -> bool:
-        """Wait until a member can be reached, for no longer than a pause; say whether it can.
+        """Wait until a member can be reached, but no longer than a pause; say whether it can.
 
-        The wait is a call, not a sleep: older gRPCs get on with connecting only while a call waits
-        for it, and newer ones are noticed at once when they have a connection. It has no login with
-        it, so that a refusal is an answer, too.
+        The wait is a call, not a sleep. Older versions of gRPC continue to connect only while a
+        call waits; with newer ones, the wait ends as soon as there is a connection. The call has no
+        login, so a refusal is an answer, too.
         """
         pause = self._pause_length(rounds, deadline, cause)
         end = time.monotonic() + pause
@@ -369,7 +370,7 @@ class EtcdConnection:
                 return True
             self._closing.wait(end - time.monotonic())
             return False
-        except ValueError as error:  # gRPC's for a call on a closed channel
+        except ValueError as error:  # from gRPC, for a call on a closed channel
             raise StoreClosedError("the store is closed") from error
         return True
 
@@ -386,11 +387,11 @@ class EtcdConnection:
             raise StoreClosedError("the store is closed") from cause
 
     def _pause_length(self, failures: int, deadline: float, cause: grpc.RpcError) -> float:
-        """Return how long to wait.
+        """Return the seconds to wait.
 
         Raises:
             StoreUnavailableError: the deadline comes first.
-            OperationTimeoutError: the same, while there is a connection.
+            OperationTimeoutError: the same, but there is a connection.
         """
         pause = _BACKOFF.pause(failures)
         if time.monotonic() + pause >= deadline:
@@ -398,6 +399,6 @@ class EtcdConnection:
         return pause
 
     def late(self, message: str) -> MetadataStoreError:
-        """Return what ends at its deadline and was not sent, or is a read (see ``ops.errors``)."""
+        """Return the error at the deadline of a request that was a read, or never sent."""
         kind = OperationTimeoutError if self.connected else StoreUnavailableError
         return kind(f"no answer from etcd at {self._addresses} in time: {short(message)}")

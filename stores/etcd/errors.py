@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Verdict(Enum):
-    """What is known about a request whose call failed."""
+    """The possible outcomes of a request whose call failed, and what to do."""
 
     UNSENT = "no member received it: send it again, to another member if there is one"
     LATER = "the server turned it away unread: send it again after a pause"
@@ -73,22 +73,23 @@ class Reason(Enum):
 
 
 class Failure(NamedTuple):
-    """What a failed call means."""
+    """The meaning of a failed call."""
 
     verdict: Verdict
     reason: Reason
 
 
-# What a member says, before it looks at a request, that serves none: it takes no part in the
-# cluster's votes, or does not know yet which version the cluster runs. Others may serve it.
-# (``v3rpc/interceptor.go``; UNAVAILABLE up to etcd 3.5, FAILED_PRECONDITION since, etcd #12985.)
+# Answers of a member that cannot serve any request at the moment. It gives them before it looks at
+# the request: it is a learner without a vote, or does not know the cluster's version yet. Other
+# members may serve the request. (``v3rpc/interceptor.go``; UNAVAILABLE up to etcd 3.5,
+# FAILED_PRECONDITION since, etcd #12985.)
 _NO_SERVICE: Final = (
     ("rpc not supported for learner", Verdict.UNSENT, Reason.OTHER),
     ("etcdserver: not capable", Verdict.UNSENT, Reason.OTHER),
 )
 
-# By status code; the first text that occurs in the message decides, "" matches any message.
-# A code that is not here is UNKNOWN.
+# By status code. The first text that occurs in the message decides; "" matches any message. A code
+# that is missing here is UNKNOWN.
 _TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict, Reason], ...]]] = {
     # Checked before the request is proposed, or refused by the applier before it changes anything
     # (permissions; the revision of the auth store). The Go client logs in again on the latter.
@@ -125,25 +126,26 @@ _TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict, Reason], ...]]] = {
     StatusCode.RESOURCE_EXHAUSTED: (
         # More than 5,000 entries committed and not yet applied: turned away before the proposal.
         ("too many requests", Verdict.LATER, Reason.OTHER),
-        # The quota is checked on arrival and again when the transaction is applied. The second
-        # check answers with the same error after having applied it: of 64 such answers from 16
-        # threads that filled a store up, 15 belonged to writes that are there.
+        # etcd checks the quota on arrival, and again when it applies the transaction. The second
+        # check gives the same error after the transaction was applied: of 64 such answers from 16
+        # threads that filled a store up, 15 belonged to writes that were there.
         ("database space exceeded", Verdict.UNKNOWN, Reason.NO_SPACE),
-        # Our own gRPC could not take the answer in. Ours says CLIENT, the server's does not.
+        # This client's own gRPC refused the answer. Its text has CLIENT; the server's does not.
         ("CLIENT: Received message larger than max", Verdict.APPLIED, Reason.ANSWER_TOO_LARGE),
         ("CLIENT: Sent message larger than max", Verdict.REFUSED, Reason.OTHER),
         ("received message larger than max", Verdict.REFUSED, Reason.REQUEST_TOO_LARGE),
         ("", Verdict.UNKNOWN, Reason.OTHER),
     ),
     StatusCode.UNAVAILABLE: (
-        # gRPC's words for a call that found no connection. All else of this code (socket closed,
-        # reset, GOAWAY, leader changed, server stopped, request timed out) comes after sending.
+        # gRPC's texts for a call without a connection. All other errors of this code (socket
+        # closed, reset, GOAWAY, leader changed, server stopped, request timed out) come after
+        # sending.
         ("failed to connect to all addresses", Verdict.UNSENT, Reason.UNREACHABLE),
         ("connections to all backends failing", Verdict.UNSENT, Reason.UNREACHABLE),
         ("name resolution failed", Verdict.UNSENT, Reason.UNREACHABLE),
         ("DNS resolution failed", Verdict.UNSENT, Reason.UNREACHABLE),
         *_NO_SERVICE,
-        ("etcdserver: ", Verdict.UNKNOWN, Reason.OTHER),  # said over a connection
+        ("etcdserver: ", Verdict.UNKNOWN, Reason.OTHER),  # arrived over a connection
         ("", Verdict.UNKNOWN, Reason.UNREACHABLE),
     ),
     StatusCode.DEADLINE_EXCEEDED: (("", Verdict.UNKNOWN, Reason.OVERDUE),),
@@ -151,10 +153,10 @@ _TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict, Reason], ...]]] = {
 
 
 class EtcdRefusedError(RequestRefusedError):
-    """A request was refused whole: none of it was applied.
+    """A request was refused as a whole: nothing of it was applied.
 
     Attributes:
-        reason: why.
+        reason: the reason for the refusal.
     """
 
     def __init__(self, error: MetadataStoreError, reason: Reason = Reason.OTHER) -> None:
@@ -163,10 +165,10 @@ class EtcdRefusedError(RequestRefusedError):
 
 
 class UnansweredError(IndeterminateError):
-    """A write may have been applied. Stays within this package: others get its base class.
+    """A write may have been applied. Only this package sees it; callers get its base class.
 
     Attributes:
-        reason: why that is not known.
+        reason: the reason why the outcome is unknown.
     """
 
     def __init__(
@@ -177,7 +179,7 @@ class UnansweredError(IndeterminateError):
 
 
 def judge(code: StatusCode, message: str, *, write: bool) -> Failure:
-    """Return what is known about a request whose call ended with ``code`` and ``message``."""
+    """Return the verdict and the reason for a call that failed with ``code`` and ``message``."""
     rows = _TABLE.get(code, ())
     verdict, reason = next(
         ((verdict, reason) for text, verdict, reason in rows if text in message),
@@ -185,13 +187,13 @@ def judge(code: StatusCode, message: str, *, write: bool) -> Failure:
     )
     open_for_a_write = verdict in (Verdict.UNKNOWN, Verdict.APPLIED)
     if code is StatusCode.RESOURCE_EXHAUSTED and open_for_a_write and not write:
-        # What leaves a write's outcome open is a plain refusal of a read.
+        # These leave the outcome of a write open, but a read is simply refused.
         verdict = Verdict.REFUSED
     return Failure(verdict, reason)
 
 
 def read_text(text: str) -> Reason:
-    """Return the reason that a text of etcd's gives where it has no status, as in a watch."""
+    """Return the reason for a text of etcd that comes without a status, as in a watch."""
     return next(
         (reason for rows in _TABLE.values() for part, _, reason in rows if part and part in text),
         Reason.OTHER,
@@ -199,25 +201,25 @@ def read_text(text: str) -> Reason:
 
 
 def failure_of(error: grpc.RpcError, *, write: bool) -> tuple[Failure, StatusCode, str]:
-    """Return what a failed call means, with its status and its text."""
-    # What a blocking call raises is a grpc.Call too, which the types do not say.
+    """Return the meaning of a failed call, with its status and its text."""
+    # The error of a blocking call is also a grpc.Call, which its type does not show.
     call: Any = error
     code, message = call.code(), call.details() or ""
     return judge(code, message, write=write), code, message
 
 
 def reason_of(error: BaseException) -> Reason:
-    """Return why a request failed, as the error that it ended with says."""
+    """Return the reason that an error carries."""
     return error.reason if isinstance(error, EtcdRefusedError | UnansweredError) else Reason.OTHER
 
 
 def refused(reason: Reason, message: str, size: int) -> EtcdRefusedError:
-    """Return the error of a request that was refused; none has applied it.
+    """Return the error of a request that no member applied.
 
     Args:
-        reason: as the table gives it.
+        reason: the reason from the table.
         message: the text of the call.
-        size: the bytes of the request, named where they are the reason.
+        size: the bytes of the request, for the message if it is too large.
     """
     text = short(message)
     error: MetadataStoreError
@@ -239,6 +241,6 @@ def refused(reason: Reason, message: str, size: int) -> EtcdRefusedError:
 
 
 def short(message: str) -> str:
-    """Return gRPC's or etcd's text in one line of bearable length."""
+    """Return gRPC's or etcd's text in one line of limited length."""
     text = " ".join(message.split()).removeprefix("etcdserver: ")
     return text if len(text) <= 300 else f"{text[:297]}..."

@@ -27,23 +27,23 @@ __all__ = ["ANSWER_BYTES", "AnswerBytes", "Pace", "RequestBytes", "oversize"]
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
 
-# etcd's default for --max-request-bytes. It bounds the entry proposed to raft, which is the
-# request with an id and the user's name around it.
+# etcd's default for --max-request-bytes. It limits the entry proposed to raft: the request, with an
+# id and the user's name around it.
 _DEFAULT: Final = 1536 * _KIB
 _AROUND: Final = 256
-# By how much etcd's gRPC takes more (``grpcOverheadBytes`` in etcd's ``embed``).
+# The limit of etcd's gRPC is higher by this much (``grpcOverheadBytes`` in etcd's ``embed``).
 _OVERHEAD: Final = 512 * _KIB
 _GRPC_LIMIT: Final = re.compile(r"received message larger than max \(\d+ vs\. (\d+)\)")
 
-#: The largest answer that is taken in at all, from the largest value to the largest page of names.
+#: The largest answer that the client accepts, be it one value or a page of names.
 ANSWER_BYTES: Final = 32 * _MIB
-# What the answer to one request is meant to have.
+# The intended size of the answer to one request.
 _GOOD_ANSWER: Final = 4 * _MIB
 _FIRST_VALUES: Final = 16
 
 
 class RequestBytes:
-    """How many bytes a request may have.
+    """Learns how many bytes a request may have.
 
     Attributes:
         most: the most bytes to send. It never grows.
@@ -51,18 +51,18 @@ class RequestBytes:
 
     def __init__(self) -> None:
         self.most = _DEFAULT - _AROUND
-        self._accepted = 0  # the largest size that was taken
+        self._accepted = 0  # the largest size that etcd accepted
 
     def accepted(self, size: int) -> None:
-        """Note the size of a write that was taken."""
+        """Note the size of a write that etcd accepted."""
         self._accepted = max(self._accepted, size)
 
     def refused(self, size: int, *messages: str) -> None:
         """Note that a request was refused as too large.
 
         Args:
-            size: its bytes.
-            messages: the refusal, and that of another with ``oversize(size)`` bytes.
+            size: the bytes of the request.
+            messages: the text of its refusal, and that of a request of ``oversize(size)`` bytes.
         """
         for message in messages:
             if named := _GRPC_LIMIT.search(message):
@@ -74,49 +74,49 @@ class RequestBytes:
 
 
 def oversize(size: int) -> int:
-    """Return how large a request is to be that gRPC refuses where etcd refuses one of ``size``."""
+    """Return a size that gRPC refuses if etcd refuses requests of ``size``."""
     return size + _OVERHEAD + _AROUND
 
 
 class AnswerBytes:
-    """How many values to ask for in one request; or keys, where these are all that is wanted.
+    """Learns how many values to request at a time, or how many keys if only keys are wanted.
 
     Args:
-        first: as long as nothing is known of them.
+        first: the number to begin with.
 
     Attributes:
-        values: so many.
+        values: the number to request.
     """
 
     def __init__(self, first: int = _FIRST_VALUES) -> None:
         self.values = first
 
     def saw(self, values: int, size: int) -> None:
-        """Note how many bytes a number of values had, in an answer or in a request."""
+        """Note the bytes of a number of values, in an answer or in a request."""
         fitting = values * _GOOD_ANSWER // (size + 1)
         self.values = max(1, min(fitting, self.values * 2, 1 << 20))
 
     def refused(self, values: int) -> None:
-        """Note that the answer with so many values was too large to be taken in."""
+        """Note that an answer with this many values was too large for the client."""
         self.values = max(1, min(self.values, values // 4))
 
 
-# Seconds that all but a tenth of the transactions are meant to stay below.
+# The intended limit in seconds for all but a tenth of the transactions.
 _SLOW: Final = 0.020
-_FEWEST: Final = 125  # as many as go without groups
-# Nine steps up are as large as one down, so where they balance one in ten is slow.
+_FEWEST: Final = 125  # the number that fits without groups
+# Nine steps up equal one down, so at the balance one transaction in ten is slow.
 _DOWN: Final = 0.90
 _UP: Final = _DOWN ** (-1 / 9)
 
 
 class Pace:
-    """How many writes to put into one transaction.
+    """Learns how many writes to put into one transaction.
 
-    What stands in etcd before another client's write are this one's transactions, so the other
-    waits about as long as they take. Their slowest tenth is held to 20 ms.
+    Another client's write waits in etcd behind this client's transactions, about as long as they
+    take. So their slowest tenth is held to 20 ms.
 
     Attributes:
-        writes: so many.
+        writes: the most writes for one transaction.
     """
 
     def __init__(self, most: int) -> None:
@@ -128,7 +128,7 @@ class Pace:
         """Note how long a transaction took, from its sending to its answer."""
         if seconds > _SLOW:
             if writes <= _FEWEST:
-                return  # It was not for its size.
+                return  # Its size was not the reason.
             self._exact = max(min(self._exact, writes) * _DOWN, _FEWEST)
         elif writes * 2 > self._exact:
             self._exact = min(self._exact * _UP, self._most)

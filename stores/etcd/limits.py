@@ -20,47 +20,47 @@ __all__ = ["Capacity"]
 
 log = get_logger(__name__)
 
-# etcd's --max-txn-ops. It counts along a path into nested transactions: the largest of compares,
-# operations on success and operations on failure of a level, added up over the levels.
+# etcd's --max-txn-ops. etcd counts along a path into nested transactions: for each level, the
+# largest of compares, operations on success and operations on failure, summed over the levels.
 _MAX_TXN_OPS: Final = 128
-# The most operations of a level in a batch's transaction. 64 would still be accepted, but such a
-# transaction takes 30 to 60 ms, in which etcd serves nobody else.
+# The most operations of a level in a batch's transaction. etcd would accept 64, but such a
+# transaction takes 30 to 60 ms, during which etcd serves no other client.
 _GROUP: Final = 32
 # The levels below the groups: an operation's own transaction has two compares at most.
 _INNERMOST: Final = 2
-# Below this nesting carries fewer operations than a flat transaction.
+# Below this limit, nesting carries fewer operations than a flat transaction.
 _FEWEST_FOR_NESTING: Final = 8
-# The write id's condition, change or look, before those of the batch. A delete needs two beside it.
+# A write id takes one compare, one change and one read. A delete needs up to two beside each.
 _WRITE_ID: Final = 1
 _FEWEST_FOR_WRITE_IDS: Final = 3
-# Its bytes, beside the prefix that is in its key, which it names three times.
+# The bytes of a write id without the prefix, which its fields contain three times.
 _WRITE_ID_SIZE: Final = 256
-# What a conditional put needs beside the value, with a short path.
+# The bytes that a conditional put needs beside the value, with a short path.
 _SPARE: Final = 256
 
-# Two requests in flight keep an etcd on the same machine busy; the third covers the time that a
-# client needs to make the next one. Beyond that transactions wait for each other in etcd.
+# Two requests in flight keep an etcd on the same machine busy; the third covers the time in which a
+# client makes the next one. With more, transactions wait for each other in etcd.
 _IN_FLIGHT: Final = 3
-# A transaction of reads is small, and comes back while the client is busy with others: with so many
-# there is always one at the server (167,000 gets a second against 144,000 with 3, 173,000 with 12).
+# A transaction of reads is small, and is answered while the client is busy with others. With this
+# many, the server always has one (167,000 gets a second against 144,000 with 3, 173,000 with 12).
 _READS_IN_FLIGHT: Final = 8
-# Single puts share etcd's fsyncs with each other: their number a second still grows up to here.
+# Single puts share etcd's fsyncs. Their throughput grows up to this number.
 _SINGLES: Final = 64
 
 
 class Capacity:
-    """What the server takes. Used by several threads; what it learns only makes it smaller.
+    """The limits of the server. Several threads use it; its numbers only become smaller.
 
     Args:
         connection: the calls to the cluster.
-        prefix: stands before every path in the keys.
+        prefix: precedes every path in the keys.
         deadline: for probing, by ``time.monotonic()``.
         flat_only: never nest transactions.
 
     Attributes:
-        limits: all of it, as the engine sees it.
+        limits: the limits as the engine sees them.
         max_txn_ops: the most operations in a flat transaction.
-        group: how many operations there are in a group of a nested transaction; 0 says not to nest.
+        group: the operations in a group of a nested transaction; 0 means that nothing is nested.
         request_bytes: the most bytes of a request.
     """
 
@@ -70,8 +70,8 @@ class Capacity:
         self._connection = connection
         self._prefix = prefix
         self._flat_only = flat_only
-        # Held by the thread that finds out about a limit. Others read without it: at worst they
-        # send one more request that is refused.
+        # Held by the thread that probes a limit. Others read without it; at worst, they send one
+        # more request that is refused.
         self._learning = Lock()
         self.request_bytes = RequestBytes()
         self.max_txn_ops = self._probe_max_txn_ops(deadline, _MAX_TXN_OPS)
@@ -80,17 +80,17 @@ class Capacity:
 
     @property
     def write_ids(self) -> bool:
-        """Whether there is room for a write id beside any operation."""
+        """Whether a write id fits beside any operation."""
         return self.max_txn_ops >= _FEWEST_FOR_WRITE_IDS
 
     @property
     def direct(self) -> int:
-        """How many operations there may be in a transaction without groups, beside its write id."""
+        """The most operations in a transaction without groups, beside its write id."""
         write_id = _WRITE_ID if self.write_ids else 0
         return self.max_txn_ops - write_id - (_INNERMOST if self.group else 0)
 
     def stop_nesting(self) -> None:
-        """Take in that the member now in use cannot be trusted with nested transactions."""
+        """Stop nesting: the member in use would not check permissions inside transactions."""
         with self._learning:
             self.group = 0
             self.limits = self._make_limits()
@@ -104,10 +104,10 @@ class Capacity:
         return EtcdRefusedError(error, Reason.REQUEST_TOO_LARGE)
 
     def learn_request_bytes(self, size: int, message: str, deadline: float) -> None:
-        """Take in that a request was refused as too large, and find out what is not."""
+        """Note that a request was refused as too large, and probe the limit."""
         with self._learning:
             if size > self.request_bytes.most:
-                return  # another thread did
+                return  # another thread has learned it
             probe = field(b"\x12", field(b"\x0a", field(b"\x0a", bytes(oversize(size)))))
             probed = ""
             try:
@@ -116,13 +116,15 @@ class Capacity:
                 probed = str(error)
             self.request_bytes.refused(size, message, probed)
             self.limits = self._make_limits()
-        log.info("etcd takes smaller requests than assumed", request_bytes=self.request_bytes.most)
+        log.info(
+            "etcd's request limit is lower than assumed", request_bytes=self.request_bytes.most
+        )
 
     def learn_max_txn_ops(self, assumed: Limits, deadline: float) -> None:
-        """Take in that a transaction had too many operations, and find out how many it may have."""
+        """Note that a transaction had too many operations, and probe the limit."""
         with self._learning:
             if self.limits is not assumed:
-                return  # another thread did
+                return  # another thread has learned it
             found = self._probe_max_txn_ops(deadline, self.max_txn_ops)
             if found == self.max_txn_ops:
                 return
@@ -130,12 +132,12 @@ class Capacity:
             if self.group:
                 self.group = self._probe_nesting(deadline)
             self.limits = self._make_limits()
-        log.info("etcd takes fewer operations than it did", max_txn_ops=found)
+        log.info("etcd's operation limit is lower than before", max_txn_ops=found)
 
     def _probe_max_txn_ops(self, deadline: float, most: int) -> int:
-        """Return how many operations the server takes in a flat transaction.
+        """Return how many operations the server accepts in a flat transaction.
 
-        Reads, and no permission is needed: etcd counts before it looks at anything else.
+        The probe only reads, and needs no permission: etcd counts before any other check.
         """
         key = (self._prefix + "/").encode()
         operation = messages.TxnRequest(
@@ -147,16 +149,16 @@ class Capacity:
         ).SerializeToString()
         if self._accepts(operation * most, deadline):
             return most
-        # The numbers from 1 on that are accepted come first; their count is the limit.
+        # The accepted numbers come first, from 1 on, so their count is the limit.
         found = bisect_right(
             range(1, most), False, key=lambda n: not self._accepts(operation * n, deadline)
         )
         return max(found, 1)
 
     def _probe_nesting(self, deadline: float) -> int:
-        """Return how many operations there may be in a group of a nested transaction, 0 for none.
+        """Return how many operations fit in a group of a nested transaction, or 0 for none.
 
-        How the server counts is not documented.
+        etcd does not document how it counts.
         """
         most = self.max_txn_ops
         link = self._connection.open(deadline)
@@ -167,7 +169,7 @@ class Capacity:
         return group if self._accepts(grouped([empty] * group**2, group), deadline) else 0
 
     def _accepts(self, body: bytes, deadline: float) -> bool:
-        """Whether a transaction that changes nothing has no more operations than are taken."""
+        """Say whether etcd accepts the number of operations in a transaction that only reads."""
         try:
             self._connection.call("txn", body, deadline, write=False)
         except EtcdRefusedError as refusal:
@@ -181,9 +183,9 @@ class Capacity:
             write_ops=max(self.group**2, self.direct),
             read_ops=self.max_txn_ops,
             request_bytes=request_bytes,
-            # A conditional put names its key three times, with some 45 bytes between them.
+            # A conditional put contains its key three times, with about 45 bytes between them.
             op_bytes=128 + 3 * prefix,
-            # With a longer path it may be less: that is seen when it is encoded.
+            # A longer path leaves less room for the value; the operation's encoding shows that.
             value_bytes=max(0, request_bytes - _SPARE - 3 * prefix),
             in_flight=_IN_FLIGHT,
             singles=_SINGLES,

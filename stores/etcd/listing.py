@@ -27,12 +27,12 @@ _MANY: Final = 20_000
 
 
 class Listing:
-    """A listing under way: ask for the keys of the range it names, hand them in, until done.
+    """A listing under way. Request the keys of its range and pass them to ``take``, until done.
 
     Attributes:
-        start: the first key to ask for.
-        end: the key to stop before.
-        limit: the most keys to ask for.
+        start: the first key to request.
+        end: the key before which to stop.
+        limit: the most keys to request.
         done: whether the listing is complete.
     """
 
@@ -42,18 +42,18 @@ class Listing:
         self._below = below
         self._stop = stop
         self._names: set[bytes] = set()
-        self._place = b""  # the name, or the beginning of names, that the listing stands at
-        self._kept = 0  # how many bytes of it the end of the range keeps; 0: no early end
+        self._place = b""  # the name, or the first bytes of a name, that the listing has reached
+        self._kept = 0  # how many of these bytes the range's end keeps; 0: no early end
         self.start = below
         self.end = stop
         self.limit = limit
         self.done = False
 
     def take(self, keys: Sequence[bytes], count: int) -> None:
-        """Take in a page: its keys, in order, and the number of keys in the whole range."""
+        """Process a page: its keys, in order, and the number of keys in the whole range."""
         skip = len(self._below)
-        # The root of an empty prefix has a key of its own, "/": a name that is empty. So has a
-        # key with "//", which this package never writes.
+        # Without a prefix, the root has a key, "/", whose name is empty. So is the name of a key
+        # with "//", which this package never writes.
         names = [key[skip:].partition(b"/")[0] for key in keys]
         self._names.update(names)
         left = count - len(keys)
@@ -68,7 +68,7 @@ class Listing:
                 self.limit = min(self.limit * 2, _LARGEST)
             self._place = name
             if left > _MANY:
-                # From no early end at all to the nearest one, or one byte nearer.
+                # The first early end is the nearest one; later ones are a byte nearer each.
                 self._kept = min(self._kept + 1, len(name)) if self._kept else len(name)
             else:
                 self._kept = min(self._kept, len(name))
@@ -83,9 +83,9 @@ class Listing:
         self.end = self._below + edge if edge else self._stop
 
     def names(self) -> list[str]:
-        """Return the names found so far, sorted by code points, which is the order of UTF-8 too.
+        """Return the names found so far, sorted by code points, which is also the order of UTF-8.
 
-        Names that are not UTF-8 belong to keys that no path leads to, and are left out.
+        Names that are not UTF-8 belong to keys that are not valid paths, and are left out.
         """
         found = []
         for name in self._names:
@@ -100,7 +100,7 @@ class Listing:
 
 
 def _counted_up(beginning: bytes) -> bytes:
-    # No byte of UTF-8 is 0xFF; in other keys those at the end are dropped, as etcd's own clients
+    # No byte of UTF-8 is 0xFF. In other keys, those at the end are dropped, as etcd's own clients
     # do for the end of a prefix.
     beginning = beginning.rstrip(b"\xff")
     return beginning[:-1] + bytes([beginning[-1] + 1]) if beginning else b""

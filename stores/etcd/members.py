@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 _CHANNEL_OPTIONS: Final = (
-    # Beyond this a read is repeated in parts. A write is known to have been applied then, and what
-    # came of it is read back.
+    # A read with a larger answer is repeated in parts. A write with one was applied, and its
+    # results are read back.
     ("grpc.max_receive_message_length", ANSWER_BYTES),
     ("grpc.max_send_message_length", -1),
     # A dead peer is noticed after 15 s. etcd drops clients that ping more often than every 5 s,
@@ -48,41 +48,41 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 500),
-    # What is sent again, and when, is decided here; without gRPC's own machinery for it a call is
-    # a few percent quicker.
+    # This package decides about retries. Without gRPC's own machinery for them, a call is a few
+    # percent faster.
     ("grpc.enable_retries", 0),
-    # Its connections, and their back-off, are this store's own.
+    # The store has its own connections, with their own back-off.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
 
-#: What to do where etcd asks who one is.
+#: The help in a message if etcd requires a login.
 LOGIN_HELP: Final = (
     "pass a username and a password, or a client certificate whose common name is a user name"
 )
 
-# Seconds for what is asked beside gRPC, where gRPC does not tell.
+# Seconds for requests outside gRPC, which find out what gRPC does not report.
 _PATIENCE: Final = 2.0
 
-# What OpenSSL calls the alerts with which a server turns a client's certificate down.
+# OpenSSL's names of the alerts with which a server refuses a client's certificate.
 _REFUSED_CERTIFICATE: Final = re.compile("ALERT_(.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
 class Credentials:
-    """Who the client is: a login, a certificate, or nobody.
+    """The client's identity: a login, a certificate, or none.
 
     Args:
-        username: for a login; with ``password``.
+        username: for a login, together with ``password``.
         password: never part of a message or a representation.
         tls: whether connections are encrypted.
-        ca: a file with the certificates to trust; without it, those that gRPC brings.
-        cert: a file with the client's certificate chain; with ``key``.
+        ca: a file with the certificates to trust; by default, gRPC's own.
+        cert: a file with the client's certificate chain, together with ``key``.
         key: a file with its private key.
 
     Attributes:
         username: as given.
-        identified: whether etcd knows who the client is, and so may limit what it may do.
-        channel: for gRPC, ``None`` without encryption.
+        identified: whether etcd knows the client's identity, and so may limit its permissions.
+        channel: the credentials for gRPC; ``None`` without encryption.
 
     Raises:
         InvalidSettingError: half of a pair is missing, or a file cannot be read.
@@ -119,10 +119,10 @@ class Credentials:
         return messages.AuthenticateRequest(name=self.username, password=self._password)
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the same for HTTP, ``None`` without encryption.
+        """Return the TLS settings for HTTP, or ``None`` without encryption.
 
         Raises:
-            OSError: a file cannot be read any more, or is not what it should be.
+            OSError: a file cannot be read any more, or is invalid.
         """
         if self.channel is None:
             return None
@@ -146,8 +146,9 @@ class Member:
     """One member of the cluster: its channel and the calls on it.
 
     Attributes:
-        connected: whether there is a connection to it, as far as calls have shown: it has answered,
-            and none has found the connection broken since. Set by any thread, without a lock.
+        connected: whether there is a connection, judging by the calls so far: the member has
+            answered, and no later call has found the connection broken. Any thread sets it, without
+            a lock.
     """
 
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
@@ -158,12 +159,12 @@ class Member:
             if credentials is None
             else grpc.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
         )
-        # etcd3's stub for transactions would want a message; ours are bytes already, and the size
-        # of a response is of interest, too.
+        # etcd3's stub for transactions takes messages. These are bytes already, and the size of a
+        # response matters, too.
         self.txn = self.channel.unary_unary(
             "/etcdserverpb.KV/Txn", request_serializer=None, response_deserializer=None
         )
-        # Nor does etcd3 know all fields of a watch's request, so these are bytes as well.
+        # etcd3 does not know all fields of a watch's request, so these are bytes as well.
         self.watch = self.channel.stream_stream(
             "/etcdserverpb.Watch/Watch",
             request_serializer=None,
@@ -178,12 +179,12 @@ class Member:
 
 
 class Link:
-    """A member that has answered, with what it is called with. Never changed.
+    """A member that has answered, with its calls and their metadata. Immutable.
 
     Attributes:
         address: the member's ``host:port``.
-        version: the etcd version it runs; ``None`` where it does not tell this user.
-        nesting: whether transactions may be nested as far as permissions are concerned.
+        version: its version of etcd; ``None`` if it does not show it to this user.
+        nesting: whether nested transactions are safe with respect to permissions.
     """
 
     __slots__ = (
@@ -219,18 +220,18 @@ class Link:
 
 
 def greet(member: Member, credentials: Credentials, left: Callable[[], float]) -> Link:
-    """Log in to a member, ask for its version, and return what it is called with.
+    """Log in to a member, ask for its version, and return a link to it.
 
     Args:
-        member: whom to greet.
-        credentials: who the client is.
-        left: how many seconds the next call may take.
+        member: the member.
+        credentials: the client's identity.
+        left: returns the seconds that the next call may take.
 
     Raises:
-        AuthenticationError: the login or the certificate is refused, or there is none and one is
-            asked for.
-        grpc.RpcError: for now, or for ever, the member is of no use.
-        ValueError: gRPC's for a call on a closed channel.
+        AuthenticationError: the login or the certificate was refused, or etcd requires one and none
+            is given.
+        grpc.RpcError: the member is of no use, for now or for good.
+        ValueError: from gRPC, for a call on a closed channel.
     """
     try:
         metadata = _log_in(member, credentials, left)
@@ -260,7 +261,7 @@ def _log_in(
     except grpc.RpcError as error:
         failure, _, message = failure_of(error, write=False)
         if failure.reason is Reason.AUTH_DISABLED:
-            return ()  # as the Go client does: nothing asks for a login
+            return ()  # as in the Go client: no login is required
         if failure.verdict is not Verdict.REFUSED or failure.reason is Reason.NOT_ETCD:
             raise
         raise AuthenticationError(
@@ -277,7 +278,7 @@ def _version_of(
     metadata: tuple[tuple[str, str], ...],
     left: Callable[[], float],
 ) -> str | None:
-    """Return the version of a member, ``None`` where it does not tell this user."""
+    """Return the version of a member; ``None`` if it does not show it to this user."""
     try:
         status = member.status(messages.StatusRequest(), timeout=left(), metadata=metadata)
     except grpc.RpcError as error:
@@ -289,19 +290,19 @@ def _version_of(
         if verdict is not Verdict.REFUSED or reason is Reason.NOT_ETCD:
             raise
         if reason is not Reason.NOT_PERMITTED:
-            # The common name of a certificate that is nobody's, on the etcds that look it up here.
+            # The common name of a certificate is no user's; some versions of etcd check it here.
             raise AuthenticationError(
                 f"etcd at {member.address} refuses the user: {short(message)}"
             ) from error
     else:
         return str(status.version)
     if not credentials.identified:
-        return None  # Nothing that the version decides is of interest.
+        return None  # The version matters only for identified clients.
     return _version_over_http(member.address, credentials, min(left(), _PATIENCE))
 
 
 def _version_over_http(address: str, credentials: Credentials, timeout: float) -> str | None:
-    """Return what a member tells everybody at ``/version``, ``None`` if it tells nothing there."""
+    """Return the version that a member shows everyone at ``/version``; ``None`` without one."""
     host, port = _host_and_port(address)
     connection: http.client.HTTPConnection | None = None
     try:
@@ -314,16 +315,17 @@ def _version_over_http(address: str, credentials: Credentials, timeout: float) -
         connection.request("GET", "/version")
         return str(json.load(connection.getresponse())["etcdserver"])
     except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
-        return None  # Another server answers there, or nobody: the version stays unknown.
+        return None  # Another server answers there, or none does: the version stays unknown.
     finally:
         if connection is not None:
             connection.close()
 
 
 def _certificate_refusal(address: str, credentials: Credentials, timeout: float) -> str | None:
-    """Return how a member refuses the client's certificate, or none; ``None`` if it does not.
+    """Say how a member refuses the client's certificate, or its absence; ``None`` if it does not.
 
-    gRPC does not say: with TLS 1.3 the refusal comes after its handshake, and is a lost connection.
+    gRPC does not report it: with TLS 1.3, the refusal comes after gRPC's handshake, as a lost
+    connection.
     """
     if credentials.channel is None:
         return None
@@ -355,9 +357,9 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def checks_nested_permissions(version: str | None) -> bool:
-    """Whether an etcd of this version checks permissions inside nested transactions.
+    """Say whether an etcd of this version checks permissions inside nested transactions.
 
-    Source: CVE-2026-33343 and CVE-2026-44283, mended in 3.4.44, 3.5.30, 3.6.11 and 3.7.0-beta.0.
+    Source: CVE-2026-33343 and CVE-2026-44283, fixed in 3.4.44, 3.5.30, 3.6.11 and 3.7.0-beta.0.
     """
     if version is None or version.startswith("3.7.0-alpha"):
         return False
@@ -365,27 +367,27 @@ def checks_nested_permissions(version: str | None) -> bool:
 
 
 def tells_progress(version: str | None) -> bool:
-    """Whether an etcd of this version tells truly, and always, how far a watch has come.
+    """Say whether an etcd of this version reports the progress of a watch correctly, and always.
 
-    Source: etcd #15220, mended in 3.4.31, 3.5.13 and 3.6.0. One that keeps its version from some
+    Source: etcd #15220, fixed in 3.4.31, 3.5.13 and 3.6.0. An etcd that hides its version from some
     users is 3.5.28 or newer.
     """
     return version is None or _reaches(version, {(3, 4): 31, (3, 5): 13}, since=(3, 6))
 
 
 def tells_leases(version: str | None) -> bool:
-    """Whether an etcd of this version tells of keys without their values whether they have a lease.
+    """Say whether an etcd of this version returns the lease of a key without its value.
 
-    Source: etcd #22209, a fault of 3.7 and newer. One that keeps its version from some users is
+    Source: etcd #22209, a fault of 3.7 and newer. An etcd that hides its version from some users is
     older.
     """
     return version is None or not _reaches(version, {}, since=(3, 7))
 
 
 def _reaches(version: str, mended: Mapping[tuple[int, int], int], since: tuple[int, int]) -> bool:
-    """Whether a version has what some patch releases have, and all minor releases ``since`` one.
+    """Say whether a version is one of the fixed patch releases, or at least the minor ``since``.
 
-    What follows the numbers is not looked at: a vendor's suffix is no pre-release.
+    Suffixes are ignored: a vendor's suffix does not mark a pre-release.
     """
     try:
         major, minor, patch = (int(part) for part in re.split("[-+]", version)[0].split("."))

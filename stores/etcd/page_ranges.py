@@ -17,13 +17,13 @@ from typing import Final
 
 __all__ = ["AHEAD", "PageRanges"]
 
-#: The keys that a range is meant to hold: counting them costs etcd two milliseconds.
+#: The intended number of keys in a range. Counting them costs etcd two milliseconds.
 AHEAD: Final = 10_000
-# A range with no more keys left than that is read to its end.
+# A range with at most this many keys left is read to its end.
 _MANY: Final = 2 * AHEAD
-# The places behind what all keys of a page share that make up the numbers.
+# The places, after the bytes that all keys of a page share, that make up the numbers.
 _PLACES: Final = 8
-# How much further a guess goes if the one before has met nothing; twice as far if it has met few.
+# The factor by which a guess goes further after an empty range; after a short one, it is 2.
 _FURTHER: Final = 8
 _FEW: Final = 1_000
 
@@ -31,12 +31,12 @@ _CLASSES: Final = (b"0123456789", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklm
 
 
 class PageRanges:
-    """A scan under way over the keys from ``start`` to ``stop``.
+    """The ranges of a scan over the keys from ``start`` to ``stop``.
 
     Attributes:
-        start: the first key to ask for.
-        end: the key to stop before.
-        done: whether all is read.
+        start: the first key to request.
+        end: the key before which to stop.
+        done: whether everything is read.
     """
 
     __slots__ = ("_digits", "_per_key", "_stop", "_times", "done", "end", "start")
@@ -44,19 +44,19 @@ class PageRanges:
     def __init__(self, start: bytes, stop: bytes) -> None:
         self._stop = stop
         self._digits: list[bytes] = []
-        self._per_key = 0.0  # how far the numbers of two keys that follow each other lie apart
-        self._times = 1  # how many times as far as that the next range is to reach
+        self._per_key = 0.0  # the mean distance between the numbers of successive keys
+        self._times = 1  # the factor for the reach of the next range
         self.start = start
         self.end = stop
         self.done = False
 
     def took(self, keys: Sequence[bytes], read: int, left: int) -> None:
-        """Take in a page.
+        """Process a page.
 
         Args:
-            keys: some of its keys, the first and the last one in their places; none if it is empty.
-            read: how many keys it has.
-            left: how many more its range has.
+            keys: a sample of its keys with the first and the last one in place; empty if it is.
+            read: the number of its keys.
+            left: the number of keys that remain in its range.
         """
         if len(keys) > 1:
             self._measure(keys, read)
@@ -83,8 +83,9 @@ class PageRanges:
             {key[place] for key in keys if len(key) > place}
             for place in range(shared, shared + _PLACES)
         ]
-        # Where only a few bytes are seen, as where all keys of the page have the same one or the
-        # next, more are to come: those that are seen further on, if it is one of these.
+        # A place at which the page shows only one byte or a few will show more: at the first place
+        # that differs, the bytes seen at later places; at a shared place, the same bytes if its
+        # own is among them.
         pool = set().union(*seen[1:])
         seen[0] |= pool
         digits = [pool if byte in pool else _class_of(byte) for byte in first[:shared]]
@@ -92,11 +93,11 @@ class PageRanges:
         self._per_key = (self._number(last) - self._number(first)) / max(read - 1, 1)
 
     def _guess(self, key: bytes) -> bytes:
-        """Return where a range is to end that begins at ``key``."""
+        """Return the end of a range that begins at ``key``."""
         number = self._number(key)
         step = max(int(self._per_key * AHEAD), 1) * self._times
         end = self._key(number + step)
-        while b"" < end <= key:  # Numbers are not exact.
+        while b"" < end <= key:  # The numbers are not exact.
             step *= _FURTHER
             end = self._key(number + step)
         return end if b"" < end < self._stop and self._per_key else self._stop
@@ -104,17 +105,17 @@ class PageRanges:
     def _number(self, key: bytes) -> int:
         number = 0
         for place, digits in enumerate(self._digits):
-            # The digit 0 says that the key has ended before this place.
+            # Digit 0 means that the key has ended before this place.
             digit = bisect_left(digits, key[place]) + 1 if place < len(key) else 0
             number = number * (len(digits) + 1) + min(digit, len(digits))
         return number
 
     def _key(self, number: int) -> bytes:
-        """Return the key with a number; nothing if no key is that large."""
+        """Return the key with a number; ``b""`` if no key is that large."""
         key = b""
         for digits in reversed(self._digits):
             number, digit = divmod(number, len(digits) + 1)
-            if key:  # It cannot have ended before that.
+            if key:  # The key cannot end before a later digit.
                 digit = max(digit, 1)
             if digit:
                 key = digits[digit - 1 : digit] + key
@@ -122,5 +123,5 @@ class PageRanges:
 
 
 def _class_of(byte: int) -> set[int]:
-    """Return the bytes that may be expected where one of them was seen."""
+    """Return the bytes to expect at a place where one of them was seen."""
     return next((set(found) for found in _CLASSES if byte in found), {byte, min(byte + 1, 255)})

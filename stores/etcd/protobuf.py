@@ -1,4 +1,4 @@
-"""The parts of protobuf's encoding that requests written by hand need."""
+"""The parts of protobuf's encoding that hand-written requests need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["VARINT", "field"]
 
 
 class _Varints(dict[int, bytes]):
-    """Protobuf's base-128 integers by value: small ones from the table, larger ones made anew."""
+    """Protobuf's base-128 integers by value. The table has small ones; larger ones are computed."""
 
     def __missing__(self, number: int) -> bytes:
         encoded = bytearray()
@@ -24,5 +24,5 @@ VARINT.update({number: VARINT[number] for number in range(4096)})
 
 
 def field(tag: bytes, body: bytes) -> bytes:
-    """Return a field that holds bytes or a message."""
+    """Return a field that contains bytes or a message."""
     return tag + VARINT[len(body)] + body

@@ -30,16 +30,16 @@ _PACKAGE: Final = "etcd3.etcdrpc"
 # In the order of their imports: rpc.proto needs the two others.
 _MODULES: Final = ("kv_pb2", "auth_pb2", "rpc_pb2")
 
-_lock = threading.Lock()  # makes one import of etcd3 at a time, ours
+_lock = threading.Lock()  # lets one thread at a time import etcd3
 
 
 def _load() -> tuple[Any, Any]:
-    """Return etcd3's modules ``rpc_pb2`` and ``rpc_pb2_grpc``, or modules that equal them.
+    """Return etcd3's modules ``rpc_pb2`` and ``rpc_pb2_grpc``, or equal ones.
 
-    Whatever of etcd3 the process has imported already and works is used as it is.
+    Modules of etcd3 that the process has already imported, and that work, are used as they are.
 
     Raises:
-        ImportError: etcd3 is missing, or is not the package that is meant.
+        ImportError: etcd3 is missing, or another package has its name.
     """
     with _lock:
         if f"{_PACKAGE}.rpc_pb2" not in sys.modules:
@@ -47,7 +47,7 @@ def _load() -> tuple[Any, Any]:
             if sources:
                 _install(sources)
         try:
-            # The package's own import comes first: it is what a user of etcd3 would get.
+            # Import the package itself first, as a user of etcd3 would.
             importlib.import_module("etcd3")
             return (
                 importlib.import_module(f"{_PACKAGE}.rpc_pb2"),
@@ -60,8 +60,8 @@ def _load() -> tuple[Any, Any]:
 
 
 def _outdated_sources() -> list[Path]:
-    """Return etcd3's generated modules if protobuf refuses such code, else nothing."""
-    # find_spec() of a submodule would import its parents, which is what cannot be done yet.
+    """Return etcd3's generated modules if protobuf refuses such code, otherwise nothing."""
+    # find_spec() of a submodule would import its parents, which is not possible yet.
     spec = importlib.util.find_spec("etcd3")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("No module named 'etcd3'", name="etcd3")
@@ -78,9 +78,9 @@ def _outdated_sources() -> list[Path]:
 
 
 def _serialized_file(source: Path) -> bytes | None:
-    """Return the file descriptor that a generated module of the old kind holds.
+    """Return the file descriptor in a generated module of the old kind.
 
-    Modules of the new kind give theirs to ``AddSerializedFile`` and need no help.
+    Modules of the new kind pass theirs to ``AddSerializedFile`` and need no help.
     """
     for node in ast.parse(source.read_text("utf-8")).body:
         if (
@@ -96,7 +96,7 @@ def _serialized_file(source: Path) -> bytes | None:
 
 
 def _literal(node: ast.expr) -> bytes:
-    # Either b"..." or _b("..."), where _b encodes to latin-1 on Python 3.
+    # The literal is either b"..." or _b("..."), where _b encodes to latin-1 on Python 3.
     if isinstance(node, ast.Call):
         node = node.args[0]
     value = ast.literal_eval(node)

@@ -1,4 +1,4 @@
-"""Walks over etcd's keys: all pages of one revision, and the next one under way."""
+"""Walks over etcd's keys: all pages show one revision, and the next page is always under way."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ from .splitting import Bucket, cuts
 
 __all__ = ["Scans"]
 
-# As many as a range is meant to hold: with smaller pages etcd counts each range more than once.
+# As many keys as a range contains. With smaller pages, etcd counts each range more than once.
 _LARGEST_PAGE: Final = AHEAD
-# What an answer has beside each key and value, about: numbers.
+# About the number of bytes in an answer beside each key and value: numbers.
 _AROUND: Final = 40
-# The keys that are removed in one transaction. etcd serves nobody else meanwhile.
+# The keys that one transaction removes. etcd serves no other client meanwhile.
 _DELETED_AT_ONCE: Final = 1_000
-# Keys that are asked for without their values, as long as nothing is known of their lengths: an
-# answer of this many is small even where they are long.
+# The number of keys to request without their values before their lengths are known: an answer of
+# this many is small even if the keys are long.
 _FIRST_KEYS: Final = 1_000
-# The keys of a page that are looked at to find the end of the next range.
+# The number of keys in a page's sample, which determines the end of the next range.
 _SAMPLE: Final = 64
 _PRIME: Final = 7919
 
-# Seconds for finding out why there was no answer in all the time that there was.
+# Seconds for finding out why there was no answer in the whole timeout.
 _LAST_TRY: Final = 0.05
-# The ranges that are counted in one transaction: below etcd's default for --max-txn-ops.
+# The ranges that one transaction counts: below etcd's default for --max-txn-ops.
 _COUNTED_AT_ONCE: Final = 120
 
-# The stop of a stretch without an end, for the guesses of windows; in a request etcd's own word for
+# The stop of a stretch without an end, for guesses of page ranges. In a request, etcd's own form of
 # it takes its place.
 _LAST: Final = b"\xff" * 8
 _NO_END: Final = b"\0"
@@ -61,17 +61,17 @@ _Made = TypeVar("_Made", ScanPage, StatPage)
 
 
 class Scans:
-    """Reads what lies under a path, for any number of threads.
+    """Reads and removes the values under a path, for any number of threads.
 
     Args:
         connection: the calls to the cluster.
-        prefix: stands before every path in the keys.
+        prefix: precedes every path in the keys.
     """
 
     def __init__(self, connection: EtcdConnection, prefix: str) -> None:
         self._connection = connection
         self._prefix = prefix
-        # One for each, because a page of keys says nothing about the sizes of values.
+        # Two estimates, because a page of keys says nothing about the sizes of values.
         self._values = AnswerBytes()
         self._keys_alone = AnswerBytes(_FIRST_KEYS)
 
@@ -84,13 +84,13 @@ class Scans:
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[ScanPage, None, None]:
-        """Give what lies under ``prefix``, in pages. See ``stores.backend.Scans``."""
+        """Yield the values under ``prefix``, in pages. See ``stores.backend.Scans``."""
         return self._pages(prefix, within, revision, timeout, self._results, without_values=False)
 
     def scan_stats(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
-        """Give the stats of what lies under ``prefix``. See ``stores.backend.Scans``."""
+        """Yield the stats of the values under ``prefix``. See ``stores.backend.Scans``."""
         return self._pages(prefix, within, revision, timeout, self._stats, without_values=True)
 
     def _pages(
@@ -103,10 +103,10 @@ class Scans:
         *,
         without_values: bool,
     ) -> Generator[_Made, None, None]:
-        """Give pages, ``made_of`` what etcd has answered, its keys, and its values if wanted."""
+        """Yield pages that ``made_of`` builds from etcd's entries, their keys, and their values."""
         if revision == 0:
             raise InvalidSettingError("etcd's revisions begin at 1; there is no revision 0")
-        asked = revision or 0  # 0 is etcd's word for the newest
+        asked = revision or 0  # to etcd, 0 means the newest
         for start, end in self._stretches(prefix, within):
             windows = PageRanges(start, end)
             outside = not start.startswith(b"/")
@@ -118,13 +118,13 @@ class Scans:
                         found, kvs = self._finished(page, windows)
                     except EtcdRefusedError as refusal:
                         if outside and refusal.reason is Reason.NOT_PERMITTED:
-                            break  # What a login may not read is not part of its store.
+                            break  # Keys that the login may not read are not part of its store.
                         raise self._explained(refusal, asked, timeout) from refusal
                     asked = asked or found.header.revision
                     keys = [kv.key for kv in kvs]
                     values = [] if keys_only else [kv.value for kv in kvs]
                     if kvs:
-                        # To have protobuf measure the answer took a tenth of the time.
+                        # Letting protobuf measure the answer took a tenth of the time.
                         size = sum(map(len, keys)) + sum(map(len, values))
                         self._learned(keys_only).saw(len(kvs), size + _AROUND * len(kvs))
                     windows.took(_sample(keys), len(keys), found.count - len(keys))
@@ -139,11 +139,11 @@ class Scans:
                 page.give_up()
 
     def _stretches(self, prefix: str, within: Range) -> list[tuple[bytes, bytes]]:
-        """Return a scan's stretches of keys; without a prefix, those without a slash as well."""
+        """Return a scan's stretches of keys; without a prefix, also those without a slash."""
         if self._prefix:
             inside = spans(prefix, within)
             return [((self._prefix + a).encode(), (self._prefix + b).encode()) for a, b in inside]
-        # etcd has no empty key: the first one there can be is a zero.
+        # etcd has no empty key; the first possible one is a zero byte.
         return [
             (start.encode() or b"\0", _LAST if end is None else end.encode())
             for start, end in with_outside(prefix, within)
@@ -165,7 +165,7 @@ class Scans:
         for cut in cuts(bucket, n, count, keys) if n > 1 else ():
             path = self._path(cut)
             if path is None:
-                # Others can begin no range: the next one that can is close by.
+                # A foreign key can begin no range, so take the next path.
                 near = self._keys(cut, stretch[1], _DELETED_AT_ONCE, timeout).kvs
                 path = next(filter(None, (self._path(kv.key) for kv in near)), None)
             if path is not None and (not starts or path > starts[-1]):
@@ -173,11 +173,11 @@ class Scans:
         return ranges(starts)
 
     def delete_recursive(self, path: str, timeout: float) -> int:
-        """Remove what lies under ``path``, and return how many values that were.
+        """Remove the values under ``path``, and return their number.
 
-        Only what a page of keys has shown is removed, so nothing that is hidden goes, not even if
-        it is put at this moment. A request is repeated if its answer was lost; what it removed the
-        first time is not counted then.
+        Only keys that a page has shown are removed, so hidden keys stay, even those put at this
+        moment. If an answer is lost, the request is repeated; the keys that it removed the first
+        time are then not counted.
         """
         removed = 0
         try:
@@ -198,9 +198,9 @@ class Scans:
         return removed
 
     def _remove(self, keys: Sequence[bytes], revision: int, timeout: float) -> Iterator[int]:
-        """Remove keys that follow each other, and nothing between them that is newer.
+        """Remove successive keys, but nothing between them that is newer than ``revision``.
 
-        Gives the number of those that are gone, request by request.
+        Yields the number of removed keys of each request.
         """
         stretch = {"key": keys[0]}
         if len(keys) > 1:
@@ -208,7 +208,7 @@ class Scans:
         delete = messages.DeleteRangeRequest(**stretch)
         txn = messages.TxnRequest(success=[messages.RequestOp(request_delete_range=delete)])
         if len(keys) > 1:
-            # Holds if it does for every key that there is.
+            # The condition must hold for every existing key of the range.
             txn.compare.add(
                 result=messages.Compare.LESS,
                 target=messages.Compare.MOD,
@@ -216,24 +216,23 @@ class Scans:
                 **stretch,
             )
         deadline = time.monotonic() + timeout
-        # Called like a read, that is repeated whatever became of it: to delete once more what is
-        # gone already does no harm.
+        # Called like a read, which is repeated whatever its outcome: deleting twice does no harm.
         try:
             try:
                 body = txn.SerializeToString()
                 answer = self._connection.call("txn", body, deadline, write=False)
             except EtcdRefusedError as refusal:
                 if len(keys) > 1 and isinstance(refusal.error, ValueTooLargeError):
-                    answer = b""  # Four very long keys, of which a single one is enough.
+                    answer = b""  # It names four very long keys; for a single key, it names one.
                 elif refusal.reason is Reason.NO_SPACE:
-                    # An etcd that is beyond its quota refuses every transaction; this it takes.
+                    # An etcd beyond its quota refuses every transaction, but accepts this.
                     found = self._connection.call("delete_range", delete, deadline, write=False)
                     yield int(found.deleted)
                     return
                 else:
                     raise
         except MetadataStoreError as error:
-            # Of these attempts that got no answer the first may have been carried out.
+            # Several attempts got no answer, and the first may have been executed.
             if not (error.retriable or isinstance(error, StoreClosedError)):
                 raise
             raise IndeterminateError(
@@ -248,7 +247,7 @@ class Scans:
         yield from self._remove(keys[half:], revision, timeout)
 
     def _count(self, edges: Sequence[bytes], timeout: float) -> list[Bucket]:
-        """Count the keys between edges, and find the first one of each stretch."""
+        """Count the keys between edges, and find the first key of each stretch."""
         buckets: list[Bucket] = []
         stretches = [*pairwise(edges)]
         for place in range(0, len(stretches), _COUNTED_AT_ONCE):
@@ -263,7 +262,7 @@ class Scans:
         return buckets
 
     def _ranges(self, requests: Sequence[Any], timeout: float) -> list[Any]:
-        """Execute ranges in one transaction, or singly where etcd does not take that."""
+        """Execute ranges in one transaction, or singly if etcd refuses that."""
         operations = [messages.RequestOp(request_range=request) for request in requests]
         body = messages.TxnRequest(success=operations).SerializeToString()
         deadline = time.monotonic() + timeout
@@ -278,7 +277,7 @@ class Scans:
         return [response.response_range for response in responses]
 
     def _keys(self, start: bytes, end: bytes, limit: int, timeout: float) -> Any:
-        """Read the first keys of a range: so many, or fewer where they are very long."""
+        """Read the first keys of a range: ``limit``, or fewer if they are very long."""
         while True:
             request = messages.RangeRequest(key=start, range_end=end, limit=limit, keys_only=True)
             try:
@@ -289,7 +288,7 @@ class Scans:
             limit = max(1, limit // 4)
 
     def _path(self, key: bytes) -> str | None:
-        """Return the path of a key; ``None`` if callers have nothing to do with it."""
+        """Return the path of a key, or ``None`` if callers cannot reach it."""
         return path_of(key[len(self._prefix.encode()) :])
 
     def _learned(self, keys_only: bool) -> AnswerBytes:
@@ -306,7 +305,7 @@ class Scans:
         return _Page(self._connection, request, timeout)
 
     def _finished(self, page: _Page, windows: PageRanges) -> tuple[Any, Sequence[Any]]:
-        """Return a page and its keys, fewer than were asked for if their values were too large.
+        """Return a page and its entries; fewer than requested if their values were too large.
 
         Raises:
             EtcdRefusedError: as for ``EtcdConnection.call``.
@@ -327,11 +326,11 @@ class Scans:
             return found, kvs
 
     def _with_leases(self, kvs: Sequence[Any], revision: int, timeout: float) -> Sequence[Any]:
-        """Return a page of keys, as of a revision, such that each tells whether it has a lease.
+        """Return a page of keys at a revision, each with its lease.
 
-        From 3.7 on keys come out of etcd's index, which knows no leases, unless they are to be
-        sorted by their values. To be sorted by value and cut off after so many would lose keys from
-        the midst, so only a page whose ends are known can be asked for in this way.
+        From 3.7 on, keys without values come from etcd's index, which knows no leases, unless the
+        request sorts them by value. A sorted request with a limit would lose keys from the middle.
+        So only a page whose ends are known can be requested in this way.
         """
         version = self._connection.open(time.monotonic() + timeout).version
         if not kvs or tells_leases(version):
@@ -354,8 +353,8 @@ class Scans:
     def _results(
         self, kvs: Sequence[Any], keys: Sequence[bytes], values: Sequence[bytes]
     ) -> ScanPage:
-        # In columns, each made in one go. Besides, as tuples that live on together, whole pages
-        # would cost the garbage collector more time than all else.
+        # Each column is built in one go. Tuples that live on as whole pages would cost the garbage
+        # collector more time than all the rest.
         found = self._sorted(keys)
         stats = _stat_columns(found.of(kvs))
         return ScanPage(found.paths, found.of(values), *stats, foreign=found.foreign)
@@ -367,7 +366,7 @@ class Scans:
         return StatPage(found.paths, *_stat_columns(found.of(kvs)), foreign=found.foreign)
 
     def _sorted(self, keys: Sequence[bytes]) -> Sorted:
-        """Sort keys by what callers may see of them: those that are paths, and not hidden."""
+        """Separate keys into paths and foreign keys."""
         skip = len(self._prefix.encode())
         return sort_keys([key[skip:] for key in keys])
 
@@ -383,7 +382,7 @@ class Scans:
     def _explained(
         self, refusal: EtcdRefusedError, asked: int, timeout: float
     ) -> MetadataStoreError:
-        """Return the error of a range of a revision that was refused, for whoever scans."""
+        """Return the caller's error for a range at a revision that was refused."""
         if refusal.reason is Reason.FUTURE:
             newest = self.revision(timeout)
             return InvalidSettingError(
@@ -401,7 +400,7 @@ class Scans:
         return refusal.error
 
     def _oldest(self, compacted: int, timeout: float) -> int:
-        """Return the oldest revision that can be read, by halving: etcd does not name it."""
+        """Return the oldest readable revision, by bisection, because etcd does not name it."""
         key = (self._prefix + "/").encode()
 
         def readable(revision: int) -> bool:
@@ -419,7 +418,7 @@ class Scans:
 
 
 def _stat_columns(kvs: Sequence[Any]) -> tuple[list[int], list[int], list[bool]]:
-    """Return versions, revisions, and whether they are ephemeral."""
+    """Return versions, revisions, and whether the values are ephemeral."""
     return (
         [kv.version - 1 for kv in kvs],
         [kv.mod_revision for kv in kvs],
@@ -428,20 +427,20 @@ def _stat_columns(kvs: Sequence[Any]) -> tuple[list[int], list[int], list[bool]]
 
 
 def _sample(keys: Sequence[bytes]) -> Sequence[bytes]:
-    """Return some of the keys, the first and the last one in their places."""
+    """Return a sample of the keys, with the first and the last one in place."""
     size = len(keys)
     if size <= _SAMPLE:
         return keys
-    # Not evenly spread: numbers at even distances would all end in the same digits.
+    # Not at even distances, because numbers there could all end in the same digits.
     places = [0, *(place * _PRIME % size for place in range(1, _SAMPLE)), size - 1]
     return [keys[place] for place in places]
 
 
 class _Page:
-    """A range that was asked for.
+    """A range that was requested.
 
-    The first attempt is under way while the caller is busy with the page before it; further ones
-    are made when the result is asked for.
+    The first attempt is under way while the caller works on the page before it. Further attempts
+    are made when the caller asks for the result.
     """
 
     def __init__(self, connection: EtcdConnection, request: Any, timeout: float) -> None:
@@ -453,17 +452,17 @@ class _Page:
         self._pending = connection.begin(request, timeout)
 
     def result(self) -> Any:
-        """Return the response; raises what ``EtcdConnection.call`` raises."""
+        """Return the response. Raises the errors of ``EtcdConnection.call``."""
         asked = time.monotonic()
         deadline = self._deadline
         pending, self._pending = self._pending, None
         if pending is None or pending.done():
-            # While nobody waited no time has passed.
+            # The timeout counts only while the caller waits.
             deadline = asked + self.timeout
         if pending is not None:
             try:
                 return pending.result()
-            except grpc.FutureCancelledError:  # by a close
+            except grpc.FutureCancelledError:  # because the store was closed
                 pass
             except grpc.RpcError as error:
                 if refusal := self._connection.refusal(error, self.request):
@@ -472,6 +471,6 @@ class _Page:
         return self._connection.call("range", self.request, deadline, write=False)
 
     def give_up(self) -> None:
-        """Take no interest in the response any more."""
+        """Cancel the request if it is still under way."""
         if self._pending is not None:
             cancel(self._pending, self._process)

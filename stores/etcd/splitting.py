@@ -21,7 +21,7 @@ __all__ = ["Bucket", "Count", "Keys", "cuts"]
 
 
 class Bucket(NamedTuple):
-    """The keys from ``start`` up to ``end``: how many, and the first one."""
+    """The keys from ``start`` up to ``end``: their number, and the first one."""
 
     start: bytes
     end: bytes
@@ -29,16 +29,16 @@ class Bucket(NamedTuple):
     first: bytes
 
 
-#: Counts the keys of the stretches between edges that follow each other.
+#: Counts the keys between each edge and the next.
 Count: TypeAlias = Callable[[Sequence[bytes]], Sequence[Bucket]]
-#: Returns up to so many keys of a bucket, its first ones.
+#: Returns the first keys of a bucket, up to the given number.
 Keys: TypeAlias = Callable[[Bucket, int], Sequence[bytes]]
 
-# A bucket with no more keys than that is read instead of being divided.
+# A bucket with at most this many keys is read instead of being divided.
 _FEW: Final = 2_000
-# The part of a range's size by which its ends may be off.
+# The allowed error of a range's ends, as a part of its size.
 _TOLERANCE: Final = 1 / 20
-# The bytes after a place that are tried one by one; all of ASCII that may follow is among them.
+# The bytes after a place that are tried one by one. They include all later bytes of ASCII.
 _BYTES: Final = 100
 
 
@@ -46,13 +46,13 @@ def cuts(bucket: Bucket, n: int, count: Count, keys: Keys) -> list[bytes]:
     """Return up to ``n - 1`` keys that cut a bucket into parts with about equally many keys."""
     buckets = [bucket]
     total = bucket.size
-    n = min(n, total)  # no part without a key, and no more work than for as many
+    n = min(n, total)  # each part has a key, and the work is limited to that many parts
     slack = int(total / max(1, n) * _TOLERANCE)
     found: list[bytes] = []
     for part in range(1, n):
         target = total * part // n
         while True:
-            # The keys before each bucket: what is counted anew may have changed a little.
+            # The number of keys before each bucket. A second count may differ a little.
             before = [0]
             for one in buckets:
                 before.append(before[-1] + one.size)
@@ -76,14 +76,14 @@ def cuts(bucket: Bucket, n: int, count: Count, keys: Keys) -> list[bytes]:
 
 
 def _divided(bucket: Bucket, count: Count) -> list[Bucket]:
-    """Divide a bucket along its first key, and its largest part by the byte where it parts."""
+    """Divide a bucket along its first key, and its largest part by the byte at which it differs."""
     first = bucket.first
     edges = [bucket.start, first + b"\0"]
     edges += [after for size in range(len(first), 0, -1) if (after := _after(first[:size]))]
     along = list(count(_within(edges, bucket)))
     index = max(range(len(along)), key=lambda i: along[i].size)
     largest = along[index]
-    # All its keys share what comes before the last byte of its start.
+    # All keys of the part share the bytes before the last byte of its start.
     place = len(largest.start) - 1
     if index and largest.size > 1:
         shared, byte = largest.first[:place], largest.first[place]
@@ -99,6 +99,6 @@ def _within(edges: Sequence[bytes], bucket: Bucket) -> list[bytes]:
 
 
 def _after(beginning: bytes) -> bytes:
-    """Return the first key after all that start with ``beginning``; nothing if there is none."""
+    """Return the first key after all keys that start with ``beginning``; ``b""`` without one."""
     beginning = beginning.rstrip(b"\xff")
     return beginning[:-1] + bytes([beginning[-1] + 1]) if beginning else b""

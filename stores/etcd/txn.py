@@ -25,7 +25,7 @@ __all__ = [
 
 
 def nested_write(requests: Iterable[WriteRequest], prefix: str) -> list[bytes]:
-    """Return each write as one field of the batch's transaction, with an outcome of its own."""
+    """Return each write as one field of the batch's transaction, with its own outcome."""
     codecs = WRITES
     return [codecs[request.kind].nested(request, prefix) for request in requests]
 
@@ -33,7 +33,7 @@ def nested_write(requests: Iterable[WriteRequest], prefix: str) -> list[bytes]:
 def grouped(fields: Sequence[bytes], size: int) -> bytes:
     """Return a transaction of nested ones, each with up to ``size`` of the ``fields``.
 
-    The groups differ in size by one at most.
+    The sizes of the groups differ by one at most.
     """
     count = ceil(len(fields) / size)
     edges = [len(fields) * index // count for index in range(count + 1)]
@@ -44,7 +44,7 @@ def grouped(fields: Sequence[bytes], size: int) -> bytes:
 
 
 def flat_write(requests: Iterable[WriteRequest], prefix: str) -> bytes:
-    """Return one flat transaction that applies all of the writes, or none and looks at each."""
+    """Return one flat transaction that applies all writes, or applies none and reads each path."""
     parts = [WRITES[request.kind].flat(request, prefix) for request in requests]
     return b"".join(part for column in zip(*parts, strict=True) for part in column)
 
@@ -56,7 +56,7 @@ def read_request(requests: Iterable[ReadRequest], prefix: str) -> bytes:
 
 
 def parse_nested(requests: Sequence[WriteRequest], response: Any, in_groups: bool) -> list[Answer]:
-    """Return the answers to ``nested_write``'s fields, sent as they were or ``grouped``."""
+    """Return the answers to the fields of ``nested_write``, sent directly or ``grouped``."""
     revision = response.header.revision
     results = response.responses
     if in_groups:
@@ -80,7 +80,7 @@ def parse_flat_success(requests: Sequence[WriteRequest], response: Any) -> list[
 def parse_flat_failure(
     requests: Sequence[WriteRequest], response: Any
 ) -> list[MetadataStoreError | None]:
-    """Return why each write cannot hold, ``None`` where it can, of one that was not applied."""
+    """Return the error of each write in a transaction that was not applied, or ``None``."""
     results = iter(response.responses)
     reasons: list[MetadataStoreError | None] = []
     for request in requests:
@@ -95,9 +95,9 @@ def parse_flat_failure(
 def parse_read(
     requests: Sequence[ReadRequest], response: Any
 ) -> tuple[list[Answer], list[tuple[int, Any]]]:
-    """Return the answers to ``read_request``, and the first pages of those that have pages.
+    """Return the answers to ``read_request``, and the first pages of paged answers.
 
-    These come with their indexes, and take their places among the answers when they are complete.
+    Each page comes with its index, and takes its place among the answers when it is complete.
     """
     codecs = READS
     answers: list[Answer] = []

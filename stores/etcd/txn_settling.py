@@ -8,7 +8,7 @@ the call ends only when the transaction can no longer take effect. Later operati
 wait for that, so the transaction never overtakes them.
 
 A kill can cost a single etcd before 3.5.5 writes that it had acknowledged. Writes without an answer
-are settled all the same, by what etcd remembers.
+are settled all the same, by the state that etcd remembers.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class TxnSettler:
 
     Args:
         connection: the calls to the cluster.
-        write ids: go with the writes.
-        prefix: stands before every path in the keys.
-        capacity: how many ranges there may be in a transaction that reads back.
+        write_ids: the write ids for the transactions.
+        prefix: precedes every path in the keys.
+        capacity: limits the ranges in a transaction that reads back.
     """
 
     def __init__(
@@ -68,19 +68,20 @@ class TxnSettler:
     ) -> Any | list[Answer]:
         """Execute one transaction and return its response, without the write id's part.
 
-        Where it is found to have been applied by an earlier attempt, or its response could not be
-        taken in, the answers to its ``requests`` are returned, as a list.
+        If an earlier attempt has applied it, or its response was too large, the result is the list
+        of answers to its ``requests`` instead.
 
         Args:
-            requests: what the transaction does.
-            send: sends it.
+            requests: the writes of the transaction.
+            send: sends the transaction.
             deadline: by ``time.monotonic()``.
             whole: whether it applies all of the requests or none.
 
         Raises:
-            IndeterminateError: sent, and what became of it cannot be known: the store was closed,
-                etcd refuses what would tell, the write id is gone; or there are no write ids.
-            MetadataStoreError: as ``send`` does; nothing was applied.
+            IndeterminateError: it was sent, and its outcome cannot be known: the store was closed,
+                etcd refuses the reads that would show it, the write id is gone, or there are no
+                write ids.
+            MetadataStoreError: as from ``send``; nothing was applied.
         """
         try:
             while True:
@@ -96,11 +97,11 @@ class TxnSettler:
         except IndeterminateError as unknown:
             if not unknown.applied:
                 raise _plain(unknown) from unknown.__cause__
-            # The transaction was. Whether each of those nested in it was, nobody knows.
+            # The transaction was applied. Nothing shows that for each transaction nested in it.
             return [_applied_somehow(request, whole, unknown) for request in requests]
 
-    # Each of the following gives the slot back where it is known what is in it, and that nothing
-    # under way can change it. A slot that is not given back is not used again.
+    # Each of the following methods gives the slot back if its content is known and nothing under
+    # way can change it. Other slots are not used again.
 
     def _execute(
         self,
@@ -110,7 +111,7 @@ class TxnSettler:
         deadline: float,
         whole: bool,
     ) -> Any | list[Answer] | None:
-        """Return what ``run`` does; ``None`` if it is to be sent with a new write id."""
+        """Return the result of ``run``; ``None`` if it must be sent with a new write id."""
         try:
             response = send(write_id.fields, deadline)
         except IndeterminateError as unknown:
@@ -122,12 +123,12 @@ class TxnSettler:
             return self._settle(write_id, requests, send, deadline, whole, unknown)
         except (MetadataStoreError, FlatOnlyError) as error:
             if reason_of(error) is Reason.LEASE_GONE:
-                # After a long sleep of this machine, or an etcd that was set up anew. Nothing
-                # was applied; a lease is to be had again.
+                # The machine was asleep for long, or etcd was set up again. Nothing was applied,
+                # and a new lease can be granted.
                 self._write_ids.start_over(write_id)
                 return None
             self._write_ids.give_back(write_id, write_id.before, write_id.since)
-            # A refused batch is taken apart, so one look for each operation that is refused.
+            # The engine splits a refused batch, so this looks once for each refused operation.
             if (
                 len(requests) == 1
                 and reason_of(error) is Reason.NOT_PERMITTED
@@ -142,7 +143,7 @@ class TxnSettler:
         if write_id.undecided(holds):  # This was the only attempt.
             self._write_ids.give_back(write_id, holds, revision)
             return _without_write_id(response)
-        if holds == write_id.value:  # gRPC sent it twice by itself
+        if holds == write_id.value:  # gRPC itself sent it twice
             return self._applied(write_id, requests, revision, deadline, whole)
         self._forgotten(write_id)
         return None
@@ -156,14 +157,14 @@ class TxnSettler:
         whole: bool,
         unknown: IndeterminateError,
     ) -> Any | list[Answer] | None:
-        """Find out what became of a transaction that was sent, as ``_execute``."""
+        """Find out the outcome of a transaction that was sent; return as ``_execute`` does."""
         response, shut_out, refusal_of_all = self._until_known(write_id, send, deadline, unknown)
         holds: bytes | None
         if response.succeeded:
             holds, revision = write_id.void_value, response.header.revision
             if not shut_out:
                 self._write_ids.give_back(write_id, write_id.value, revision)
-                self._settled("carried out", requests)
+                self._settled("applied", requests)
                 return _without_write_id(response)
         else:
             holds, revision = _held(response)
@@ -174,10 +175,10 @@ class TxnSettler:
         elif self._never_happened(write_id):
             refusal_of_all = None
         else:
-            # It may have been applied, and its write id have gone since, with the lease.
+            # It may have been applied, and its write id may have gone since, with the lease.
             log.warning("etcd lost a write id, and a write's outcome", operations=len(requests))
             raise unknown
-        self._settled("not carried out", requests)
+        self._settled("not applied", requests)
         if refusal_of_all is not None:
             return _without_write_id(refusal_of_all)
         if time.monotonic() < deadline:
@@ -187,10 +188,10 @@ class TxnSettler:
     def _until_known(
         self, write_id: WriteId, send: Send, deadline: float, unknown: IndeterminateError
     ) -> tuple[Any, bool, Any | None]:
-        """Send a transaction, or what shuts it out, until an answer says what became of it.
+        """Send a transaction, or the one that shuts it out, until an answer shows the outcome.
 
-        Returns the response; whether it is to the one that shuts out; and, where a flat
-        transaction was refused before it was shut out, the response that says why.
+        Returns the response; whether it belongs to the transaction that shuts out; and, if a flat
+        transaction was refused before it was shut out, the response with the reasons.
         """
         wanted = True
         refusal_of_all = None
@@ -205,27 +206,28 @@ class TxnSettler:
                 response = send(write_id.fields, until)
                 if response.succeeded or not write_id.undecided(_held(response)[0]):
                     return response, False, None
-                # A condition of its own did not hold. An earlier attempt may still arrive, when
-                # it does: it must not be told as refused before that is ruled out.
+                # A condition other than the write id's did not hold. An earlier attempt may still
+                # arrive at a time when it does, so the refusal is not final before that is ruled
+                # out.
                 refusal_of_all = response
                 wanted = False
             except FlatOnlyError:
-                wanted = False  # These bytes cannot be sent any more.
+                wanted = False  # These bytes must not be sent any more.
             except MetadataStoreError as error:
                 reason = reason_of(error)
                 if reason is Reason.NO_SPACE:
-                    # It cannot be shut out, but if it was applied it can be seen.
+                    # It cannot be shut out, but if it was applied, the slot shows that.
                     found = self._look(write_id)
                     if found is not None and _held(found)[0] == write_id.value:
                         return found, False, None
                 if _hopeless(error, late=time.monotonic() >= deadline):
                     break
                 if isinstance(error, EtcdRefusedError) and reason is not Reason.NO_SPACE:
-                    wanted = False  # This attempt was; an earlier one may have been applied.
+                    wanted = False  # This attempt was refused, but maybe not an earlier one.
         raise unknown
 
     def _forgotten(self, write_id: WriteId) -> bool:
-        """Whether etcd has forgotten the transaction before this one, which it acknowledged."""
+        """Say whether etcd has lost the slot's last transaction, which it had acknowledged."""
         try:
             until = time.monotonic() + _ATTEMPT
             look = write_id.look(write_id.since)
@@ -244,7 +246,7 @@ class TxnSettler:
         return forgotten
 
     def _never_happened(self, write_id: WriteId) -> bool:
-        """Whether a transaction was not applied, and never will be, whose slot has gone."""
+        """Say whether a transaction whose slot is gone was not applied, and never will be."""
         if write_id.before is None or not self._forgotten(write_id):
             return False
         try:
@@ -262,10 +264,10 @@ class TxnSettler:
         deadline: float,
         whole: bool,
     ) -> list[Answer]:
-        """Say what became of a transaction to which etcd answered that it has no space.
+        """Return the answers of a transaction if it was applied although etcd has no space.
 
-        etcd checks its quota once more when it applies a write, and then refuses what it has
-        applied. Since it has answered, nothing is under way any more.
+        etcd checks its quota again when it applies a write, and then answers with an error after
+        applying it. Because it has answered, nothing is under way any more.
         """
         holds, revision = _held(found)
         if holds == write_id.value:
@@ -276,7 +278,7 @@ class TxnSettler:
         )
 
     def _look(self, write_id: WriteId) -> Any | None:
-        """Return what the slot holds, as after a condition that did not hold, if it can be had."""
+        """Return the slot's content in the form of a failed transaction; ``None`` without one."""
         try:
             until = time.monotonic() + _ATTEMPT
             found = self._connection.call("range", write_id.look(), until, write=False)
@@ -295,7 +297,7 @@ class TxnSettler:
         whole: bool,
     ) -> list[Answer]:
         self._write_ids.give_back(write_id, write_id.value, revision)
-        self._settled("carried out before", requests)
+        self._settled("applied before", requests)
         until = max(deadline, time.monotonic() + _ATTEMPT)
         return self._read_back(requests, revision, until, whole)
 
@@ -346,7 +348,7 @@ class TxnSettler:
     def _ranges(
         self, ranges: Sequence[dict[str, Any]], revision: int, deadline: float
     ) -> list[Any | None]:
-        """Return the first key of each range at a revision, ``None`` where there is none."""
+        """Return the first key of each range at a revision; ``None`` for an empty range."""
         found: list[Any | None] = []
         step = self._capacity.max_txn_ops
         for start in range(0, len(ranges), step):
@@ -359,7 +361,7 @@ class TxnSettler:
         return found
 
     def _results(self, ranges: Sequence[Any], deadline: float) -> list[Any]:
-        """Execute ranges in one transaction, or as single calls if etcd will not have it."""
+        """Execute ranges in one transaction, or as single calls if etcd refuses that."""
         operations = [messages.RequestOp(request_range=fields) for fields in ranges]
         body = messages.TxnRequest(success=operations).SerializeToString()
         try:
@@ -372,24 +374,24 @@ class TxnSettler:
 
 
 def _held(response: Any) -> tuple[bytes | None, int]:
-    """Return what the slot held when the condition on it, or another, did not hold; and since."""
+    """Return the slot's content when a condition did not hold, and the revision of that content."""
     kvs = response.responses[0].response_range.kvs
     return (kvs[0].value, kvs[0].mod_revision) if kvs else (None, 0)
 
 
 def _hopeless(error: MetadataStoreError, *, late: bool) -> bool:
-    """Whether no further attempt will tell what became of the first, after this one's error."""
+    """Say whether further attempts cannot show the outcome of the first, after this error."""
     reason = reason_of(error)
     if isinstance(error, StoreClosedError) or reason is Reason.LEASE_GONE:
         return True
     if reason is Reason.NO_SPACE:
         return late
-    # A transaction, login or server that is refused. Without an answer there is hope for one.
+    # A transaction, login or server is refused for good. Without an answer, one may still come.
     return late and not passes(error)
 
 
 def _plain(error: IndeterminateError) -> IndeterminateError:
-    """Return the error as others are to see it, who know nothing of reasons."""
+    """Return the error for callers outside this package, without a reason."""
     return IndeterminateError(str(error)) if isinstance(error, UnansweredError) else error
 
 

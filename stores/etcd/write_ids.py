@@ -49,28 +49,28 @@ __all__ = ["WriteId", "WriteIds"]
 
 log = get_logger(__name__)
 
-# Seconds. What is settled before its lease ends is settled for certain; where etcd will not grant
-# another one, the last is used for twice as long as else.
+# Seconds. A transaction that is settled before its lease ends is settled for certain. If etcd
+# grants no new lease, the last one is used for twice as long as usual.
 _LEASE: Final = 1800
 _RENEW: Final = 600
 _OVERDUE: Final = 1200
-# Where they are refused, they are asked for again after so long: permissions change.
+# Seconds after which refused write ids are tried again, because permissions change.
 _RECONSIDER: Final = 600
-# A slot that has not been used for so long may have lost its write id with the lease.
+# After this many seconds without use, a slot may have lost its write id with the lease.
 _STALE: Final = 600
 
 
 class _IdSlot:
-    """A key for write ids, and what is in it."""
+    """A key for write ids, and its content."""
 
     __slots__ = ("compare", "holds", "key", "lease", "look", "on_lease", "put", "since", "used")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.holds: bytes | None = None
-        self.since = 0  # the revision at which it was put there
+        self.since = 0  # the revision of this content
         self.used = time.monotonic()
-        # The parts of a transaction that are always the same.
+        # The constant parts of a transaction.
         size = VARINT[len(key)]
         self.compare = b"\x1a%b%b" % (size, key)
         self.put = b"\x0a%b%b" % (size, key)
@@ -79,7 +79,7 @@ class _IdSlot:
         self.on_lease = b""
 
     def hang_on(self, lease: int) -> None:
-        """Have later write ids hang on a lease."""
+        """Bind later write ids to a lease."""
         if lease != self.lease:
             self.lease = lease
             self.on_lease = b"\x18" + VARINT[lease]
@@ -90,11 +90,11 @@ class WriteId:
 
     Attributes:
         value: the transaction's number, as the slot holds it.
-        void_value: what the slot holds when the transaction is shut out.
-        before: what the slot was last known to hold, ``None`` if it was never used.
-        since: the revision at which that was put there.
-        lease: the lease that it hangs on.
-        fields: the first condition, change and look of the transaction, to be put before its own.
+        void_value: the slot's content if the transaction is shut out.
+        before: the slot's last known content, ``None`` if it was never used.
+        since: the revision of that content.
+        lease: the lease of the write id.
+        fields: the compare, change and read that precede those of the transaction.
     """
 
     __slots__ = ("before", "fields", "lease", "since", "slot", "value", "void_value")
@@ -103,7 +103,7 @@ class WriteId:
         slot.hang_on(lease)
         self.slot = slot
         self.lease = lease
-        # As large as its number among bytes; void, it is larger, and smaller than the next.
+        # Values order like their numbers; a void value lies between its number and the next.
         self.value = number.to_bytes(8, "big")
         self.void_value = self.value + b"\x00"
         self.before = slot.holds
@@ -111,24 +111,24 @@ class WriteId:
         self.fields = self._moving(self.value, self.before is None)
 
     def void(self, *, missing: bool = False) -> bytes:
-        """Return a transaction that shuts this one out, if it was not applied before.
+        """Return a transaction that shuts this one out, unless it was applied before.
 
         Args:
-            missing: whether there is nothing in the slot, though it was used.
+            missing: whether the slot is empty although it was used.
         """
         return self._moving(self.void_value, missing or self.before is None)
 
     def undecided(self, holds: bytes | None) -> bool:
-        """Whether the transaction was not applied, and may yet be, if the slot holds this."""
+        """Say whether, with this content, the transaction was not applied but still may be."""
         return self.before is None if holds is None else holds < self.value
 
     def look(self, revision: int = 0) -> Any:
-        """Return a request for what the slot holds now, or held at a revision."""
+        """Return a request for the slot's content, now or at a revision."""
         return messages.RangeRequest(key=self.slot.key, revision=revision)
 
     def _moving(self, value: bytes, first: bool) -> bytes:
         slot = self.slot
-        if first:  # a comparison of values never holds where there is none
+        if first:  # a comparison of values never holds for a missing key
             compare = slot.compare + b"\x20\x00"  # its version is 0
         else:  # its value is LESS
             compare = b"\x08\x02\x10\x03%b\x3a\x08%b" % (slot.compare, self.value)
@@ -138,23 +138,23 @@ class WriteId:
 
 
 class WriteIds:
-    """The slots of one client, and the lease that their write ids hang on.
+    """The slots of one client, and the lease of their write ids.
 
     Args:
         connection: the calls to the cluster.
-        prefix: of all keys. The write ids lie below it, where the client's permissions reach.
-        permitted: whether there is room for a write id in a transaction.
+        prefix: the prefix of all keys. Write ids lie below it, where the client has permissions.
+        permitted: whether a transaction has room for a write id.
 
     Attributes:
-        permitted: whether there is room for a write id in a transaction. Becomes ``False`` where it
-            turns out that there is none.
+        permitted: whether a transaction has room for a write id. It becomes ``False`` if a lower
+            limit of the server turns up.
     """
 
     def __init__(self, connection: EtcdConnection, prefix: str, *, permitted: bool = True) -> None:
         self._connection = connection
         self._name = os.urandom(8).hex()
         self._place = f"{prefix}/{OWN}/write-ids/{self._name}/"
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the following fields
         self._free: deque[_IdSlot] = deque()
         self._slots = 0
         self._numbers = 0
@@ -162,20 +162,20 @@ class WriteIds:
         self._granted = 0.0
         self._under_way = 0
         self._closed = False
-        self._granting = threading.Lock()  # held by the thread that asks for a lease
-        # These are read without a lock: who sees the old value writes one more write id, or none.
-        self._without_until = -math.inf  # etcd has refused them; written with _granting held
+        self._granting = threading.Lock()  # held by the thread that requests a lease
+        # Read without a lock: a thread with the old value writes one write id more, or one less.
+        self._without_until = -math.inf  # set when etcd refuses write ids, under _granting
         self.permitted = permitted
 
     def take(self, deadline: float) -> WriteId | None:
         """Return a write id for one transaction; ``None`` without room or permission for it.
 
-        Every write id is to be ended, with or without its slot being given back first.
+        Pass each write id to ``end``, whether or not its slot was given back first.
 
         Raises:
             EtcdRefusedError: etcd has no space for a lease.
-            StoreClosedError: closed.
-            MetadataStoreError: there is no lease yet, and none to be had by the deadline.
+            StoreClosedError: the store is closed.
+            MetadataStoreError: there is no lease yet, and etcd granted none by the deadline.
         """
         lease = self._current_lease(deadline)
         if lease is None:
@@ -187,7 +187,7 @@ class WriteIds:
             self._under_way += 1
             self._numbers += 1
             number = self._numbers
-            # The one that came back last is the freshest.
+            # The slot that came back last was used most recently.
             slot = self._free.pop() if self._free else None
             if slot is None or now - slot.used > _STALE:
                 self._slots += 1
@@ -195,9 +195,9 @@ class WriteIds:
         return WriteId(slot, number, lease)
 
     def give_back(self, write_id: WriteId, holds: bytes | None, since: int) -> None:
-        """Let a slot be used again; ``holds`` is what is known to be in it since a revision.
+        """Release a slot for further use, with its known content since a revision.
 
-        Not to be called while the write id's transaction may yet be applied.
+        Do not call it while the write id's transaction may still be applied.
         """
         slot = write_id.slot
         if holds != write_id.before:
@@ -207,22 +207,22 @@ class WriteIds:
             self._free.append(slot)
 
     def end(self, write_id: WriteId) -> None:
-        """Forget a write id. Its slot is not used again unless it was given back."""
+        """End the use of a write id. Its slot is used again only if it was given back."""
         with self._lock:
             self._under_way -= 1
 
     def start_over(self, write_id: WriteId) -> None:
-        """Ask for a lease and slots anew: the one that the write id hangs on is gone."""
+        """Request a new lease and new slots: the lease of this write id is gone."""
         with self._lock:
             if self._lease == write_id.lease:
                 self._lease = 0
                 self._free.clear()
 
     def forbidden(self, write_id: WriteId, deadline: float) -> bool:
-        """Say whether a transaction may have been refused for its write id; then start over.
+        """Say whether a transaction may have been refused because of its write id; then start over.
 
-        What a user may do can change while a lease is in use. Asking for the next lease finds that
-        out once more, and says it.
+        A user's permissions can change while a lease is in use. The request for the next lease
+        finds that out again, and reports it.
         """
         try:
             self._try(write_id.lease, deadline)
@@ -233,10 +233,10 @@ class WriteIds:
         return False
 
     def close(self, deadline: float) -> None:
-        """Give up the lease, and with it all write ids, if that can be had at once.
+        """Revoke the lease, and with it all write ids, if a member is connected.
 
-        Not while transactions are under way: what became of them is to be known as long as their
-        callers want to.
+        The lease stays while transactions are under way, because their callers still need to find
+        out the outcomes.
         """
         with self._lock:
             idle = not (self._closed or self._under_way) and self._connection.in_use
@@ -260,12 +260,12 @@ class WriteIds:
         try:
             if not self._wanted():
                 return None
-            # Only who holds _granting grants one.
+            # Only the thread that holds _granting grants a lease.
             if self._lease and time.monotonic() - self._granted < _RENEW:
                 return self._lease
             return self._grant(deadline)
         except EtcdRefusedError as refusal:
-            # Without a permission for write ids, what has one is refused as well.
+            # Without permission for write ids, every transaction with one is refused as well.
             if usable and refusal.reason is not Reason.NOT_PERMITTED:
                 return lease
             if refusal.reason is Reason.NO_SPACE:
@@ -287,11 +287,11 @@ class WriteIds:
             granted = time.monotonic()
             request = messages.LeaseGrantRequest(TTL=_LEASE)
             lease: int = self._connection.call("grant", request, deadline, write=False).ID
-            # Whether write ids are permitted is found out now, not when a transaction is refused.
+            # Find out now whether write ids are permitted, not when a transaction is refused.
             try:
                 self._try(lease, deadline)
             except EtcdRefusedError as refusal:
-                if refusal.reason is Reason.LEASE_GONE:  # an etcd that was set up anew meanwhile
+                if refusal.reason is Reason.LEASE_GONE:  # etcd was set up again meanwhile
                     continue
                 self._revoke(lease, deadline)
                 raise
@@ -302,10 +302,10 @@ class WriteIds:
         return lease
 
     def _try(self, lease: int, deadline: float) -> None:
-        """Send a write id alone, to see whether write ids are permitted.
+        """Send a write id alone, to find out whether write ids are permitted.
 
         Raises:
-            EtcdRefusedError: they are not, or the lease is gone.
+            EtcdRefusedError: they are not permitted, or the lease is gone.
         """
         trial = WriteId(_IdSlot(f"{self._place}0".encode()), 0, lease)
         self._connection.call("txn", trial.fields, deadline, write=False)

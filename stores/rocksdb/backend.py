@@ -1,16 +1,16 @@
 """A store in a directory of this machine, on RocksDB through rocksdict.
 
-How the data lie in RocksDB, in the default column family:
+The layout in RocksDB, in the default column family:
 
-- the key of a value is its path in UTF-8, nothing before it, so that RocksDB's order is the order
-  of the paths; its record is ``HEADER`` followed by the value;
-- ``META_KEY``, which no path equals, holds ``META``: the format, the last revision, and the size
-  of the largest record that was ever put. It is written in the same write batch as the values, so a
-  revision is never given twice.
+- The key of a value is its path in UTF-8, without a prefix, so RocksDB's order is the order of
+  paths. Its record is ``HEADER``, followed by the value.
+- ``META_KEY``, which equals no path, holds ``META``: the format, the last revision, and the size of
+  the largest record ever put. Every write batch writes it with the values, so no revision is used
+  twice.
 
-RocksDB has no compare-and-set here, so a lock of ours makes reading the old records, deciding and
-writing the batch one step. One process has the directory open to write at a time: RocksDB's own
-lock sees to that. How a batch comes to the disk is in ``commits``.
+RocksDB has no compare-and-set here, so a lock of this package makes reading the old records,
+deciding and writing the batch one step. RocksDB's own lock lets only one process at a time open the
+directory for writing. ``commits`` brings batches to the disk.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ __all__ = ["connect"]
 
 _MIB: Final = 1024 * 1024
 DEFAULT_MAX_VALUE_BYTES: Final = 16 * _MIB
-# RocksDB takes values below 4 GiB; nobody who comes near means it.
+# RocksDB accepts values below 4 GiB; this limit is far above any sensible setting.
 _MOST_MAX_VALUE_BYTES: Final = 1024 * _MIB
 
-# How much one call may carry.
+# The most operations, and bytes, of one call.
 _CALL_OPS: Final = 10_000
 _CALL_BYTES: Final = 64 * _MIB
-# What the answers to one call of reads have at most, as far as the number of them can see to it.
+# The intended maximum for the answers to one call of reads, enforced through the number of reads.
 _ANSWER_BYTES: Final = 128 * _MIB
 
-_new = tuple.__new__  # what Stat(...) does, in half the time
+_new = tuple.__new__  # does the work of Stat(...) in half the time
 
 
 class _RocksBackend:
@@ -73,17 +73,17 @@ class _RocksBackend:
         self.limits = self._limits(commits.largest)
 
     def _limits(self, largest: int) -> Limits:
-        """Return the limits, which become smaller with the largest record that was ever put."""
+        """Return the limits, which become smaller as the largest record ever put grows."""
         return Limits(
             write_ops=_CALL_OPS,
             read_ops=max(1, min(_CALL_OPS, _ANSWER_BYTES // max(1, largest))),
             request_bytes=_CALL_BYTES + self._max_value_bytes,
-            # The header, and the lengths and checks that a write batch adds.
+            # The header, and the lengths and checksums that a write batch adds.
             op_bytes=HEADER.size + 16,
             value_bytes=self._max_value_bytes,
-            # One reads and decides, one waits for the sync that runs, and two that were written in
-            # that time share the next sync: with a sync of 2 ms that is 1.3 times what two in
-            # flight put, and without a wait no less. A single write costs a sync like a batch.
+            # One batch reads and decides, one waits for the sync that runs, and the two that were
+            # written meanwhile share the next sync. With a sync of 2 ms, this puts 1.3 times as
+            # much as two in flight, and no less without a sync. A single write costs a whole sync.
             in_flight=4,
             singles=1,
         )
@@ -99,7 +99,7 @@ class _RocksBackend:
     def _write(
         self, requests: Sequence[WriteRequest], keys: list[bytes]
     ) -> tuple[list[Answer], int, bool]:
-        """Write a batch; return the answers, the number of the batch to sync, and if it is ours."""
+        """Write a batch; return its answers, the batch to sync, and whether anything changed."""
         batch = WriteBatch(raw_mode=True)
         try:
             answers, largest = self._decide(batch, requests, keys)
@@ -114,7 +114,10 @@ class _RocksBackend:
     def _decide(
         self, batch: WriteBatch, requests: Sequence[WriteRequest], keys: list[bytes]
     ) -> tuple[list[Answer], int]:
-        """Put into ``batch`` what holds; return the answers and the size of the largest record."""
+        """Add the allowed changes to ``batch``; return the answers and the largest record's size.
+
+        Deletes count as if they came before the puts (see ``_delete``).
+        """
         revision = self._commits.revision + 1
         now = time.time_ns() // 1_000_000
         fresh = HEADER.pack(FORMAT, 0, revision, now, now)
@@ -122,7 +125,7 @@ class _RocksBackend:
         answers: list[Answer] = []
         deletes: list[int] = []
         largest = 0
-        # This loop runs once for every put: what it does not need to do, it does not do.
+        # This loop runs once for every put, so it does no unnecessary work.
         for request, key, header in zip(requests, keys, headers, strict=True):
             kind = request.kind
             if kind == "delete":
@@ -166,8 +169,8 @@ class _RocksBackend:
     ) -> None:
         """Decide the deletes of a call, as if they came before its puts.
 
-        Different paths have no order that a caller could rely on. Among themselves they count in
-        their order, so a leaf and then its parent go in one call.
+        Callers cannot rely on any order of different paths. Among themselves, deletes keep their
+        order, so a leaf and then its parent can be deleted in one call.
         """
         gone: set[bytes] = set()
         for index in deletes:
@@ -183,7 +186,7 @@ class _RocksBackend:
             answers[index] = error
 
     def _occupied(self, key: bytes, gone: set[bytes]) -> bool:
-        """Whether there is a value below ``key`` that is not among those ``gone``."""
+        """Say whether there is a value below ``key`` that is not among ``gone``."""
         below, _bound = self._database.below(key + b"/")
         while below.valid():
             if below.key() not in gone:
@@ -228,8 +231,9 @@ class _RocksBackend:
             name, slash, _ = below.key()[len(prefix) :].partition(b"/")
             names.add(name)
             if slash:
-                # Over everything else below that child. A child's own key is not followed by what
-                # is below it: names that begin with it, such as "x!" after "x", may come between.
+                # Skip everything else below that child. The values below a child do not directly
+                # follow its own key: names that begin with its name, such as "x!" after "x", may
+                # come between.
                 below.seek(prefix + name + b"0")
             else:
                 below.next()
@@ -255,23 +259,24 @@ def _text(name: bytes) -> str | None:
     try:
         return name.decode()
     except UnicodeDecodeError:
-        return None  # Of a key that no path leads to.
+        return None  # The key is not a valid path.
 
 
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     """Open the store in the directory of ``rocksdb:///absolute/path``.
 
-    Where there is none, a new one is made, unless ``create`` is false or ``read_only`` true.
+    A missing store is created, unless ``create`` is false or ``read_only`` is true.
 
-    Options: ``sync`` (true: a write is on the disk before it is acknowledged; false: it survives
-    the end of the process, not of the machine), ``max_value_bytes`` (16 MiB), ``read_only`` (false;
-    true: as it is on the disk now, whoever else has it open, and nothing is written).
+    Options: ``sync`` (default true: a write is on the disk before it is acknowledged; false: it
+    survives the end of the process, but not of the machine), ``max_value_bytes`` (16 MiB),
+    ``read_only`` (default false; true: shows the store as it is on the disk now, even if another
+    process has it open, and writes nothing).
 
     Raises:
-        InvalidSettingError: the URL, or something else than a store of ours is in the directory;
-            nothing in there was changed.
-        StoreUnavailableError: the directory cannot be used, there is no store and none is to be
-            made, somebody has the store open, or it is damaged.
+        InvalidSettingError: the URL is invalid, or the directory contains something other than a
+            store of batchkeeper. Nothing in it was changed.
+        StoreUnavailableError: the directory cannot be used, the store is missing and may not be
+            created, another opener has it open, or it is damaged.
     """
     url.check_options(("sync", "max_value_bytes", "read_only"))
     if url.hosts or not url.path.startswith("/") or "\0" in url.path:

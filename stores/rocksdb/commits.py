@@ -1,11 +1,11 @@
-"""Writes batches to RocksDB's log, and syncs the log once for all that wait (group commit).
+"""Writes batches to RocksDB's log, and syncs the log once for all waiting batches (group commit).
 
-A batch goes to RocksDB's log unsynced, and the log is synced after that, outside the lock, once for
-all the batches that wait for it. For rocksdict 0.3.29 keeps the GIL while it writes, a synced write
-would stop the whole interpreter until the disk has answered, and the next call may read and decide
-in that time. RocksDB shows a batch to reads as soon as it is written; so that nobody learns of what
-a power cut may still take back, every answer, a refusal as well, waits until all that it may rest
-on is on the disk.
+The batch is first written to the log unsynced, under a lock. Then the log is synced outside the
+lock, once for all batches that wait for it. The reason is that rocksdict 0.3.29 keeps the GIL while
+it writes: a synced write would stop the whole interpreter until the disk has answered. This way,
+the next call can read and decide meanwhile. RocksDB shows a batch to reads as soon as it is
+written. So every answer, even a refusal, waits until all data that it may depend on is on the disk.
+No caller learns of anything that a power cut could still undo.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ __all__ = ["Commits"]
 
 
 class Commits:
-    """The writes of a store. Whoever calls keeps the database open.
+    """The writes of a store. The caller keeps the database open.
 
-    The write lock is held within :meth:`writing`: it makes reading the old records, deciding and
-    writing the batch one step, and guards ``revision``, ``largest`` and the number of the last
-    batch. The sync lock is held by whoever syncs the log, so that others wait for that; it guards
-    the number of the last synced batch, and whether a sync has failed. Nobody who holds one of
-    them takes the other.
+    :meth:`writing` holds the write lock. It makes reading the old records, deciding and writing the
+    batch one step, and guards ``revision``, ``largest`` and the number of the last batch. The
+    thread that syncs the log holds the sync lock, and others wait for it there. It guards the
+    number of the last synced batch, and whether a sync has failed. No thread takes one of these
+    locks while it holds the other.
 
     Args:
-        database: where to.
-        revision: the last one.
-        largest: the size of the largest record that was ever put.
+        database: the database to write to.
+        revision: the last revision in the store.
+        largest: the size of the largest record ever put.
         sync: whether batches are on the disk before they are acknowledged.
 
     Attributes:
-        revision: of the last change.
-        largest: as above.
+        revision: the revision of the last change.
+        largest: the size of the largest record ever put.
     """
 
     def __init__(self, database: Database, revision: int, largest: int, sync: bool) -> None:
@@ -55,21 +55,21 @@ class Commits:
         self._sync = sync
         self._write_options = WriteOptions()
         self._write_lock = threading.Lock()
-        self._written = 0  # batches that are in the log, counted since the opening
-        # Keys of the batches that are in the log, or about to be, and not on the disk yet, by their
-        # number. Put in under the write lock, taken out under the sync lock, looked at without one.
+        self._written = 0  # batches in the log, counted since the store was opened
+        # The keys of each batch that is in the log, or about to be, but not on the disk, by the
+        # batch's number. Added under the write lock, removed under the sync lock, read without one.
         self._unsynced: dict[int, list[bytes]] = {}
         self._sync_lock = threading.Lock()
-        self._synced = 0  # batches that are on the disk
+        self._synced = 0  # batches on the disk
         self._sync_failure: Exception | None = None
 
     @contextmanager
     def writing(self, deadline: float) -> Generator[None, None, None]:
-        """Hold the write lock, if writes are still taken.
+        """Hold the write lock, if the store still accepts writes.
 
         Raises:
-            OperationTimeoutError: others held it until the deadline.
-            StoreUnavailableError: a sync has failed, and nothing is written any more.
+            OperationTimeoutError: other threads held the lock until the deadline.
+            StoreUnavailableError: a sync has failed, so the store accepts no more writes.
         """
         if not self._write_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise OperationTimeoutError(
@@ -83,28 +83,28 @@ class Commits:
             self._write_lock.release()
 
     def write(self, batch: WriteBatch, keys: list[bytes], largest: int = 0) -> int:
-        """Write a batch within :meth:`writing`; return its number, to wait for.
+        """Write a batch within :meth:`writing`, and return its number for :meth:`wait`.
 
         Args:
-            batch: what is to be changed; the store's own record is added.
-            keys: that it changes.
+            batch: the changes; the store's own record is added.
+            keys: the keys that the batch changes.
             largest: the size of its largest record.
 
         Raises:
             IndeterminateError: RocksDB failed.
         """
-        # Given away even if the write fails: nobody knows what is on the disk then.
+        # The revision is used up even if the write fails, because it may be on the disk then.
         self.revision += 1
         self.largest = max(self.largest, largest)
         batch[META_KEY] = META.pack(FORMAT, self.revision, self.largest)
         number = self._written + 1
-        # Before it can be read. If the write fails, the next one takes its number and its place.
+        # Set before reads can see the batch. If the write fails, the next one takes its number.
         if self._sync:
             self._unsynced[number] = keys
         try:
             self._database.db.write(batch, self._write_options)
         except Exception as error:
-            # What reached the log before the failure may come back when the log is replayed.
+            # Records that reached the log before the failure may return when the log is replayed.
             raise IndeterminateError(
                 f"RocksDB failed to write in {self._database.directory}: {error}"
             ) from error
@@ -113,19 +113,19 @@ class Commits:
 
     @property
     def unsynced(self) -> bool:
-        """Whether there may be something that is not on the disk, and so is to be waited for."""
+        """Whether some batches may not be on the disk yet."""
         return bool(self._unsynced)
 
     @property
     def written(self) -> int:
-        """The number of the last batch that was written, asked for within :meth:`writing`."""
+        """The number of the last batch written. Read it within :meth:`writing`."""
         return self._written
 
     def wait(self, number: int, *, changed: bool) -> None:
         """Return when all batches up to ``number`` are on the disk.
 
         Args:
-            number: of the last batch that the caller's answers rest on.
+            number: the number of the last batch that the caller's answers depend on.
             changed: whether that batch is the caller's own.
 
         Raises:
@@ -138,16 +138,16 @@ class Commits:
         raise (self._may_be_lost(failure) if changed else self._unsyncable(failure)) from failure
 
     def wait_to_read(self, keys: Iterable[bytes] | None) -> None:
-        """Return when what was read before is on the disk.
+        """Return when the data that the caller has read is on the disk.
 
-        The engine sends no read beside a write of its path, so as a rule only the names below a
-        path make a read wait.
+        The engine sends no read of a path beside a write of it. So usually only reads of the names
+        below a path have to wait.
 
         Args:
-            keys: that were read; ``None`` if it may have been any.
+            keys: the keys that were read; ``None`` if these may be any keys.
 
         Raises:
-            StoreUnavailableError: it may not be on the disk, because a sync failed.
+            StoreUnavailableError: a sync failed, so the data may not be on the disk.
         """
         unsynced = dict(self._unsynced)
         if keys is not None and all(map(set(keys).isdisjoint, unsynced.values())):
@@ -155,19 +155,19 @@ class Commits:
         self.wait(max(unsynced, default=0), changed=False)
 
     def _sync_to(self, number: int) -> Exception | None:
-        """Return when all batches up to ``number`` are on the disk; or why they may not be.
+        """Return when all batches up to ``number`` are on the disk; else return the sync's error.
 
-        One sync serves all that was written before it began: who comes while another one runs
-        waits for it, and those who waited together share the next one.
+        One sync covers everything written before it began. A thread that arrives during a sync
+        waits for its end, and all threads that waited share the next one.
         """
         if not self._sync or number <= self._synced:
             return None
         with self._sync_lock:
             if number <= self._synced:
                 return None
-            # Once a sync has failed, the system may have thrown away what it could not write, and
-            # the next sync would succeed without it. Then nothing that follows in the log would
-            # survive a power cut either, so nothing more is written.
+            # After a failed sync, the system may have dropped what it could not write, and the
+            # next sync would succeed without it. Nothing later in the log would then survive a
+            # power cut, so the store writes nothing more.
             if self._sync_failure is None:
                 written = self._written
                 try:

@@ -35,10 +35,10 @@ _MIB: Final = 1024 * 1024
 
 FORMAT: Final = 1
 META_KEY: Final = b"batchkeeper"
-#: The format, the last revision, and the size of the largest record that was ever put.
+#: The format, the last revision, and the size of the largest record ever put.
 META: Final = struct.Struct(">BQI")
 
-# What RocksDB and rocksdict leave behind when they die before the directory has become a RocksDB.
+# The files that RocksDB and rocksdict leave if they die before they have created a database.
 _UNFINISHED = re.compile(
     r"LOCK|LOG(\.old\.\d+)?|IDENTITY|(MANIFEST|OPTIONS)-\d+|\d+\.dbtmp|OPTIONS-\d+\.dbtmp"
     r"|rocksdict-config\.json"
@@ -50,14 +50,15 @@ _BETWEEN_OPENINGS: Final = 0.01  # seconds
 
 
 def prepare(directory: str, create: bool) -> bool:
-    """Return whether the store in the directory is yet to be made.
+    """Check a directory before it is opened; say whether the store has to be created in it.
 
-    With ``create`` a missing directory is made. Without it nothing is, and the store must be there.
+    With ``create``, a missing directory is created. Without it, nothing is, and the store must
+    exist.
 
     Raises:
-        InvalidSettingError: something else than a store of ours is there.
+        InvalidSettingError: the directory contains something other than a store of batchkeeper.
         StoreUnavailableError: there is no store, and ``create`` is false.
-        OSError: the directory cannot be made or read.
+        OSError: the directory cannot be created or read.
     """
     if os.path.lexists(directory) and not os.path.isdir(directory):
         raise InvalidSettingError(f"a RocksDB store must be a directory: {directory}")
@@ -91,7 +92,7 @@ def prepare(directory: str, create: bool) -> bool:
 def _column_families(directory: str) -> set[str]:
     try:
         return set(Rdict.list_cf(directory))
-    except Exception:  # Damaged, or just being written: opening it says which.
+    except Exception:  # It is damaged, or just being written. Opening it shows which.
         return set()
 
 
@@ -103,9 +104,9 @@ def _missing(directory: str) -> StoreUnavailableError:
 
 
 def _may_be_ours(config: str) -> bool:
-    """Whether rocksdict made this RocksDB, in the mode that we use.
+    """Say whether rocksdict may have created this database, in the mode that this package uses.
 
-    It would open any other as well, and write its own configuration into it.
+    rocksdict would open any other database as well, and write its own configuration into it.
     """
     try:
         with open(config, encoding="utf-8") as file:
@@ -113,7 +114,7 @@ def _may_be_ours(config: str) -> bool:
     except FileNotFoundError:
         return False
     except (ValueError, AttributeError):
-        # Torn: rocksdict writes it anew, and not atomically, whenever it opens the store.
+        # A torn file: rocksdict rewrites it whenever it opens the store, and not atomically.
         return True
 
 
@@ -138,15 +139,15 @@ def open_files(directory: str, new: bool, read_only: bool = False) -> Rdict:
 
 
 def open_files_to_read(directory: str, deadline: float) -> Rdict:
-    """Open a store beside its writer, with all that was on the disk when this was called.
+    """Open a store beside its writer, with everything that was on the disk at the time of the call.
 
-    RocksDB reads the manifest first, and then those logs that are there. A log whose records the
-    writer has moved into a table meanwhile is deleted: then they are in none of what was read, and
-    RocksDB does not say so. Each such move stands in the manifest before the log goes, so the store
-    is opened again, until the manifest is the same before and after.
+    RocksDB reads the manifest, and then the logs that exist. If the writer has moved a log into a
+    table meanwhile and deleted the log, its records are in neither, and RocksDB does not report
+    that. Each such move is in the manifest before the log is deleted. So this opens the store again
+    until the manifest is the same before and after.
 
     Raises:
-        StoreUnavailableError: it cannot be opened, or changed all the time until ``deadline``.
+        StoreUnavailableError: it cannot be opened, or its files kept changing until ``deadline``.
     """
     while True:
         before = _manifest(directory)
@@ -154,7 +155,7 @@ def open_files_to_read(directory: str, deadline: float) -> Rdict:
         try:
             db = open_files(directory, new=False, read_only=True)
         except StoreUnavailableError as error:
-            failure = error  # A table may be gone, too.
+            failure = error  # The writer may have deleted a table, too.
         if _manifest(directory) == before:
             if failure is not None:
                 raise failure
@@ -170,7 +171,7 @@ def open_files_to_read(directory: str, deadline: float) -> Rdict:
 
 
 def _manifest(directory: str) -> tuple[str, int]:
-    """Return which manifest is current, and its length: it grows with every change of the files."""
+    """Return the current manifest's name and length, which grows with every change of the files."""
     try:
         with open(os.path.join(directory, "CURRENT"), encoding="utf-8") as file:
             name = file.read().strip()
@@ -181,19 +182,19 @@ def _manifest(directory: str) -> tuple[str, int]:
     try:
         return name, os.stat(os.path.join(directory, name)).st_size
     except OSError:
-        return name, -1  # Another one is current by now, or the store is damaged.
+        return name, -1  # Another manifest is current by now, or the store is damaged.
 
 
 def _options(new: bool) -> Options:
-    """Small and frequent writes of small values; 50 MiB of memory at most, half of it as a rule."""
+    """Return options for frequent small writes; at most 50 MiB of memory, usually half of that."""
     options = Options(raw_mode=True)
     options.create_if_missing(new)
     options.set_write_buffer_size(8 * _MIB)
-    # A disk that does not keep up stops a write, and the interpreter with it, once all are full.
+    # If the disk does not keep up and all buffers are full, a write stops, and the interpreter too.
     options.set_max_write_buffer_number(4)
-    # Most puts of a hub are of new paths. Filters spare the search for them, in memory (one percent
-    # is about 10 bits for each record of 100 bytes; the search costs a third of what it did) and on
-    # the disk.
+    # Most puts of a hub are of new paths. Filters save the search for them, in memory and on the
+    # disk. In memory, one percent is about 10 bits for each record of 100 bytes, and the search
+    # costs a third of the time.
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.01)
     options.set_compression_type(DBCompressionType.lz4())
@@ -201,7 +202,7 @@ def _options(new: bool) -> Options:
     tables.set_bloom_filter(10, False)
     tables.set_block_cache(Cache(16 * _MIB))
     options.set_block_based_table_factory(tables)
-    # RocksDB's own log: its default keeps a thousand files of any size.
+    # RocksDB's own log. By default, it keeps a thousand files of any size.
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(_MIB)
     options.set_stats_dump_period_sec(0)

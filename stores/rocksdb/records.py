@@ -16,15 +16,16 @@ __all__ = ["HEADER", "found_at", "is_ours", "not_ours", "scan_page", "stat_page"
 #: Format, version, revision, created and modified in milliseconds since the epoch.
 HEADER: Final = struct.Struct(">BIQQQ")
 
-_HIGH: Final = 0x80  # the highest bit of a number, in its first byte
+_HIGH: Final = 0x80  # the highest bit of a number's first byte
 
-_new = tuple.__new__  # what Stat(...) and GetResult(...) do, in half the time
+_new = tuple.__new__  # does the work of Stat(...) and GetResult(...) in half the time
 
 
 def is_ours(record: bytes) -> bool:
-    """Say whether a record, or its first bytes, begins with a header of ours.
+    """Say whether a record, or its first bytes, begins with a header of this package.
 
-    None of its numbers has the highest bit: no store counts so far, and Spark knows none larger.
+    None of its numbers has the highest bit: no store counts that far, and Spark's integers are
+    signed.
     """
     return (
         len(record) >= HEADER.size
@@ -37,7 +38,7 @@ def is_ours(record: bytes) -> bool:
 
 
 def not_ours(path: str) -> MetadataStoreError:
-    """Return the error of a path whose value this client has not written, or which is damaged."""
+    """Return the error of a path whose value another program wrote, or which is damaged."""
     return MetadataStoreError(
         f"batchkeeper did not write the value at {path!r}: another program did, or the value is "
         "damaged",
@@ -46,7 +47,7 @@ def not_ours(path: str) -> MetadataStoreError:
 
 
 def found_at(path: str, record: bytes) -> GetResult | MetadataStoreError:
-    """Return the value in a record, with its stat, or the error of a record that is not ours."""
+    """Return the value in a record, with its stat; an error if the record is not this package's."""
     if not is_ours(record):
         return not_ours(path)
     _, version, revision, created, modified = HEADER.unpack_from(record)
@@ -55,10 +56,10 @@ def found_at(path: str, record: bytes) -> GetResult | MetadataStoreError:
 
 
 def scan_page(keys: Sorted, records: Sequence[bytes]) -> ScanPage:
-    """Return a page of values, of whole records.
+    """Return a page of values from whole records.
 
     Raises:
-        MetadataStoreError: a record is not ours.
+        MetadataStoreError: a record is not this package's.
     """
     stats = stat_page(keys, records)
     return ScanPage(
@@ -74,10 +75,10 @@ def scan_page(keys: Sorted, records: Sequence[bytes]) -> ScanPage:
 
 
 def stat_page(keys: Sorted, records: Sequence[bytes]) -> StatPage:
-    """Return a page of stats, of the headers of records at the least.
+    """Return a page of stats from records, of which only the headers are needed.
 
     Raises:
-        MetadataStoreError: a record is not ours.
+        MetadataStoreError: a record is not this package's.
     """
     paths = keys.paths
     if not records:

@@ -24,16 +24,16 @@ __all__ = ["ReadOnlyScans", "RocksScans", "read_only"]
 
 _Made = TypeVar("_Made", ScanPage, StatPage)
 
-# How many keys a split keeps of each range that it is to give, at most: so close are its ends.
+# The most keys that a split keeps for each range: they determine how exact the ranges are.
 _KEPT_PER_RANGE: Final = 64
 
 
 class RocksScans:
-    """Reads and removes what lies under a path, for any number of threads.
+    """Reads and removes the values under a path, for any number of threads.
 
     Args:
-        database: what is walked over.
-        commits: what a walk waits for, and what removes.
+        database: the database.
+        commits: its writes. A walk waits for them, and removals go through them.
     """
 
     def __init__(self, database: Database, commits: Commits) -> None:
@@ -43,13 +43,13 @@ class RocksScans:
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
-        """Give what lies under ``prefix``, as of the first page. See :class:`Scans`."""
+        """Yield the values under ``prefix``, as of the first page. See :class:`Scans`."""
         return self._pages(prefix, within, None, scan_page)
 
     def scan_stats(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
-        """Give the stats of what lies under ``prefix``. See :class:`Scans`."""
+        """Yield the stats of the values under ``prefix``. See :class:`Scans`."""
         return self._pages(prefix, within, HEADER.size, stat_page)
 
     def _pages(
@@ -66,9 +66,9 @@ class RocksScans:
                     yield page
 
     def _page(self, walk: KeyWalk, first: int | None) -> tuple[Sorted, Sequence[bytes]]:
-        """Return the next keys of a walk, with the first bytes of the paths' records, or with all.
+        """Return the next keys of a walk, sorted into paths and foreign keys, and records.
 
-        The keys are sorted by what callers may see of them.
+        The records are those of the paths: whole, or only their first bytes.
         """
         with self._database:
             try:
@@ -81,7 +81,7 @@ class RocksScans:
 
     @contextmanager
     def _walk(self, prefix: str, within: Range = EVERYTHING) -> Generator[KeyWalk, None, None]:
-        """Give a walk, which ends with the store, and sees nothing that is not on the disk."""
+        """Yield a walk, which ends with the store and sees only data that is on the disk."""
         with self._database:
             try:
                 walk = KeyWalk(self._database.db, with_outside(prefix, within))
@@ -97,7 +97,7 @@ class RocksScans:
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return ranges with about equally many values. See :class:`Scans`."""
-        # Every so many keys one is kept, and half of these whenever they are too many.
+        # Keep one key in `stride`. Whenever too many are kept, drop half and double the stride.
         kept: list[str] = []
         stride, place = 1, 0
         with self._walk(prefix) as walk:
@@ -110,7 +110,7 @@ class RocksScans:
         return evenly(kept, n)
 
     def delete_recursive(self, path: str, timeout: float) -> int:
-        """Remove what lies under ``path`` now. See :class:`Scans`."""
+        """Remove the values that are under ``path`` now. See :class:`Scans`."""
         removed = 0
         try:
             with self._walk(path) as walk:
@@ -122,7 +122,7 @@ class RocksScans:
         return removed
 
     def _remove(self, keys: list[bytes], timeout: float) -> int:
-        """Remove keys; return how many were there, for others remove some meanwhile."""
+        """Remove keys, and return how many existed, because others may remove some meanwhile."""
         batch = WriteBatch(raw_mode=True)
         commits = self._commits
         with self._database:
@@ -141,18 +141,18 @@ class RocksScans:
             return len(there)
 
     def revision(self, timeout: float) -> int:
-        """Return the number of the last change."""
+        """Return the revision of the last change."""
         with self._database:
             return self._commits.revision
 
 
 class ReadOnlyScans(RocksScans):
-    """The scans of a store that is open with ``read_only``."""
+    """The scans of a store that was opened with ``read_only``."""
 
     def delete_recursive(self, path: str, timeout: float) -> int:
         raise read_only(self._database.directory)
 
 
 def read_only(directory: str) -> UnsupportedError:
-    """Return the error of a write to a store that is open with ``read_only``."""
+    """Return the error of a write to a store that was opened with ``read_only``."""
     return UnsupportedError(f"the RocksDB store in {directory} is open read-only")

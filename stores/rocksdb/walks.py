@@ -13,22 +13,23 @@ __all__ = ["KeyWalk"]
 
 _PAGE_RECORDS: Final = 1_000
 _PAGE_BYTES: Final = 4 * 1024 * 1024
-# What is read ahead of a walk from the disk: it reads everything there is, in its order.
+# Bytes that RocksDB reads ahead from the disk, because a walk reads everything in order.
 _READAHEAD: Final = 2 * 1024 * 1024
 
 
 class KeyWalk:
-    """A walk over stretches of keys, in their order.
+    """A walk over stretches of keys, in order.
 
-    An open one holds on to RocksDB itself, which cannot be opened anew as long as there is one, and
-    to all the files that it may yet read.
+    An open walk keeps RocksDB itself alive, so the store cannot be opened again meanwhile, and all
+    files that the walk may still read.
 
     Args:
-        db: must stay open until the walk is closed.
-        stretches: each from its first key up to its second, in order; ``None`` for no end.
+        db: the database; it must stay open until the walk is closed.
+        stretches: for each, its first key and the key before which it ends, or ``None`` for no end.
+            They are in order.
 
     Attributes:
-        done: whether it has come to the end.
+        done: whether the walk has reached its end.
     """
 
     def __init__(self, db: Rdict, stretches: Sequence[tuple[str, str | None]]) -> None:
@@ -40,9 +41,9 @@ class KeyWalk:
         self._iterator: RdictIter | None = None
         if self.done:
             return
-        # The bound also keeps a seek from walking over everything that was deleted behind it and
-        # is not compacted away yet. In rocksdict 0.3.29 it lies in memory of the options, which
-        # therefore live as long as the iterator.
+        # The bound also keeps a seek from walking over keys behind the bound that are deleted but
+        # not compacted yet. In rocksdict 0.3.29, it lies in memory of the options, so they must
+        # live as long as the iterator.
         self._options = ReadOptions()
         if (last := self._stretches[0][1]) is not None:
             self._options.set_iterate_upper_bound(last)
@@ -51,11 +52,11 @@ class KeyWalk:
         self._iterator.seek(self._stretches[-1][0])
 
     def page(self, first: int | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the next keys with their records; none only if it is done.
+        """Return the next keys with their records; an empty page only at the end.
 
         Args:
-            first: how many bytes are wanted of each record: 0 for none, which then is not read, and
-                ``None`` for all.
+            first: the number of bytes to return of each record. With 0, records are not read at
+                all; with ``None``, they are returned whole.
         """
         iterator = self._iterator
         if iterator is None:
@@ -70,8 +71,8 @@ class KeyWalk:
                 key = iterator.key()
                 if end is not None and key >= end:
                     break
-                # rocksdict copies a record whole or not at all; so a page has read no more than
-                # so many bytes, and holds what was wanted of them.
+                # rocksdict copies a record whole or not at all. So a page has read at most
+                # _PAGE_BYTES and one more record, and keeps only the bytes that are wanted.
                 record = b"" if first == 0 else iterator.value()
                 found.append((key, record[:first]))
                 room -= len(record)
@@ -89,5 +90,5 @@ class KeyWalk:
         return found
 
     def close(self) -> None:
-        """Let RocksDB go."""
+        """Release RocksDB."""
         self._iterator = None

@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 
 class UnreadableError(Exception):
-    """An answer cannot be read. It is the cause of the error that callers get."""
+    """An answer cannot be read. Callers receive an error with this as its cause."""
 
 
 def understand(
     reply: Reply, parse: Callable[[bytes, int], T], *, write: bool = False
 ) -> T | int | MetadataStoreError:
-    """Return what a reply says: what ``parse`` reads, or the code or the error that it is.
+    """Return the result of ``parse`` for an answer; a code or an error is returned as it is.
 
     Args:
-        reply: of a connection.
+        reply: the reply of a connection.
         parse: reads a packet from an offset on.
         write: whether the request may have changed something.
     """
@@ -62,5 +62,5 @@ def unreadable(reason: UnreadableError, *, write: bool) -> MetadataStoreError:
 
 
 def is_unreadable(error: MetadataStoreError) -> bool:
-    """Whether a request was answered, and its answer cannot be read."""
+    """Say whether a request was answered, but its answer cannot be read."""
     return isinstance(error.__cause__, UnreadableError)

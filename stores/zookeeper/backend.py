@@ -52,12 +52,12 @@ __all__ = ["ZooKeeperBackend", "connect"]
 
 _PORT: Final = 2181
 
-# jute.maxbuffer as servers have it unless they are told otherwise: of a request as a whole.
+# The server's default for jute.maxbuffer, which limits a request as a whole.
 _PACKET: Final = 1_048_575
-# A path as short as they come: what the largest value leaves room for.
+# The length of the shortest path, for the limit of values.
 _SHORT_PATH: Final = 2
 
-# One is executed by the server while the next one is made, and one more waits for neither.
+# The server executes one multi while the client makes the next; one more keeps both from waiting.
 _IN_FLIGHT: Final = 3
 
 _OPTIONS: Final = ("acl", "ca", "cert", "check_hostname", "jute_maxbuffer", "key", "use_ssl")
@@ -92,7 +92,7 @@ class ZooKeeperBackend:
         self._request_overhead = REQUEST_OVERHEAD + write_ids.room
         self._limits = self._limits_for(packet)
         self._chroot = chroot
-        # Whether the chroot is there as far as this client knows. Set once, by any thread.
+        # Whether the chroot exists, as far as this client knows. Set once, by any thread.
         self._chroot_seen = chroot_made or not chroot
 
     @property
@@ -108,7 +108,7 @@ class ZooKeeperBackend:
             read_ops=1000,
             request_bytes=packet - self._request_overhead,
             op_bytes=self._op_bytes,
-            # With a longer path it may be less: that is seen when the operation is weighed.
+            # A longer path leaves less room for the value; that shows when the plan is made.
             value_bytes=max(0, packet - self._request_overhead - self._op_bytes - _SHORT_PATH),
             in_flight=_IN_FLIGHT,
             singles=64,
@@ -121,7 +121,7 @@ class ZooKeeperBackend:
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         self._connection.check_process()
         if not self._chroot_seen:
-            # A delete finds nothing below a chroot that is missing, and must not make it.
+            # Deletes find nothing below a missing chroot, and must not create it.
             deletes = not any(WRITES[request.kind].creates for request in requests)
             if deletes and not _is_there(self._connection, self._chroot, deadline):
                 return [refusal(request, ABSENT, occupied=False) for request in requests]
@@ -143,25 +143,25 @@ class ZooKeeperBackend:
 def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     """Open a session with the ensemble of ``zookeeper://host:port[,host:port...][/chroot]``.
 
-    A missing chroot is made, unless ``create`` is false. It then reads as empty, and the first
-    write makes it. Options of the URL:
+    A missing chroot is created, unless ``create`` is false. It then reads as empty, and the first
+    write creates it. Options of the URL:
 
-    - ``use_ssl``: TLS, off by default. ``ca``, ``cert`` and ``key`` are files in PEM; without
-      ``ca`` the system's authorities are trusted. ``check_hostname`` is on by default.
-    - ``acl``: who may do what with the nodes that are made, ``open`` (everybody everything, as
-      with kazoo and ZooKeeper's command line; the default) or ``creator`` (all for the user who
-      is logged in, nothing for others).
-    - ``jute_maxbuffer``: the server's own setting, in bytes, where it is not the default.
+    - ``use_ssl``: TLS, off by default. ``ca``, ``cert`` and ``key`` are PEM files; without ``ca``,
+      the system's authorities are trusted. ``check_hostname`` is on by default.
+    - ``acl``: the permissions of new nodes. ``open`` (the default) lets everyone do everything, as
+      with kazoo and ZooKeeper's command line; ``creator`` gives all permissions to the user who is
+      logged in, and none to others.
+    - ``jute_maxbuffer``: the server's own setting, in bytes, if it is not the default.
 
-    ``username`` and ``password`` are sent as the scheme ``digest``. ZooKeeper does not check them
-    at login: it takes any, and a wrong password shows only as a lack of permission on nodes with
-    an access list. A server that has the scheme switched off refuses the login.
+    ``username`` and ``password`` are sent with the scheme ``digest``. ZooKeeper does not check them
+    at login: it accepts any, and a wrong password shows only as a lack of permission on nodes with
+    an access list. A server on which the scheme is switched off refuses the login.
 
     Raises:
-        InvalidSettingError: an option, a host or the credentials cannot be used.
-        InvalidPathError: the chroot is not a path.
+        InvalidSettingError: an option, a host or the credentials are invalid.
+        InvalidPathError: the chroot is not a valid path.
         StoreUnavailableError: no server answered within ``connect_timeout``.
-        AuthenticationError: the login was refused, or making the chroot is not permitted.
+        AuthenticationError: the login was refused, or creating the chroot is not permitted.
         UnsupportedError: the server is older than ZooKeeper 3.6.
     """
     deadline = time.monotonic() + options.connect_timeout
@@ -183,7 +183,7 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
         if chroot and options.create:
             _make_chroot(connection, chroot, _ACLS[acl], deadline)
     except (OperationTimeoutError, IndeterminateError) as error:
-        # A server that takes connections, and answers no request; or none that can be read.
+        # The server accepts connections but answers no request, or its answer cannot be read.
         connection.close()
         raise StoreUnavailableError(str(error)) from error
     except BaseException:
@@ -216,8 +216,8 @@ def _security(url: StoreURL, options: ConnectOptions) -> Security:
 
 
 def _make_chroot(connection: ZooKeeperConnection, chroot: str, acl: bytes, deadline: float) -> None:
-    # One level after the other and only where it is missing: creating what is there fails for
-    # lack of permission before it fails for being there.
+    # One level after the other, and only missing ones: creating an existing node fails for lack of
+    # permission before it fails because the node exists.
     end = chroot.find("/", 1)
     while end:
         path = chroot[:end] if end > 0 else chroot
@@ -244,7 +244,7 @@ def _is_there(connection: ZooKeeperConnection, path: str, deadline: float) -> bo
 def _make(connection: ZooKeeperConnection, path: str, acl: bytes, deadline: float) -> None:
     raw = path.encode()
     body = header_and_length(CREATE, len(raw)) + raw + NO_DATA + acl + END
-    # Sent again if its answer is lost: the second time it is there, which is as good.
+    # If the answer is lost, the request is sent again. The node then exists, which is as good.
     reply: Reply = CONNECTION_LOSS
     while reply == CONNECTION_LOSS:
         (reply,) = connection.exchange([(MULTI, body)], deadline, repeat=True)
@@ -258,7 +258,7 @@ def _make(connection: ZooKeeperConnection, path: str, acl: bytes, deadline: floa
 
 
 def _check_version(connection: ZooKeeperConnection, deadline: float) -> None:
-    """Refuse a server without multi-reads, which ends the connection when it is asked for one."""
+    """Refuse a server without multi-reads, which drops the connection when it receives one."""
     reply: Reply = CONNECTION_LOSS
     while reply == CONNECTION_LOSS:
         (reply,) = connection.exchange([(MULTI_READ, multi_read([]))], deadline, repeat=True)

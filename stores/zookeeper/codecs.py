@@ -19,7 +19,7 @@ from .nodes import NULL, Nodes
 
 __all__ = ["READS", "UNSEEN", "WRITES", "ReadCodec", "Seen", "WriteCodec"]
 
-#: In place of what a look found, where there was none.
+#: Stands for the node at a path at which the client has not looked.
 UNSEEN: Final = "unseen"
 Seen: TypeAlias = ZNode | Literal["unseen"] | None
 
@@ -31,23 +31,23 @@ class WriteCodec(Protocol):
 
     @property
     def creates(self) -> bool:
-        """Whether it may make its node, and so needs its parents."""
+        """Whether it may create its node, and so needs its parents."""
 
     def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
-        """Whether its node, at a full ``path``, has to be looked at first."""
+        """Say whether the client must look at its node, at a full ``path``, before sending it."""
 
     def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> tuple[int, int]:
-        """Return the opcode that it is sent as, and the version that this compares.
+        """Return the opcode for sending it, and the version that this compares.
 
         Args:
             request: the write.
-            seen: what the last look found.
-            path: with the chroot.
-            nodes: what is remembered, where there was no look.
+            seen: the result of the last look.
+            path: the path with the chroot.
+            nodes: the memory of nodes, for a path without a look.
         """
 
     def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
-        """Say why it cannot hold against a node; ``None`` if it can."""
+        """Return its error if a node forbids it; ``None`` if it may go."""
 
 
 class ReadCodec(Protocol):
@@ -57,20 +57,20 @@ class ReadCodec(Protocol):
     def opcode(self) -> int: ...
 
     def missing(self) -> Result:
-        """Return the answer where there is no node."""
+        """Return its answer for a missing node."""
 
     def of_node(self, request: ReadRequest, node: ZNode, owned: bool) -> Answer:
-        """Return the answer from a node; ``owned`` says whether this session owns it."""
+        """Return its answer from a node; ``owned`` says whether this session owns the node."""
 
     def of_names(self, request: ReadRequest, names: list[str]) -> Answer:
-        """Return the answer from the names of a node's children."""
+        """Return its answer from the names of a node's children."""
 
 
 class _Put:
     creates = True
 
     def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
-        # No condition tells a value at version 0 from a parent without one.
+        # No condition distinguishes a value at version 0 from a parent without a value.
         expected = request.expected_version
         return expected == 0 or (expected == ABSENT and nodes.size(path) == NULL)
 
@@ -80,7 +80,7 @@ class _Put:
             there = nodes.size(path) is not None if seen == UNSEEN else seen is not None
             return SET_DATA if there else CREATE, _ANY_VERSION
         if expected == ABSENT:
-            # If there is a node, its value is null: a value would have been refused.
+            # If there is a node, its value is null: a put over a value has been refused already.
             return (SET_DATA, seen.version) if isinstance(seen, ZNode) else (CREATE, 0)
         return SET_DATA, expected
 
@@ -102,7 +102,7 @@ class _Delete:
         if node.size != NULL:
             return refusal(request, node.version, occupied=node.children > 0)
         if node.children == 0 and request.expected_version in (None, node.version):
-            return None  # A parent that nothing is left below: its delete succeeds.
+            return None  # A parent without anything below it: its delete succeeds.
         return refusal(request, ABSENT, occupied=node.children > 0)
 
 

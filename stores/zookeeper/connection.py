@@ -47,22 +47,22 @@ log = get_logger(__name__)
 # when it is full (kazoo #577). Linux takes 278 bytes sent one by one.
 _MAX_UNSENT: Final = 128
 
-# Before a request is sent again.
+# The pauses before a request is sent again.
 _BACKOFF: Final = Backoff(first=0.01, longest=1.0, least=0.0)
 
-# A connection that lasted no longer than these seconds is lost without much ado.
+# The loss of a connection that lasted fewer seconds is logged at level debug.
 _STEADY: Final = 5.0
 
 # A read that was sent this often and never answered may be too large to be answered.
 _MAX_LOSSES: Final = 2
 
-# Seconds that `close` gives the server to answer what was sent, and then kazoo to end its threads.
+# Seconds that `close` gives the server to answer, and then kazoo to end its threads.
 _CLOSE_GRACE: Final = 2.0
 _STOP_GRACE: Final = 5.0
 
 
 class _Exchange:
-    """One request under way: kazoo's request and kazoo's async object in one."""
+    """One request under way. To kazoo, it is both the request and the async object."""
 
     __slots__ = (
         "_arrived",
@@ -83,17 +83,16 @@ class _Exchange:
         self._owner = owner
         self._body = body
         self._ended = False  # guarded by owner.lock
-        # Held until the call has ended: a bare lock, because kazoo's own async result has a
-        # condition, a list of callbacks and a queue behind it.
+        # Held until the call has ended. A bare lock, because kazoo's own async result has a
+        # condition, a list of callbacks and a queue.
         self._arrived = threading.Lock()
         self._arrived.acquire()
 
     def serialize(self) -> bytes:
-        """Give kazoo's thread the bytes, at the moment of sending.
+        """Return the bytes to kazoo's thread, at the moment of sending.
 
-        Whoever comes first under the lock decides: this, or the caller who gives up. A write
-        leaves at most once; one that was given up is sent as a multi of nothing, because kazoo
-        has no way to send nothing.
+        Either this comes first under the lock, or the caller gives up first. A write is sent at
+        most once. If it was given up, an empty multi is sent, because kazoo cannot send nothing.
         """
         with self._owner.lock:
             self._owner.taken(self)
@@ -104,12 +103,12 @@ class _Exchange:
         return body
 
     def deserialize(self, buffer: bytes, offset: int) -> tuple[bytes, int]:
-        # Read by the caller's thread: kazoo's has the next request to send.
+        # The caller's thread reads the answer, because kazoo's has the next request to send.
         return buffer, offset
 
     def set(self, answer: Any = None) -> None:
         if answer is True:
-            # kazoo gives the answer to a login to whoever is next, and notices at the one after.
+            # kazoo gives the answer to a login to the next call, and notices that at the one after.
             self.end(None, ConnectionLoss())
         else:
             self.end(answer, None)
@@ -140,7 +139,7 @@ class _Exchange:
 
     @property
     def fate(self) -> Fate | None:
-        """What is known of a call that has ended, ``None`` if it was answered."""
+        """The fate of a call that has ended; ``None`` if it was answered."""
         return None if self.error is None else fate(self.error)
 
     def __repr__(self) -> str:
@@ -148,7 +147,7 @@ class _Exchange:
 
 
 class _DeadlineError(Exception):
-    """The caller's time was up."""
+    """The deadline passed while the caller waited."""
 
 
 class ZooKeeperConnection:
@@ -169,34 +168,35 @@ class ZooKeeperConnection:
         """
         self.addresses = ",".join(addresses)
         self.lock = threading.Lock()
-        # Notified when the state changes, when there is room again, and on close.
+        # Notified when the state changes, when the queue has room again, and on close.
         self._changed = threading.Condition(self.lock)
         self._pid = os.getpid()
         self._closed = False  # guarded by lock
-        # Guarded by lock: why kazoo has given up, if it has.
+        # Guarded by lock: the reason why kazoo has given up, if it has.
         self._end: tuple[type[MetadataStoreError], str] | None = None
-        self._open: set[_Exchange] = set()  # guarded by lock: what has not ended
-        self._queued: set[_Exchange] = set()  # guarded by lock: what lies in kazoo's queue
+        self._open: set[_Exchange] = set()  # guarded by lock: calls that have not ended
+        self._queued: set[_Exchange] = set()  # guarded by lock: calls in kazoo's queue
         self._tally = tally
         self._handler = Handler(min(connect_timeout, session_timeout) / len(addresses))
         self._client = new_client(addresses, session_timeout, security, self._handler)
-        # What follows is set by kazoo's thread under the lock, and read by any without it: a
-        # connection may end at any time, whatever it is asked.
-        #: The number of the connection, and of the session: how many there were, with this one.
+        # kazoo's thread sets the following under the lock, and any thread reads it without: a
+        # connection may end at any time anyway.
+        #: The number of the connection, and of the session, counted from the start.
         self.number = 0
         self.sessions = 1
-        #: Whether the server was there at once when the last connection was lost; and how many
-        #: connections took more than one attempt.
+        #: Whether the first attempt succeeded after the last loss of a connection, and the number
+        #: of connections that took more than one attempt.
         self.came_at_once = True
         self.delayed = 0
-        # Of kazoo's thread alone: since when there is a connection, and whether to speak up.
+        # For kazoo's thread alone: the time of the last connection, and whether its events are
+        # logged above debug.
         self._connected_at = -math.inf
         self._loud = True
         self._client.add_listener(self._on_state)
         self._client.start_async()
         with self.lock:
-            # Credentials are sent after kazoo calls itself connected: the first request shows
-            # whether they are taken.
+            # Credentials are sent after kazoo reports the connection, so only the first request
+            # shows whether they are accepted.
             answered = self._changed.wait_for(
                 lambda: self._end or self._client.client_state == KeeperState.CONNECTED,
                 connect_timeout,
@@ -211,13 +211,13 @@ class ZooKeeperConnection:
 
     @property
     def session_id(self) -> int | None:
-        """The session's number, ``None`` while there is none."""
+        """The session's number; ``None`` without a session."""
         client_id = self._client.client_id
         return client_id[0] if client_id else None
 
     @property
     def zxid(self) -> int:
-        """The last change that a server was at when it answered; 0 if none has in this session."""
+        """The zxid of the last answer; 0 if there was none in this session."""
         return int(self._client.last_zxid)
 
     @property
@@ -231,10 +231,10 @@ class ZooKeeperConnection:
         return self._closed or self._end is not None
 
     def late(self, what: str) -> MetadataStoreError:
-        """Return what ends at its deadline and was not sent, or is a read (see ``ops.errors``).
+        """Return the error at the deadline of a request that was a read, or never sent.
 
         Args:
-            what: what did not happen, as ``"no answer from"``.
+            what: the beginning of the message, such as ``"no answer from"``.
         """
         if self.connected:
             return OperationTimeoutError(f"{what} ZooKeeper at {self.addresses} in time")
@@ -245,10 +245,10 @@ class ZooKeeperConnection:
         )
 
     def check_process(self) -> None:
-        """Refuse to go on in a forked child, where locks may be held for ever.
+        """Raise in a forked child, where locks may be held for ever.
 
         Raises:
-            StoreClosedError: this is one.
+            StoreClosedError: the store was opened before the fork.
         """
         if self._pid != os.getpid():
             raise _forked()
@@ -256,28 +256,28 @@ class ZooKeeperConnection:
     def exchange(
         self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
     ) -> list[Reply]:
-        """Send requests one behind the other and return their replies in the same order.
+        """Send requests one after the other, and return their replies in the same order.
+
+        The reply to a read that was sent twice and lost is ``CONNECTION_LOSS``: its answer may be
+        too large.
 
         Args:
             requests: opcode and body of each; writes are multis. They are applied in this order.
-            deadline: of ``time.monotonic()``.
-            repeat: whether they may be sent again after they were sent: true for reads. A write
-                is sent again only while it is certain that it was not.
-
-        A read that was lost twice after it was sent has the reply ``CONNECTION_LOSS``: its answer
-        may be too large.
+            deadline: by ``time.monotonic()``.
+            repeat: whether they may be sent again after they were sent: true for reads. A write is
+                sent again only while it certainly was not sent.
         """
         return self.begin(requests, deadline, repeat=repeat)(deadline)
 
     def begin(
         self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
     ) -> Callable[[float], list[Reply]]:
-        """Do the first half of ``exchange``: send, and do not wait.
+        """Send requests without waiting; return a function that does the rest of ``exchange``.
 
-        The other half is what is returned, to be called once at most, with a deadline of its own.
+        Call the function at most once, with its own deadline.
         """
         if self._pid != os.getpid():
-            # Before the lock, which a thread of the parent may have held at the fork.
+            # Before taking the lock, which a thread of the parent may have held at the fork.
             forked: list[Reply] = [_forked() for _ in requests]
             return lambda _: forked
         calls = [(i, self._send(*request, deadline)) for i, request in enumerate(requests)]
@@ -318,7 +318,7 @@ class ZooKeeperConnection:
             calls = [(i, self._send(*requests[i], deadline)) for i in again]
 
     def _send(self, opcode: int, body: bytes, deadline: float) -> _Exchange | MetadataStoreError:
-        """Hand a request to kazoo as soon as it is connected, or say why that cannot be done."""
+        """Hand a request to kazoo as soon as it is connected, or return the reason why not."""
         client = self._client
         with self.lock:
             while True:
@@ -345,12 +345,12 @@ class ZooKeeperConnection:
         return None
 
     def _judge(self, call: _Exchange, repeat: bool) -> Reply | None:
-        """Return the reply of a call that has ended, ``None`` if it may be sent again."""
+        """Return the reply of a call that has ended, or ``None`` if it may be sent again."""
         error = call.error
         if error is None:
             if call.answer is None:
                 return NO_NODE  # kazoo's special case for exists
-            # For a multi kazoo has made a list of it.
+            # For a multi, kazoo has made a list of the answer.
             buffer, offset = call.answer
             return bytes(buffer), int(offset)
         known = call.fate
@@ -380,23 +380,23 @@ class ZooKeeperConnection:
         return unknown
 
     def pause(self, attempt: int, deadline: float) -> None:
-        """Wait before another attempt: longer each time, at random, and not beyond a close."""
+        """Wait before another attempt: longer each time, with jitter, but not beyond a close."""
         delay = min(_BACKOFF.pause(attempt), _remaining(deadline))
         with self.lock:
             self._changed.wait_for(lambda: self._closed, delay)
 
     def taken(self, call: _Exchange) -> None:
-        """Note that kazoo has taken a call out of its queue. The lock is held."""
+        """Note that kazoo has taken a call from its queue. The caller holds the lock."""
         self._queued.discard(call)
         if len(self._queued) == _MAX_UNSENT - 1:
             self._changed.notify_all()
 
     def ended(self, call: _Exchange) -> None:
-        """Note that a call has ended. The lock is held."""
+        """Note that a call has ended. The caller holds the lock."""
         self._open.discard(call)
 
     def _on_state(self, _: object) -> None:
-        # On kazoo's connection thread, which must not wait for anything here.
+        # This runs on kazoo's connection thread, which must not wait for anything here.
         state = self._client.client_state
         unsent: list[_Exchange] = []
         with self.lock:
@@ -405,8 +405,8 @@ class ZooKeeperConnection:
             elif state == KeeperState.EXPIRED_SESSION:
                 self.sessions += 1
             if state != KeeperState.CONNECTED:
-                # kazoo has failed what was queued; but what a caller puts in at this very moment
-                # it forgets, or keeps for the next connection. Their callers send them again.
+                # kazoo has failed the calls in its queue. But it forgets a call that arrives at
+                # this very moment, or keeps it for the next connection. Callers send these again.
                 unsent = list(self._queued)
                 self._queued.clear()
             if state == KeeperState.AUTH_FAILED:
@@ -432,7 +432,7 @@ class ZooKeeperConnection:
             self._tally.add("reconnect")
 
     def _report(self, state: str) -> None:
-        # One that comes and goes, as while a limit is searched for, is reported once.
+        # A connection that comes and goes, as during the search for a limit, is reported once.
         now = time.monotonic()
         if state == KeeperState.CONNECTED:
             self._connected_at = now
@@ -448,7 +448,7 @@ class ZooKeeperConnection:
             say("zookeeper connection lost", addresses=self.addresses)
 
     def close(self) -> None:
-        """End the session. What was sent has two seconds left to be answered."""
+        """End the session. The server has two seconds left to answer requests that were sent."""
         if self._pid != os.getpid():
             return  # In a forked child: the session is the parent's.
         with self.lock:

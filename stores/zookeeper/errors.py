@@ -38,32 +38,32 @@ __all__ = [
 
 
 class Fate(Enum):
-    """What is known of a request that ended with an error."""
+    """The possible outcomes of a request that ended with an error."""
 
-    #: The server looked at it and said no: it changed nothing and never will.
+    #: The server refused it: it changed nothing and never will.
     REFUSED = "refused"
     #: The server did not look at it: it changed nothing and may be sent again, later.
     LATER = "later"
-    #: Nobody said what became of it: it changed nothing only if it was never sent.
+    #: The outcome is unknown; it changed nothing only if it was never sent.
     LOST = "lost"
-    #: It was answered, and nobody here knows what the answer says.
+    #: It was answered, but the answer cannot be read.
     UNREADABLE = "unreadable"
     #: The server refuses the credentials, and kazoo has given up the connection.
     LOCKED_OUT = "locked out"
 
 
 _FATES: Final[dict[type[Exception], Fate]] = {
-    # The connection broke. kazoo raises it for what was sent and for what was still queued.
+    # The connection broke. kazoo raises this for requests that were sent, and for queued ones.
     kazoo.ConnectionLoss: Fate.LOST,
-    # Raised by kazoo for everything that is open when the session has ended, sent or not; the
-    # server's own refusal of a late request has the same code, so it cannot be told apart.
+    # kazoo raises this for everything that is open when the session ends, sent or not. The server's
+    # own refusal of a late request has the same code, so the two cannot be distinguished.
     kazoo.SessionExpiredError: Fate.LOST,
     # kazoo's client was stopped.
     kazoo.ConnectionClosedError: Fate.LOST,
     # The server gave up waiting for itself: the transaction may still be committed.
     kazoo.OperationTimeoutError: Fate.LOST,
     kazoo.RequestTimeoutError: Fate.LOST,
-    # -1 to -3: the server is at odds with itself.
+    # -1 to -3: an internal inconsistency of the server.
     kazoo.SystemZookeeperError: Fate.LOST,
     kazoo.RuntimeInconsistency: Fate.LOST,
     kazoo.DataInconsistency: Fate.LOST,
@@ -78,9 +78,9 @@ _FATES: Final[dict[type[Exception], Fate]] = {
     kazoo.SessionMovedError: Fate.LATER,
     # The server has lost its quorum and serves reads only (ReadOnlyRequestProcessor).
     kazoo.NotReadOnlyCallError: Fate.LATER,
-    # kazoo stops for ever, so nothing that comes later is sent either.
+    # kazoo stops for good, so no later request is sent either.
     kazoo.AuthFailedError: Fate.LOCKED_OUT,
-    # Refused while the request was read or prepared; no transaction was made of it.
+    # Refused while the request was read or prepared, before a transaction was made.
     kazoo.MarshallingError: Fate.REFUSED,
     kazoo.UnimplementedError: Fate.REFUSED,
     kazoo.BadArgumentsError: Fate.REFUSED,
@@ -92,15 +92,15 @@ _FATES: Final[dict[type[Exception], Fate]] = {
     kazoo.NotEmptyError: Fate.REFUSED,
     kazoo.InvalidACLError: Fate.REFUSED,
     kazoo.QuotaExceededError: Fate.REFUSED,
-    # A local session that may not become a global one has no slots, then (checkUpgradeSession).
+    # A local session that may not become a global one. It then has no slots (checkUpgradeSession).
     kazoo.EphemeralOnLocalSessionError: Fate.REFUSED,
-    # Only for requests that are not made here: watches, reconfiguration, callbacks.
+    # Only for requests that this package does not make: watches, reconfiguration, callbacks.
     kazoo.NoWatcherError: Fate.REFUSED,
     kazoo.InvalidCallbackError: Fate.REFUSED,
     kazoo.NewConfigNoQuorumError: Fate.REFUSED,
     kazoo.ReconfigInProcessError: Fate.REFUSED,
     kazoo.ReconfigDisabledError: Fate.REFUSED,
-    # Of single operations of a multi, never of a request.
+    # For single operations of a multi, never for a request.
     kazoo.RolledBackError: Fate.LOST,
     kazoo.SessionClosedRequireSaslError: Fate.LOCKED_OUT,
 }
@@ -112,7 +112,7 @@ CONNECTION_LOSS: Final[int] = kazoo.ConnectionLoss.code
 NO_AUTH: Final[int] = kazoo.NoAuthError.code
 UNIMPLEMENTED: Final[int] = kazoo.UnimplementedError.code
 
-# What a multi fails with because a path is not as the client thought: worth another look.
+# The codes of a multi that failed because a path differs from the client's knowledge: look again.
 _CONFLICTS: Final = frozenset(
     {
         kazoo.NoNodeError.code,
@@ -122,8 +122,8 @@ _CONFLICTS: Final = frozenset(
     }
 )
 
-# What an operation of a multi fails with when the session is ending while the multi is prepared, on
-# a server that the client is not connected to (checkSession, caught by the multi's own loop).
+# The codes of an operation in a multi if the session is ending while the multi is prepared, on a
+# server that the client is not connected to (checkSession, caught by the multi's own loop).
 _OF_SESSION: Final = frozenset(
     {
         kazoo.SessionExpiredError.code,
@@ -134,28 +134,28 @@ _OF_SESSION: Final = frozenset(
 
 
 def fate(error: Exception) -> Fate:
-    """Say what is known of a request that ended with ``error``; the unheard-of is lost."""
+    """Return the fate of a request that ended with ``error``; unknown errors mean LOST."""
     return _FATES.get(type(error), Fate.LOST)
 
 
 def code(error: Exception) -> int:
-    """Return the server's code for an error that is the server's."""
+    """Return the server's code for one of the server's errors."""
     number: int = error.code  # type: ignore[attr-defined]
     return number
 
 
 def is_conflict(number: int) -> bool:
-    """Whether the server's code says that a path is not as the client thought."""
+    """Say whether the server's code shows that a path differs from the client's knowledge."""
     return number in _CONFLICTS
 
 
 def is_of_session(number: int) -> bool:
-    """Whether the server's code speaks of the session: another one may do the same at once."""
+    """Say whether the server's code concerns the session: another one can do the same at once."""
     return number in _OF_SESSION
 
 
 def refused(number: int, path: str) -> MetadataStoreError:
-    """Return the error of an operation that the server refuses for good, with this code."""
+    """Return the error of an operation that the server refuses for good with this code."""
     if number == NO_AUTH:
         return AuthenticationError(f"ZooKeeper denies access to {path!r}", path=path)
     if number == kazoo.NoChildrenForEphemeralsError.code:
@@ -163,7 +163,7 @@ def refused(number: int, path: str) -> MetadataStoreError:
             f"ZooKeeper allows no paths below an ephemeral one: {path!r}", path=path
         )
     if number == UNIMPLEMENTED:
-        # The multi-read is the newest request that is made.
+        # The multi-read is the newest request that this package makes.
         return UnsupportedError(
             "ZooKeeper 3.6 or newer is needed: the server does not support the request for "
             f"{path!r} ({name_of(number)})",
@@ -177,5 +177,5 @@ def refused(number: int, path: str) -> MetadataStoreError:
 
 
 def name_of(number: int) -> str:
-    """Return what the server's code is called."""
+    """Return the name of a server's code."""
     return kazoo.EXCEPTIONS[number].__name__ if number in kazoo.EXCEPTIONS else str(number)

@@ -75,7 +75,7 @@ _header_and_length = Struct("!i?ii")
 # Stat: czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeralOwner, dataLength,
 # numChildren, pzxid.
 _stat = Struct("!qqqqiiiqiiq")
-# The header of a setData's result and those fields of its Stat that are of use.
+# The header of a setData's result, and the needed fields of its Stat.
 _update = Struct("!i5xqqqqi8xq")
 # The header of an answer: xid, zxid, error.
 _zxid = Struct("!4xq4x")
@@ -84,7 +84,7 @@ _zxid = Struct("!4xq4x")
 END: Final = _multi_header.pack(-1, True, -1)
 #: A multi of no operations, which changes nothing.
 EMPTY_MULTI: Final = END
-#: The length that stands for null, which ZooKeeper tells from empty.
+#: The length that means null, which ZooKeeper distinguishes from empty.
 NO_DATA: Final = _int.pack(-1)
 
 # Sizes in bytes within an answer.
@@ -98,7 +98,7 @@ length = version_field = _int.pack
 
 
 def header_and_length(opcode: int, path_bytes: int) -> bytes:
-    """Return the head of an operation in a multi, up to the first byte of its path."""
+    """Return the beginning of an operation in a multi, up to the first byte of its path."""
     return _header_and_length.pack(opcode, False, -1, path_bytes)
 
 
@@ -110,7 +110,7 @@ def _text(text: str) -> bytes:
 def acl(scheme: str, name: str) -> bytes:
     """Return a list of one access right, all permissions for ``scheme:name``, and no flags.
 
-    It is what follows the value in a create: the node is persistent.
+    This follows the value in a create. The node is persistent.
     """
     return _int.pack(1) + _int.pack(31) + _text(scheme) + _text(name) + _int.pack(0)
 
@@ -120,16 +120,16 @@ def ephemeral(persistent: bytes) -> bytes:
     return persistent[:-4] + _int.pack(1)
 
 
-#: Everybody may do everything, as with kazoo and ZooKeeper's command line.
+#: Everyone may do everything, as with kazoo and ZooKeeper's command line.
 ANYONE: Final = acl("world", "anyone")
-#: Only who is logged in as the one who made the node.
+#: Only the user who created the node may access it.
 CREATOR: Final = acl("auth", "")
 
 
 class ZNode(NamedTuple):
-    """What the server says of a node; ``size`` is -1 where the value is null.
+    """A node as the server describes it. ``size`` is -1 if the value is null.
 
-    ``value`` is ``None`` where it is null or was not asked for.
+    ``value`` is ``None`` if it is null or was not requested.
     """
 
     value: bytes | None
@@ -146,18 +146,18 @@ class ZNode(NamedTuple):
 #: One answer to a read: a node, the names below it, or the server's error code.
 Found: TypeAlias = ZNode | list[str] | int
 
-#: One operation of a multi: opcode, a number that is the caller's own, and the bytes of its path.
-#: Every opcode but SET_DATA and DELETE stands for a create.
+#: One operation of a multi: opcode, a number for the caller, and the length of its path in bytes.
+#: Every opcode but SET_DATA and DELETE means a create.
 Step: TypeAlias = tuple[int, int, int]
 
-#: What a setData left: opcode, czxid, mzxid, ctime, mtime, version and ephemeralOwner.
+#: The result of a setData: opcode, czxid, mzxid, ctime, mtime, version and ephemeralOwner.
 Update: TypeAlias = tuple[int, int, int, int, int, int, int]
 
 
 class Refused(NamedTuple):
     """A multi was not applied because of its operations: the server's code for each.
 
-    The operations before the one to blame have 0 (rolled back), those after it -2 (runtime
+    The operations before the failed one have 0 (rolled back), those after it -2 (runtime
     inconsistency).
     """
 
@@ -179,7 +179,7 @@ def multi_read(reads: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 def parse_single(opcode: int, buffer: bytes, offset: int) -> ZNode | list[str]:
-    """Read the answer to a getData, exists or getChildren that was found."""
+    """Read a successful answer to a getData, exists or getChildren."""
     found: ZNode | list[str]
     if opcode == GET_CHILDREN:
         found, offset = _names(buffer, offset)
@@ -198,7 +198,7 @@ def parse_single(opcode: int, buffer: bytes, offset: int) -> ZNode | list[str]:
         )
         offset += _STAT_SIZE
         if opcode == EXISTS:
-            # 0 for null and for empty alike: who needs to know asks with getData.
+            # 0 means null or empty; only getData distinguishes them.
             size = data_length
         found = ZNode(value, size, czxid, mzxid, ctime, mtime, version, owner, children)
     if offset != len(buffer):
@@ -207,7 +207,7 @@ def parse_single(opcode: int, buffer: bytes, offset: int) -> ZNode | list[str]:
 
 
 def parse_reads(reads: Sequence[tuple[int, bytes]], buffer: bytes, offset: int) -> list[Found]:
-    """Read the answer to a multi-read, or to the one read that went without."""
+    """Read the answer to a multi-read, or to a single read that was sent without one."""
     if len(reads) == 1:
         return [parse_single(reads[0][0], buffer, offset)]
     return parse_multi_read(reads, buffer, offset)
@@ -219,7 +219,7 @@ def parse_multi_read(reads: Sequence[tuple[int, bytes]], buffer: bytes, offset: 
     append = found.append
     head, stat = _header_and_length.unpack_from, _stat.unpack_from
     new = tuple.__new__
-    # Written out for getData, because a call for each of a thousand costs as much as the rest.
+    # getData is written out here, because a call for each of a thousand costs as much as the rest.
     for asked, _ in reads:
         opcode, _, _, number = head(buffer, offset)
         offset += _HEADER_SIZE
@@ -257,7 +257,7 @@ def _names(buffer: bytes, offset: int) -> tuple[list[str], int]:
         raise ValueError(f"{count} names")
     offset += 4
     names = []
-    # Each length is looked at before the next name, so no more is held than has come.
+    # Each length is checked before the next name, so memory grows only with the data received.
     for _ in range(count):
         (size,) = _int.unpack_from(buffer, offset)
         if size < 0:
@@ -270,7 +270,7 @@ def _names(buffer: bytes, offset: int) -> tuple[list[str], int]:
 
 
 def parse_multi(steps: Iterable[Step], buffer: bytes, offset: int) -> list[Update] | Refused:
-    """Read the answer to a multi: what its setData left, in their order, or why it was refused."""
+    """Read the answer to a multi: the results of its setData, in order, or the reason it failed."""
     if _int.unpack_from(buffer, offset)[0] == _ERROR:
         return _failures(sum(1 for _ in steps), buffer, offset)
     updates: list[Update] = []
@@ -315,13 +315,13 @@ def _failures(count: int, buffer: bytes, offset: int) -> Refused:
 
 
 def _check_end(buffer: bytes, offset: int) -> None:
-    """Check that the list of results ends at ``offset``, and the packet with it."""
+    """Check that the list of results ends at ``offset``, and that the packet does, too."""
     opcode, last, _ = _multi_header.unpack_from(buffer, offset)
     if opcode != -1 or not last or len(buffer) != offset + _HEADER_SIZE:
         raise ValueError(f"{len(buffer) - offset} bytes where the results should end")
 
 
 def parse_zxid(buffer: bytes) -> int:
-    """Return the zxid that an answer was given at: for a write, its own."""
+    """Return the zxid of an answer; for a write, this is the write's own."""
     zxid: int = _zxid.unpack_from(buffer)[0]
     return zxid

@@ -1,4 +1,4 @@
-"""kazoo's client, with its traps closed: logging, timeouts, stopping, and unreadable packets.
+"""kazoo's client with fixes for logging, timeouts, stopping and unreadable packets.
 
 kazoo keeps the session on a thread of its own. It connects, pings, reconnects after growing pauses,
 and starts a new session when the server has ended one.
@@ -25,27 +25,27 @@ from .answers import UnreadableError
 
 __all__ = ["Handler", "Security", "new_client"]
 
-# Seconds between attempts to connect, at random around that: kazoo's own limit is an hour.
+# Seconds between attempts to connect, with jitter. kazoo's own limit is an hour.
 _RECONNECT_DELAY: Final = 0.05
 _RECONNECT_MAX_DELAY: Final = 0.5
 _RECONNECT_JITTER: Final = 0.5
-# Seconds that a server has to answer a new connection; twice as many each time that one does not.
+# Seconds that a server has to answer a new connection, doubled each time that one does not.
 _FIRST_ANSWER: Final = 1.0
 
-# Bytes of the largest answer, and of the pieces that it is read in: room is made for a piece at a
-# time, since the length may be nonsense. What speaks HTTP announces 1.2 GB.
+# The most bytes of an answer, and of the pieces in which it is read. Memory is allocated for one
+# piece at a time, because the length may be nonsense: a server that speaks HTTP announces 1.2 GB.
 _LARGEST: Final = 1 << 30
 _PIECE: Final = 1 << 20
 
-# Asked here: inside the class below its own method has the module's name.
+# Evaluated here, because in the class below, `select` is the class's own method.
 _HAS_POLL: Final = hasattr(select, "poll")
 
 
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
-    """Hands on what kazoo says of its connection as debug events, and its own faults as errors.
+    """Passes kazoo's messages about its connection on as debug events, and its faults as errors.
 
-    While a server is away, kazoo warns of it once a second. Its debug output is kept away: it holds
-    every request, and the session's password.
+    While a server is away, kazoo warns about it once a second. kazoo's debug output is dropped: it
+    contains every request, and the session's password.
     """
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
@@ -65,14 +65,14 @@ class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 _logger: Final = logging.getLogger(__name__)
-# Without it Python prints kazoo's errors on stderr in programs that configure no logging.
+# Without this handler, Python prints kazoo's errors on stderr in programs without logging.
 _logger.addHandler(logging.NullHandler())
 _log: Final = _QuietLogger(_logger, {})
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How to connect: TLS, and the credentials of the ``digest`` scheme (``user:password``)."""
+    """The connection's security: TLS, and credentials for ``digest`` (``user:password``)."""
 
     digest: str | None = None
     use_ssl: bool = False
@@ -86,7 +86,7 @@ class Security:
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler, with a bound on connecting, the last reason for failure, and a way out.
+    """kazoo's handler, with a limit for connecting, the last failure, and a way to abort.
 
     ``create_connection`` and ``select`` run on kazoo's connection thread, ``abort`` on any.
     """
@@ -95,9 +95,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self.last_error: Exception | None = None
         self._patience = patience
-        self._attempts = 0  # since there was a session last
+        self._attempts = 0  # since the last session
         self._greeting = False  # connected, but the server has not answered yet
-        self._silences = 0  # servers in a row that did not
+        self._silences = 0  # servers in a row that did not answer
         self._socket: socket.socket | None = None
         self._aborted = False
 
@@ -105,7 +105,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, *args: Any, timeout: float = math.inf, **options: Any
     ) -> socket.socket:
         self._attempts += 1
-        # kazoo waits for a whole session timeout, on a host that does not answer at all.
+        # kazoo would wait a whole session timeout for a host that does not answer at all.
         try:
             if self._aborted:
                 raise ConnectionAbortedError("closing")
@@ -123,7 +123,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return connected
 
     def welcomed(self) -> bool:
-        """Note that a server has answered; say whether at the first attempt."""
+        """Note that a server has answered; say whether the first attempt succeeded."""
         at_once = self._attempts <= 1
         self._attempts = self._silences = 0
         self._greeting = False
@@ -133,7 +133,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self, readers: Any, writers: Any, _: Any, timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         if self._greeting and timeout is not None:
-            # A server that is just starting takes connections that it never answers, and kazoo
+            # A server that is just starting accepts connections that it never answers, and kazoo
             # would wait for a whole session timeout.
             timeout = min(timeout, _FIRST_ANSWER * 2**self._silences)
         ready = self._poll(readers, writers, timeout)
@@ -146,15 +146,15 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         def _poll(
             self, readers: Any, writers: Any, timeout: float | None
         ) -> tuple[list[Any], list[Any], list[Any]]:
-            # kazoo makes and closes an epoll object each time, three times a request: a third
-            # of all that a lone request costs the client.
+            # kazoo creates and closes an epoll object each time, three times per request. That is a
+            # third of the client's cost for a single request.
             poll = select.poll()
             for ready in readers:
                 poll.register(ready, select.POLLIN)
             for ready in writers:
                 poll.register(ready, select.POLLOUT)
             events = dict(poll.poll(None if timeout is None else math.ceil(timeout * 1000)))
-            # An error or a hang-up makes both ready, as with kazoo's own: the next call tells.
+            # As with kazoo's own, an error or a hang-up makes both ready; the next call reports it.
             return (
                 [ready for ready in readers if ready.fileno() in events],
                 [ready for ready in writers if ready.fileno() in events],
@@ -171,19 +171,19 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             return ready
 
     def abort(self) -> None:
-        """Cut the connection and refuse new ones, so that kazoo's thread notices that it ends."""
+        """Cut the connection and refuse new ones, so that kazoo's thread notices the end."""
         self._aborted = True
         if self._socket is not None:
-            with suppress(OSError):  # Already gone, which is what was wanted.
+            with suppress(OSError):  # The connection is already gone.
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class _Line(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which outlives what it cannot read.
+    """kazoo's connection, which survives packets that it cannot read.
 
-    kazoo's thread ends for ever when a packet is not what it expects, and so would the store. Here
-    the line is dropped instead, as if it had broken: whatever was under way has lost its answer,
-    and a new line is made. Everything runs on kazoo's connection thread.
+    If a packet is not as expected, kazoo's thread ends for good, and so would the store. This class
+    drops the connection instead, as if it had broken: requests under way lose their answers, and
+    kazoo connects again. Everything runs on kazoo's connection thread.
     """
 
     def _connect(self, *where: Any) -> Any:
@@ -192,7 +192,7 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
         except (OSError, KazooException, KazooTimeoutError):
             raise
         except Exception as error:
-            # What kazoo has taken over from such a greeting is no session.
+            # The values that kazoo has taken from such a greeting do not form a session.
             raise SessionExpiredError(f"the server's greeting cannot be read: {error!r}") from error
 
     def _read_socket(self, read_timeout: float) -> Any:

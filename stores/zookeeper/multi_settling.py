@@ -1,4 +1,4 @@
-"""Sends multis so that the outcome of each is known in the end, whatever breaks in between.
+"""Sends multis so that the outcome of each becomes known, even if connections break.
 
 Every multi begins with its slot (see ``write_ids``). If its answer is lost, it is sent again after
 a pause, until an answer shows one of these:
@@ -61,20 +61,21 @@ __all__ = ["Applied", "Outcome", "MultiSettler", "TooLong"]
 
 log = get_logger(__name__)
 
-# Seconds that one attempt waits for its answer, once an earlier one was lost.
+# Seconds that one attempt waits for its answer, after an earlier one was lost.
 _ATTEMPT: Final = 5.0
-# Multis under way for one call: each needs a slot.
+# The most multis under way for one call. Each needs a slot.
 _WAVE: Final = 32
 
-# What the head of a multi is: it sets the slot.
+# The first step of every multi, which sets the slot.
 _HEAD: Final[Step] = (SET_DATA, 0, 0)
 
 
 class Applied(NamedTuple):
     """A multi was applied.
 
-    ``zxid`` and ``time`` are those of everything that it did; ``None`` where they could not be had.
-    ``updates`` is what its setData left; ``None`` where the attempt that applied it got no answer.
+    ``zxid`` and ``time`` are those of all its operations, ``None`` if they are not known.
+    ``updates`` has the results of its setData, ``None`` if the attempt that applied it got no
+    answer.
     """
 
     zxid: int | None
@@ -83,18 +84,18 @@ class Applied(NamedTuple):
 
 
 class TooLong(NamedTuple):
-    """A multi was not applied because the server takes none of its length."""
+    """A multi was not applied because the server accepts no request of its length."""
 
 
-#: What became of a multi. An ``int`` is the server's code for one that it refused as a whole.
+#: The outcome of a multi. An ``int`` is the server's code for one that it refused as a whole.
 Outcome: TypeAlias = Applied | Refused | TooLong | int | MetadataStoreError
 
-#: What the answer to a multi says.
+#: The answer to a multi.
 _Answer: TypeAlias = list[Update] | Refused | int | MetadataStoreError
 
 
 class _Lost:
-    """A multi whose first attempt got no answer, or none that can be read."""
+    """A multi whose first attempt got no answer, or an unreadable one."""
 
     __slots__ = (
         "before",
@@ -122,9 +123,9 @@ class _Lost:
         self.steps = steps
         self.unknown = unknown
         self.before = slot.version
-        #: Why it is to be shut out, and what it has then ended with; ``None`` while it is wanted.
+        #: The outcome if it is shut out; ``None`` while it is still to be applied.
         self.refusal: Outcome | None = None
-        #: Whether something was sent to shut it out.
+        #: Whether a request to shut it out was sent.
         self.voided = False
         self.outcome: Outcome | None = None
 
@@ -139,7 +140,7 @@ class _Lost:
         return MULTI, self.slot.head(VOID) + END
 
     def understand(self, reply: Reply) -> _Answer:
-        """Return what a reply to the last request says."""
+        """Return the answer in the reply to the last request."""
         return _understand(reply, self.steps if self.refusal is None else ())
 
 
@@ -148,9 +149,9 @@ class MultiSettler:
 
     Args:
         connection: the session.
-        sizes: what the server takes.
-        write_ids: go with the multis.
-        tally: of retries and of what was settled.
+        sizes: the lengths that the server accepts.
+        write_ids: the slots for the multis.
+        tally: counts retries and settled writes.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class MultiSettler:
         self._tally = tally
 
     def send(self, groups: Sequence[Group], deadline: float) -> list[Outcome]:
-        """Send multis, which are carried out in this order; return what became of each."""
+        """Send multis, which are executed in this order; return the outcome of each."""
         outcomes: list[Outcome] = []
         for start in range(0, len(groups), _WAVE):
             outcomes += self._send(groups[start : start + _WAVE], deadline)
@@ -216,10 +217,10 @@ class MultiSettler:
         outcomes: list[Outcome],
         deadline: float,
     ) -> None:
-        """Send multis without slots. Those that are lost stay unknown.
+        """Send multis without slots. The outcome of a lost one stays unknown.
 
-        No slot tells zxid and time of what they create. So right behind each goes a look at the
-        first path that it creates, or at the root where it creates none.
+        No slot shows the zxid and time of the nodes that they create. So each is followed by an
+        ``exists`` of the first path that it creates, or of the root if it creates none.
         """
         requests = []
         for i in waiting:
@@ -238,21 +239,21 @@ class MultiSettler:
                 continue
             outcomes[i] = answer
             if isinstance(answer, IndeterminateError) and not is_unreadable(answer):
-                # For those that come: this one may have been applied, by a server that takes it.
+                # For later multis. This one may have been applied, by a server that accepts it.
                 self._drops(ENVELOPE + len(bodies[i]) + len(END))
 
-    # Each of the following gives the slot back where it is known at which version it is, and that
-    # nothing under way can move it. A slot that is not given back is not used again.
+    # Each of the following methods gives the slot back if its version is known and nothing under
+    # way can move it. Other slots are not used again.
 
     def _judge(self, slot: Slot, answer: _Answer) -> Outcome | None:
-        """Say what an answer to the only attempt means; ``None``: send it with another slot."""
+        """Return the outcome after the only attempt; ``None``: send it with another slot."""
         outcome: Outcome
         if isinstance(answer, list):
             slot.version += 1
             outcome = _applied(answer)
         elif isinstance(answer, Refused):
             if answer.codes[0] != 0:
-                # The session is another one by now, or somebody has removed or set the slot.
+                # The session has changed, or another client has removed or set the slot.
                 return None
             outcome = Refused(answer.codes[1:])
         else:
@@ -261,7 +262,7 @@ class MultiSettler:
         return outcome
 
     def _settle(self, lost: Sequence[_Lost], deadline: float) -> Sequence[_Lost]:
-        """Find out what became of multis that were sent. Those to be sent anew have no outcome."""
+        """Find out the outcomes of multis that were sent. Those to send again have no outcome."""
         waiting = lost
         for attempt in count():
             if not waiting:
@@ -286,17 +287,17 @@ class MultiSettler:
         return lost
 
     def _drops(self, size: int) -> bool:
-        """Whether the server takes no request of this size, as far as that can be found out."""
+        """Say whether the server accepts no request of this size, as far as that is known."""
         try:
             return self._sizes.drops(size, time.monotonic() + _ATTEMPT)
         except MetadataStoreError:
-            return False  # Closed, or given up: the next attempt says so.
+            return False  # The store is closed, or kazoo has given up; the next attempt shows it.
 
     def _learn(self, multi: _Lost, reply: Reply, deadline: float) -> bool:
-        """Take note of a reply; say whether it is known now what became of the multi."""
+        """Process a reply; say whether the outcome of the multi is known now."""
         answer = multi.understand(reply)
         if isinstance(answer, MetadataStoreError):
-            # A later attempt may be answered, and with more success.
+            # A later attempt may get an answer that shows the outcome.
             if passes(answer) and not is_unreadable(answer) and not self._connection.stopped:
                 return False
             multi.outcome = multi.unknown
@@ -323,7 +324,7 @@ class MultiSettler:
             self._find(multi, deadline)
             return True
         if is_of_session(codes[0]):
-            return False  # The session is ending: the next one tells whether the slot is gone.
+            return False  # The session is ending: the next one shows whether the slot is gone.
         if codes[0] != 0:
             reason = name_of(codes[0])
             log.warning("zookeeper slot lost, and with it a write's outcome", reason=reason)
@@ -333,7 +334,7 @@ class MultiSettler:
         return False
 
     def _find(self, multi: _Lost, deadline: float) -> None:
-        """Find out what has moved a slot on: the multi, or what was to shut it out."""
+        """Find out whether the multi or its shut-out has moved the slot on."""
         slot = multi.slot
         node = self._look(slot, max(deadline, time.monotonic() + _ATTEMPT))
         if isinstance(node, ZNode) and node.version == multi.before + 1:
@@ -352,7 +353,7 @@ class MultiSettler:
             multi.outcome = Applied(None, None)
 
     def _look(self, slot: Slot, until: float) -> ZNode | None:
-        """Return a slot's node as the leader knows it, if it can be had."""
+        """Return a slot's node as the leader knows it, or ``None`` if that fails."""
         reads = [(SYNC, length(1) + b"/"), (GET_DATA, single_read(slot.path.encode()))]
         while True:
             _, reply = self._connection.exchange(reads, until, repeat=True)
@@ -363,20 +364,20 @@ class MultiSettler:
 
 
 def _understand(reply: Reply, steps: Sequence[Step]) -> _Answer:
-    """Return what a reply says to a multi that a slot leads."""
+    """Return the answer to a multi that begins with a slot."""
     return understand(reply, partial(parse_multi, (_HEAD, *steps)), write=True)
 
 
 def _applied(updates: Sequence[Update]) -> Applied:
-    """Return what an answer says to a multi that a slot led."""
+    """Return the outcome of a multi that begins with a slot, from its answer."""
     _, _, zxid, _, when, *_ = updates[0]
     return Applied(zxid, when, updates[1:])
 
 
 def _stamped(zxid: int, updates: Sequence[Update], node: object) -> Applied:
-    """Return what became of a multi without a slot, at a zxid; ``node`` is one that it created.
+    """Return the outcome of a multi without a slot, at a zxid; ``node`` is one that it created.
 
-    A node of another zxid is somebody else's, who was quicker than the look.
+    A node with another zxid belongs to another client, which was quicker than the look.
     """
     if updates:
         _, _, zxid, _, when, *_ = updates[0]

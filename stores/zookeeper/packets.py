@@ -19,14 +19,14 @@ __all__ = [
     "Packet",
 ]
 
-# How large an answer is, is known only when it is there, and the server builds it in its heap,
-# which many of a megabyte can exhaust. So answers are planned, and for about a megabyte each.
+# The size of an answer is known only when it arrives, and the server builds it in its heap, which
+# many answers of a megabyte can exhaust. So answers are planned for about a megabyte each.
 ANSWER_BYTES: Final = 1 << 20
 #: A Stat, a length and a header.
 ENTRY_BYTES: Final = 81
-#: The size of a value before any was seen.
+#: The assumed size of a value before any was seen.
 FIRST_GUESS: Final = 1 << 16
-#: Up to this size of the value it costs less to read it along than to ask for the Stat singly.
+#: Up to this size, reading the value along costs less than a separate request for the Stat.
 SMALL: Final = 1024
 #: xid, opcode and the end of the list.
 REQUEST_OVERHEAD: Final = 17
@@ -37,13 +37,13 @@ _T = TypeVar("_T")
 
 
 class Packet(Generic[_T]):
-    """One request of one or more reads, each of which stands for something of the caller's."""
+    """One request of one or more reads. Each read stands for an object of the caller."""
 
     __slots__ = ("_sent_bytes", "answer_bytes", "encoded", "reads")
 
     def __init__(self) -> None:
         self.reads: list[_T] = []
-        #: Opcode and path of each, as they are sent.
+        #: Opcode and path of each read, as they are sent.
         self.encoded: list[tuple[int, bytes]] = []
         self.answer_bytes = 0
         self._sent_bytes = REQUEST_OVERHEAD
@@ -56,7 +56,7 @@ class Packet(Generic[_T]):
         return packet
 
     def add(self, read: _T, opcode: int, path: bytes, answer_bytes: int) -> None:
-        """Take in a read, whose answer will have about so many bytes."""
+        """Add a read, whose answer will have about ``answer_bytes``."""
         self.reads.append(read)
         self.encoded.append((opcode, path))
         self.answer_bytes += answer_bytes
@@ -65,7 +65,7 @@ class Packet(Generic[_T]):
     def has_room(
         self, path: bytes, answer_bytes: int, *, most_reads: int, request_bytes: int
     ) -> bool:
-        """Whether one more read fits in; the first one always does."""
+        """Say whether one more read fits; the first one always does."""
         return not self.reads or (
             len(self.reads) < most_reads
             and self.answer_bytes + answer_bytes <= ANSWER_BYTES
@@ -77,11 +77,11 @@ class Packet(Generic[_T]):
         return self.encoded[0][0] if len(self.encoded) == 1 else MULTI_READ
 
     def request(self) -> tuple[int, bytes]:
-        """Return opcode and body: of the read itself where there is only one."""
+        """Return opcode and body; those of the read itself if it is the only one."""
         if len(self.encoded) == 1:
             return self.opcode, single_read(self.encoded[0][1])
         return MULTI_READ, multi_read(self.encoded)
 
     def understand(self, reply: Reply) -> list[Found] | int | MetadataStoreError:
-        """Return what a reply says: an entry for each read, or why there are none."""
+        """Return an entry for each read, or the code or error that the reply is."""
         return understand(reply, partial(parse_reads, self.encoded))

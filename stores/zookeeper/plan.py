@@ -35,18 +35,18 @@ __all__ = [
 #: A step that creates a parent of a put.
 PARENT: Final = -1
 
-#: Stands in the list of answers for what has none yet.
+#: Stands in the list of answers for requests without an answer.
 UNDECIDED: Final = MetadataStoreError("undecided")
 
 #: xid, opcode and the end of the list.
 REQUEST_OVERHEAD: Final = 17
 # Header, length of the path, version.
 _DELETE_OVERHEAD: Final = 17
-# The same and the length of the value.
+# The same, and the length of the value.
 _SET_OVERHEAD: Final = 21
-# Header, length of the path, length of the value; the access rights come on top.
+# Header, length of the path and length of the value. The access rights come on top.
 _CREATE_OVERHEAD: Final = 17
-#: What a put has beside path and value, at most.
+#: The most bytes that a put has beside path and value.
 OP_OVERHEAD: Final = _CREATE_OVERHEAD + 32
 
 
@@ -57,21 +57,21 @@ class Batch:
 
     def __init__(self, requests: Sequence[WriteRequest], chroot: str) -> None:
         self.requests = requests
-        #: As the server knows them, with the chroot.
+        #: The paths as the server knows them, with the chroot.
         self.paths = [chroot + request.path for request in requests]
         self.answers: list[Answer] = [UNDECIDED] * len(requests)
         self.pending: Sequence[int] = range(len(requests))
-        #: Rounds so far.
+        #: The number of rounds so far.
         self.rounds = 0
-        #: What was last read at the paths of undecided requests: a node, or ``None`` for none.
+        #: The last look at the paths of undecided requests: a node, or ``None`` for none.
         self.seen: dict[int, ZNode | None] = {}
-        #: Requests of multis that failed because their parents were not as they were thought.
+        #: Requests of multis that failed because their parents were not as expected.
         self.uprooted: list[int] = []
-        #: The error that all requests of the call ended with together.
+        #: The error with which all requests of the call ended together.
         self.failure: MetadataStoreError | None = None
 
     def sweep(self) -> None:
-        """Take what has been decided out of what is pending."""
+        """Remove decided requests from the pending ones."""
         answers = self.answers
         self.pending = [i for i in self.pending if answers[i] is UNDECIDED]
 
@@ -84,28 +84,28 @@ class Group:
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.size = 0
-        #: Requests in it, parents not counted.
+        #: The number of requests in it, without parents.
         self.operations = 0
-        #: Opcode, or PARENT, the request that it is for, and bytes of the path.
+        #: For each: opcode or PARENT, the index of its request, and the bytes of the path.
         self.steps: list[Step] = []
         #: The first path that it creates.
         self.created: str | None = None
         self.parents: list[str] = []
 
     def body(self) -> bytes:
-        """Return the operations as bytes, without what ends the list."""
+        """Return the operations as bytes, without the end of the list."""
         return b"".join(self.parts)
 
 
 def guess(batch: Batch, nodes: Nodes, i: int) -> tuple[int, int]:
-    """Return the opcode that a request is sent as, and the version that it compares."""
+    """Return the opcode for sending a request, and the version that it compares."""
     request = batch.requests[i]
     seen: Seen = batch.seen.get(i, UNSEEN)
     return WRITES[request.kind].step(request, seen, batch.paths[i], nodes)
 
 
 def parent_of(path: str) -> str:
-    """Return the path above, ``""`` for the root."""
+    """Return the path above; ``""`` for a path at the top."""
     return path[: path.rindex("/")]
 
 
@@ -113,8 +113,8 @@ class MultiPlan:
     """The multis of one round, in ``groups``.
 
     Puts come before deletes, parents before children and, among deletes, children before parents.
-    A delete of a path below which something is created waits for the next round, which tells
-    whether that has become of it.
+    If something is created below a path, a delete of that path waits for the next round, which
+    shows its result.
     """
 
     def __init__(
@@ -126,14 +126,14 @@ class MultiPlan:
         acl: bytes,
         limit: int,
     ) -> None:
-        """MultiPlan one round.
+        """Plan one round.
 
         Args:
-            batch: its answers are filled in for requests that are too large.
-            nodes: what is known of the tree.
-            sizes: how large a multi may be.
-            room: the bytes that it has beside what is planned here.
-            acl: of the nodes that are made, encoded.
+            batch: the call. Requests that are too large get their answers here.
+            nodes: the known nodes of the tree.
+            sizes: the limits of a multi's length.
+            room: the bytes that a multi has beside its planned operations.
+            acl: the access rights of new nodes, encoded.
             limit: the most requests in one multi.
         """
         self.groups: list[Group] = []
@@ -150,7 +150,7 @@ class MultiPlan:
         deletes = [i for i in by_length if not WRITES[requests[i].kind].creates]
         self._deleted = {paths[i] for i in deletes}
         self._kept: set[str] = set()
-        # What this plan puts or makes as a parent, and so need not be made.
+        # Paths that this plan puts or creates as parents, which need not be created again.
         self._made: set[str] = set()
         self._puts(by_length)
         for i in reversed(deletes):
@@ -215,7 +215,7 @@ class MultiPlan:
         group.operations += 1
 
     def _need(self, parent: str, i: int) -> None:
-        """Make the parents of a put that are not known to be there."""
+        """Create the parents of a put that are not known to exist."""
         missing = []
         while parent and parent not in self._made and self._nodes.size(parent) is None:
             missing.append(parent)
@@ -234,7 +234,7 @@ class MultiPlan:
             self._made.add(path)
 
     def _fit(self, size: int, i: int) -> Group | None:
-        """Return a group with room for an operation; answer a request that has room in none."""
+        """Return a group with room for an operation; refuse a request that fits in none."""
         group = self._group
         if group.size + size > self._packet or group.operations >= self._limit:
             if size > self._most:

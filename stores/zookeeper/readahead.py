@@ -36,24 +36,24 @@ from .sizes import ENVELOPE, Sizes
 
 __all__ = ["Read", "ReadAhead"]
 
-# Bytes that are under way; reads of one packet, and of all.
+# The most bytes under way; the most reads in one packet, and in all.
 _BYTES: Final = 4 << 20
 _PACKET_READS: Final = 64
 _FLIGHTS: Final = 8
 _READS: Final = _PACKET_READS * _FLIGHTS
-# How many reads are under way at first, and then how many times as many as have been answered.
+# The number of reads under way at first, and later its ratio to the reads answered.
 _FIRST_READS: Final = 16
 _GROWTH: Final = 4
-# What a name takes in a list of children, about.
+# About the number of bytes of a name in a list of children.
 _NAME_BYTES: Final = 40
 
 
 class Read(NamedTuple):
-    """One thing to be read.
+    """One read.
 
-    ``opcode`` is GET_DATA, GET_CHILDREN, or EXISTS for a node whose value is of no interest (only
-    whether it is null). ``path`` is the caller's, without the chroot; ``children`` how many names
-    there are about, for GET_CHILDREN.
+    ``opcode`` is GET_DATA, GET_CHILDREN, or EXISTS for a node whose value is not needed (only
+    whether it is null). ``path`` is the caller's, without the chroot. ``children`` is the
+    approximate number of names, for GET_CHILDREN.
     """
 
     opcode: int
@@ -77,9 +77,9 @@ class ReadAhead:
 
     Args:
         connection: the session.
-        sizes: how long requests may be.
-        sync: catches up with the leader until a deadline.
-        chroot: of all paths.
+        sizes: the limits of requests.
+        sync: catches up with the leader, until a deadline.
+        chroot: precedes all paths.
         timeout: seconds for each request.
     """
 
@@ -96,30 +96,30 @@ class ReadAhead:
         self._sync = sync
         self._chroot = chroot.encode()
         self._timeout = timeout
-        self._session = 0  # in which the last sync was; none yet
+        self._session = 0  # the session of the last sync; 0 for none yet
         self._flights: deque[_Flight] = deque()
         self._again: deque[Read] = deque()
         self._reads = 0  # under way
-        self._bytes = 0  # expected to come
+        self._bytes = 0  # expected in answers
         self._most = _FIRST_READS  # reads that may be under way
         self._seen = 0  # nodes so far
-        self._mean: float | None = None  # size of the values of late
+        self._mean: float | None = None  # the recent mean size of values
 
     def expected(self, opcode: int) -> int:
-        """Return the bytes that a node takes in an answer, about, to GET_DATA or to EXISTS."""
+        """Return about the number of bytes of a node in an answer to GET_DATA or to EXISTS."""
         node_bytes = ENTRY_BYTES + int(FIRST_GUESS if self._mean is None else self._mean)
         return ENTRY_BYTES if opcode == EXISTS and node_bytes > SMALL else node_bytes
 
     @property
     def under_way(self) -> bool:
-        """Whether there are answers to be collected."""
+        """Whether there are answers to collect."""
         return bool(self._flights)
 
     def fill(self, take: Callable[[], Read | None]) -> None:
         """Send as many reads as should be under way. ``take`` returns the next one, if any.
 
         Raises:
-            MetadataStoreError: it was not possible to catch up with the leader.
+            MetadataStoreError: catching up with the leader failed.
         """
         if self._session == 0:
             self._catch_up(self._deadline())
@@ -128,12 +128,12 @@ class ReadAhead:
                 return
 
     def collect(self) -> list[tuple[Read, Found]]:
-        """Wait for the reads that were sent first; return what each of them has found.
+        """Wait for the reads that were sent first, and return their answers.
 
-        An ``int`` is the server's error code. Reads that have to be repeated are not among them.
+        An ``int`` is the server's error code. Reads that have to be repeated are left out.
 
         Raises:
-            MetadataStoreError: they could not be answered within the time.
+            MetadataStoreError: they could not be answered in time.
         """
         flight = self._flights.popleft()
         self._reads -= flight.reads
@@ -150,21 +150,21 @@ class ReadAhead:
                 answers += zip(reads, answer, strict=True)
             elif answer == CONNECTION_LOSS or (opcode == MULTI_READ and answer != UNIMPLEMENTED):
                 # Sent twice and lost, or refused as a whole: the request may be too long, or the
-                # answer too large for something on the way.
+                # answer too large for some part of the way.
                 if answer == CONNECTION_LOSS:
                     self._sizes.drops(ENVELOPE + len(request[1]), deadline)
                 answers += zip(reads, self._read_singly(reads, deadline), strict=True)
             else:
                 answers += [(read, answer) for read in reads]
         if self._connection.sessions != flight.session:
-            # Some may be of a session that has never caught up.
+            # Some answers may come from a session that has never caught up.
             self._catch_up(deadline)
             self._again.extend(read for packet in flight.packets for read in packet.reads)
             return []
         return self._settled(flight, answers)
 
     def fetch(self, reads: Iterable[Read]) -> Iterator[tuple[Read, Found]]:
-        """Give what each read has found, in any order."""
+        """Yield the answer to each read, in any order."""
         waiting = iter(reads)
         while True:
             self.fill(lambda: next(waiting, None))
@@ -173,7 +173,7 @@ class ReadAhead:
             yield from self.collect()
 
     def _send_some(self, take: Callable[[], Read | None]) -> bool:
-        """Send a multi-read, and beside it what has to go singly; say whether there was any."""
+        """Send a multi-read, and single reads beside it; say whether anything was sent."""
         together: Packet[Read] = Packet()
         packets: list[Packet[Read]] = []
         node_bytes, again, full = self.expected(GET_DATA), self._again, self._full
@@ -193,7 +193,7 @@ class ReadAhead:
             else:
                 names = opcode == GET_CHILDREN
                 answer_bytes = ENTRY_BYTES + _NAME_BYTES * children if names else node_bytes
-                # The bytes of the answers, and the number of reads, are counted with the singles.
+                # The answer's bytes and the number of reads are limited together with the singles.
                 if not together.has_room(raw, 0, most_reads=_READS, request_bytes=usual):
                     again.appendleft(read)
                     break
@@ -213,14 +213,14 @@ class ReadAhead:
         return True
 
     def _read_singly(self, reads: Sequence[Read], deadline: float) -> list[Found]:
-        """Read each by itself, until the deadline."""
+        """Send each read by itself, until the deadline."""
         opcodes = [GET_CHILDREN if read.opcode == GET_CHILDREN else GET_DATA for read in reads]
         requests = [
             (opcode, single_read(self._full(read.path)))
             for opcode, read in zip(opcodes, reads, strict=True)
         ]
         found: list[Found] = [CONNECTION_LOSS] * len(reads)
-        # One after the other, for it may be their answers that do not arrive.
+        # One after the other, because an answer may be too large to arrive.
         for k, request in enumerate(requests):
             while found[k] == CONNECTION_LOSS:
                 (reply,) = self._connection.exchange([request], deadline, repeat=True)
@@ -233,7 +233,7 @@ class ReadAhead:
     def _settled(
         self, flight: _Flight, answers: list[tuple[Read, Found]]
     ) -> list[tuple[Read, Found]]:
-        """Learn from answers; leave out, and ask again, those that tell too little."""
+        """Learn from answers; leave out unclear ones, and queue their reads again."""
         singly = {packet.reads[0].path for packet in flight.packets if packet.opcode == EXISTS}
         total = nodes = 0
         unclear = False
@@ -243,9 +243,10 @@ class ReadAhead:
                 nodes += 1
                 unclear = unclear or (found.size == 0 and read.path in singly)
         if nodes:
-            # Up at once and down by halves, for the damage is on the one side only. Where stats
-            # alone are wanted, from the guess as well: the first nodes are often parents without
-            # a value, after which large values below them would be read along.
+            # The mean rises at once and falls by halves at most, because only too small a guess
+            # does damage. If only stats are wanted, it also falls from the first guess like this:
+            # the first nodes are often parents without a value, after which the large values below
+            # them would be read along.
             guess = FIRST_GUESS if singly else 0
             before = guess if self._mean is None else self._mean
             self._mean = max(total / nodes, before / 2)
@@ -253,7 +254,7 @@ class ReadAhead:
             self._most = min(_READS, max(_FIRST_READS, _GROWTH * self._seen))
         if not unclear:
             return answers
-        # Null or empty: only getData tells.
+        # The value is null or empty; only getData shows which.
         clear = []
         for read, found in answers:
             if type(found) is ZNode and found.size == 0 and read.path in singly:

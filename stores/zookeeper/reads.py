@@ -1,4 +1,4 @@
-"""Reads: many in one multi-read, as long as their answers are small enough to travel together."""
+"""Answers reads: many in one multi-read, as long as their answers are small enough for that."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from .sizes import ENVELOPE, Sizes
 
 __all__ = ["Reader"]
 
-#: A read to do: its place among the endings, opcode, full path.
+#: A read to do: its index among the endings, opcode, full path.
 _Read: TypeAlias = tuple[int, int, str]
 
-#: What a read ends with: what was found, or the error of the request that it was part of.
+#: The end of a read: its result, or the error of the request that contained it.
 _Ending: TypeAlias = Found | MetadataStoreError
 
-# Four answers are under way for a call, by what was last seen of each path, or else of all paths
-# lately.
+# The bytes under way for a call, about four answers, estimated from the last known size of each
+# path, or from the recent mean of all paths.
 _WAVE_BYTES: Final = 4 << 20
 _PACKET_READS: Final = 128
-# The latter may be far off: a client that has seen small values only meets large ones. So a call
-# begins with this many paths of unknown size, and goes on with four times as many as went well.
+# The mean may be far off, if a client that has seen only small values meets large ones. So a call
+# begins with this many paths of unknown size, and multiplies that with each wave.
 _UNKNOWN_READS: Final = 16
-# Looks are for writes, whose own values say more about those that they replace.
+# Looks serve writes, whose own values are a better guess at those that they replace.
 _UNKNOWN_LOOKS: Final = 64
 _GROWTH: Final = 4
 
@@ -65,14 +65,14 @@ class Reader:
         self._sizes = sizes
         self._nodes = nodes
         self._chroot = chroot
-        # Mean size of the values of late, None before the first. Without a lock: it is a guess.
+        # The recent mean size of values, None before the first. No lock, because it is a guess.
         self._seen_mean: float | None = None
 
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> list[Answer]:
         """Return one answer for each get, exists and get_children.
 
         Raises:
-            MetadataStoreError: if none could be answered.
+            MetadataStoreError: all of them failed with this error.
         """
         chroot = self._chroot
         wants = []
@@ -85,7 +85,7 @@ class Reader:
         answers: list[Answer] = []
         new = tuple.__new__
         for request, ending in zip(requests, endings, strict=True):
-            # Nearly all are this; the rest is in _answer.
+            # Nearly all answers are of this kind; _answer handles the others.
             if type(ending) is ZNode and request.kind == "get" and ending.owner == 0:
                 value, _, _, revision, created, modified, version, _, _ = ending
                 if value is None:
@@ -98,24 +98,24 @@ class Reader:
         return answers
 
     def learn(self, values: int, total_bytes: int) -> None:
-        """Take note of the sizes of values that were read or written."""
+        """Note the sizes of values that were read or written."""
         if values:
-            # Up at once and down by halves, for the damage is on the one side only.
+            # It rises at once and falls by halves, because only too small a guess does damage.
             self._seen_mean = max(total_bytes / values, (self._seen_mean or 0) / 2)
 
     def expect(self, values: int, total_bytes: int) -> None:
-        """Take values like these for what is there, as long as none has been seen."""
+        """Use these values as the estimate, as long as no other has been seen."""
         if self._seen_mean is None:
             self.learn(values, total_bytes)
 
     def sync(self, deadline: float) -> None:
-        """Catch up with the leader: later reads see what was written before this call.
+        """Catch up with the leader: later reads see everything written before this call.
 
         Raises:
-            MetadataStoreError: if there was no answer by the deadline, or a refusal.
+            MetadataStoreError: there was no answer by the deadline, or a refusal.
         """
         while True:
-            # For the whole ensemble: the server looks at the path's form only.
+            # This syncs the whole ensemble: the server checks only the form of the path.
             (reply,) = self._connection.exchange([(SYNC, _ROOT)], deadline, repeat=True)
             if _has_synced(reply):
                 return
@@ -123,13 +123,13 @@ class Reader:
     def look(
         self, paths: Sequence[str], deadline: float, *, fresh: bool
     ) -> list[ZNode | int | ValueTooLargeError]:
-        """Return the node at each full path, or why there is none to be had.
+        """Return the node at each full path, or the reason why there is none.
 
-        ``fresh`` says to catch up with the leader first. A session sees its own writes, and what
-        refused them, without.
+        With ``fresh``, the reader catches up with the leader first. Without it, a session sees its
+        own writes and the state that refused them.
 
         Raises:
-            MetadataStoreError: if one of them got no answer.
+            MetadataStoreError: one of them got no answer.
         """
         wants = [(EXISTS, path) for path in paths]
         found = self._fetch(wants, deadline, _UNKNOWN_LOOKS, fresh=fresh)
@@ -153,7 +153,7 @@ class Reader:
         return codec.of_node(request, ending, self.owned_here(ending.owner))
 
     def owned_here(self, owner: int) -> bool:
-        """Whether a node with this owner is an ephemeral one of this session."""
+        """Say whether a node with this owner is an ephemeral one of this session."""
         return owner != 0 and owner == self._connection.session_id
 
     def _fetch(
@@ -164,14 +164,14 @@ class Reader:
         *,
         fresh: bool = False,
     ) -> list[_Ending]:
-        """Return what was found for each ``(opcode, full path)``.
+        """Return the result for each ``(opcode, full path)``.
 
-        For EXISTS the value may be missing, but ``size`` tells null from empty. ``unknown`` is
-        how many values of unknown size are asked for at first. ``fresh`` says to catch up with
-        the leader before the first of them.
+        For EXISTS, the value may be missing, but ``size`` distinguishes null from empty.
+        ``unknown`` is the number of values of unknown size to request at first. With ``fresh``, the
+        reader catches up with the leader before the first of them.
 
         Raises:
-            MetadataStoreError: it was not possible to catch up.
+            MetadataStoreError: catching up failed.
         """
         endings: list[_Ending] = [CONNECTION_LOSS] * len(wants)
         waiting = deque((i, opcode, path) for i, (opcode, path) in enumerate(wants))
@@ -181,13 +181,13 @@ class Reader:
             unknown *= _GROWTH
             requests = [packet.request() for packet in packets]
             if fresh:
-                # In one go: the server answers reads that come behind a sync after it.
+                # In one go: the server answers reads behind a sync after the sync.
                 session = self._connection.sessions
                 synced, *replies = self._sizes.exchange(
                     [(SYNC, _ROOT), *requests], deadline, repeat=True
                 )
                 if not _has_synced(synced) or self._connection.sessions != session:
-                    # Lost, or answered before the session was another one, which promises nothing.
+                    # Lost, or answered in an earlier session, which guarantees nothing.
                     waiting.extend(read for packet in packets for read in packet.reads)
                     continue
                 fresh = False
@@ -205,8 +205,8 @@ class Reader:
                     opcode == MULTI_READ and answer != UNIMPLEMENTED
                 ):
                     # Sent twice and lost, or refused as a whole: the request may be too long, or
-                    # the answer too large for something on the way. Reads that are alone go on
-                    # until the deadline.
+                    # the answer too large for some part of the way. Single reads continue until the
+                    # deadline.
                     if answer == CONNECTION_LOSS:
                         self._sizes.drops(ENVELOPE + len(request[1]), deadline)
                     alone.update(i for i, _, _ in reads)
@@ -218,7 +218,7 @@ class Reader:
     def _next_wave(
         self, waiting: deque[_Read], most: int, alone: set[int], endings: list[_Ending]
     ) -> list[Packet[_Read]]:
-        """Take as much as should be under way at one time, with ``most`` reads of unknown size."""
+        """Return the packets to send together, with at most ``most`` reads of unknown size."""
         packets: list[Packet[_Read]] = []
         packet: Packet[_Read] = Packet()
         wave_bytes = unknown = 0
@@ -264,7 +264,7 @@ class Reader:
         entries: Sequence[Found],
         endings: list[_Ending],
     ) -> list[_Read]:
-        """Put what was found in its place; return what must be asked again."""
+        """Put results in their places; return the reads that must be repeated."""
         again = []
         seen_bytes = seen = 0
         note = self._nodes.note
@@ -272,7 +272,7 @@ class Reader:
             if type(entry) is ZNode:
                 size = entry[1]
                 if size == 0 and opcode == EXISTS:
-                    # Null or empty: only getData tells.
+                    # The value is null or empty; only getData shows which.
                     again.append((i, GET_DATA, path))
                     continue
                 note(path, size)
@@ -286,10 +286,10 @@ class Reader:
 
 
 def _has_synced(reply: Reply) -> bool:
-    """Whether a sync was answered, and not lost.
+    """Say whether a sync was answered, and not lost.
 
     Raises:
-        MetadataStoreError: if there was no answer by the deadline, or a refusal.
+        MetadataStoreError: there was no answer by the deadline, or a refusal.
     """
     if isinstance(reply, MetadataStoreError):
         raise reply

@@ -23,7 +23,7 @@ from .reads import Reader
 
 __all__ = ["recover", "without_stat"]
 
-# Seconds that reading back may take once the deadline has passed.
+# Seconds for reading back after the deadline has passed.
 _PATIENCE: Final = 5.0
 
 
@@ -58,7 +58,7 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
     request = batch.requests[i]
     zxid, when, _ = applied
     expected = request.expected_version
-    # If it was created again since, it is not the node that was set.
+    # If the node was created again since, it is not the node that was set.
     if zxid is None or not isinstance(node, ZNode) or node.created_zxid > zxid:
         return without_stat(request.path, "the path has changed again since")
     seen = batch.seen.get(i)
@@ -89,7 +89,7 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
 def without_stat(
     path: str, reason: str = "its result could not be read back"
 ) -> IndeterminateError:
-    """Return the error of a put that is known to have been applied, and no more than that."""
+    """Return the error of a put that was certainly applied, without anything else known."""
     return IndeterminateError(
         f"the put of {path!r} was applied, but {reason}", path=path, applied=True
     )

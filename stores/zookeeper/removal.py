@@ -15,9 +15,9 @@ from .walk import TreeWalk
 
 __all__ = ["Removal"]
 
-# Deletes of one call of the writer, which sends them as some multis, one behind the other.
+# The deletes in one call of the writer, which sends them as several multis, one after the other.
 _CALL: Final = 4000
-# How often the tree is walked, where paths come into being below those that are removed.
+# The most walks over the tree, if paths appear below those that are removed.
 _WALKS: Final = 5
 
 
@@ -26,7 +26,7 @@ class _Writer(Protocol):
 
 
 class _Node(NamedTuple):
-    """A node to be removed: a request to do so, and whether it holds a value."""
+    """A node to remove: the request that removes it, and whether the node holds a value."""
 
     path: str
     held: bool
@@ -37,12 +37,12 @@ class _Node(NamedTuple):
 
 
 class Removal:
-    """Removes what a walk gives. For one thread, and for one tree.
+    """Removes the nodes of a walk. For one thread, and for one tree.
 
     Args:
         writer: executes the deletes.
         walk: begins a walk over the tree.
-        pause: waits a little, longer after more attempts, until a deadline at most.
+        pause: waits, longer after more attempts, until a deadline at most.
         timeout: seconds for each call of the writer.
     """
 
@@ -58,17 +58,17 @@ class Removal:
         self._pause = pause
         self._timeout = timeout
         self._removed = 0
-        self._touched = False  # whether anything is gone, or may be
-        # Paths with values whose delete got no answer: one that is not met again was applied.
+        self._touched = False  # whether something was removed, or may have been
+        # Paths with values whose delete got no answer. A path that is not met again was removed.
         self._unknown: set[str] = set()
         self._unsure: IndeterminateError | None = None
 
     def run(self, path: str) -> int:
-        """Remove the tree, which is at ``path``; return how many values that were.
+        """Remove the tree at ``path``, and return the number of values removed.
 
         Raises:
-            MetadataStoreError: a request failed, or a node may not be read or removed. Where
-                anything is gone, or may be, it is an IndeterminateError.
+            MetadataStoreError: a request failed, or a node may not be read or removed. If something
+                was removed, or may have been, it is an IndeterminateError.
         """
         try:
             return self._run()
@@ -86,13 +86,13 @@ class Removal:
         return self._removed
 
     def _pass(self) -> bool:
-        """TreeWalk and remove; say whether there is no reason to do it once more."""
+        """Walk over the tree and remove it; say whether no further walk is needed."""
         open_before, self._unknown = self._unknown, set()
         self._unsure = None
         done = True
         walk = self._walk()
-        # A directory's turn comes when all below it has been given: then paths have come to where
-        # nothing below it can follow, which is its path and "0", next after "/".
+        # A directory's turn comes after everything below it. Then the walk has reached a path that
+        # is at least the directory's path and "0", which follows "/".
         parents: list[tuple[str, _Node]] = []
         ready: list[_Node] = []
         for page in walk.pages():
@@ -122,7 +122,7 @@ class Removal:
             ready.append(node)
 
     def _remove(self, nodes: Sequence[_Node]) -> bool:
-        """Remove nodes; say whether none has to be looked at again."""
+        """Remove nodes; say whether no further walk is needed."""
         answers: Sequence[Answer]
         try:
             answers = self._writer.write(nodes, time.monotonic() + self._timeout)
@@ -135,7 +135,7 @@ class Removal:
                 self._touched = True
                 self._removed += node.held
             elif isinstance(answer, IndeterminateError):
-                # No longer under way, so another walk tells.
+                # The delete is no longer under way, so another walk shows its outcome.
                 self._touched = True
                 self._unsure = answer
                 done = False

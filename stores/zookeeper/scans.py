@@ -37,15 +37,15 @@ class Scanner:
         self._writer = writer
         self._sizes = sizes
         self._chroot = chroot
-        # Below a chroot, a node with the name of the server's own is somebody else's.
+        # Below a chroot, another client may own a node with the name of the server's own tree.
         self._hides = own if chroot else hidden
 
     def scan(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[Sequence[ScanResult], None, None]:
-        """Give the values of the tree in pages; see ``stores.backend.Scans``.
+        """Yield the values of the tree in pages; see ``stores.backend.Scans``.
 
-        Each node is given as it was at some time after the first page was asked for.
+        Each node is shown as it was at some time after the request for the first page.
         """
         self._connection.check_process()
         return self._scan(prefix, within, timeout)
@@ -53,10 +53,10 @@ class Scanner:
     def scan_stats(
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
-        """Give the stats of what :meth:`scan` would give.
+        """Yield the stats of the results of :meth:`scan`.
 
-        Values are read along where they are small, because that costs the server less than to be
-        asked for each stat by itself; and empty ones, to tell them from none.
+        Small values are read along, because separate requests for stats cost the server more. Empty
+        values are read, too, to distinguish them from null.
         """
         self._connection.check_process()
         return self._scan_stats(prefix, within, timeout)
@@ -79,7 +79,7 @@ class Scanner:
     def _nodes(
         self, prefix: str, within: Range, timeout: float, *, values: bool
     ) -> Iterator[tuple[list[tuple[str, ZNode]], Sequence[bytes]]]:
-        """Give the nodes that hold a value, in pages, with the paths that callers cannot reach."""
+        """Yield the nodes that hold a value, in pages, with the paths that callers cannot reach."""
         all_of_them = within == Range()
         walk = TreeWalk(self._reads(timeout), prefix, within, values=values, hides=self._hides)
         for nodes in walk.pages():
@@ -101,9 +101,9 @@ class Scanner:
         return split(self._reads(timeout), prefix, n)
 
     def delete_recursive(self, path: str, timeout: float) -> int:
-        """Remove the tree, the parents without a value among it; return how many values it held.
+        """Remove the tree with its parents without values; return the number of values removed.
 
-        What is hidden from callers stays, and so do the parents that it needs.
+        Nodes that are hidden from callers stay, and so do the parents that they need.
         """
         self._connection.check_process()
         return Removal(
@@ -114,14 +114,14 @@ class Scanner:
         ).run(path)
 
     def revision(self, timeout: float) -> int:
-        """Return the zxid of the newest change that the leader knew of when it was asked."""
+        """Return the zxid of the newest change that the leader knew at the time of the request."""
         self._connection.check_process()
         deadline = time.monotonic() + timeout
         while True:
             session = self._connection.sessions
             self._reader.sync(deadline)
             zxid = self._connection.zxid
-            # Of a session that has begun meanwhile it says nothing.
+            # After a change of the session, the zxid proves nothing.
             if session == self._connection.sessions and zxid > 0:
                 return zxid
 

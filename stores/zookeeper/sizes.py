@@ -31,38 +31,38 @@ __all__ = ["ENVELOPE", "Sizes"]
 
 log = get_logger(__name__)
 
-#: What is around the body of a request and counts: xid and opcode.
+#: The bytes around the body of a request that count: xid and opcode.
 ENVELOPE: Final = 8
 
-# No server is set to less.
+# No server has a smaller limit.
 _FLOOR: Final = 1024
 # Length of the path and watch flag of a read.
 _PROBE_OVERHEAD: Final = 5
-# Seconds that one probe waits for its answer.
+# Seconds that a probe waits for its answer.
 _PATIENCE: Final = 5.0
 
 
 class Sizes:
-    """What the server takes, and a way to send that finds it out. Used by several threads at once.
+    """The lengths that the server accepts, and calls that detect them. For several threads.
 
     Attributes:
         usual: requests of several operations are filled up to this many bytes.
-        most: the largest request that may pass: no larger one is sent.
+        most: the longest request that may be accepted; no longer one is sent.
     """
 
     def __init__(self, connection: ZooKeeperConnection, most: int) -> None:
         self.usual = most
         self.most = most
         self._connection = connection
-        # The connection, by number, and the longest request that was answered over it. One tuple
-        # that is replaced as a whole, without a lock: what a race loses is proven again.
+        # The number of the connection, and the longest request that was answered over it. The tuple
+        # is replaced as a whole, without a lock: a length that a race loses is proven again.
         self._proven = (0, _FLOOR)
         self._turn = threading.Lock()  # held by the thread that has sent an unproven request
 
     def exchange(
         self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
     ) -> list[Reply]:
-        """Do what the connection's ``exchange`` does; of unproven requests one after the other."""
+        """Do the work of the connection's ``exchange``; send unproven requests one by one."""
         if all(self._is_proven(ENVELOPE + len(body)) for _, body in requests):
             return self._connection.exchange(requests, deadline, repeat=repeat)
         replies: list[Reply] = []
@@ -89,14 +89,14 @@ class Sizes:
     def begin(
         self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
     ) -> Callable[[float], list[Reply]]:
-        """Do what the connection's ``begin`` does; unproven requests are waited for at once."""
+        """Do the work of the connection's ``begin``; wait for unproven requests at once."""
         if all(self._is_proven(ENVELOPE + len(body)) for _, body in requests):
             return self._connection.begin(requests, deadline, repeat=repeat)
         replies = self.exchange(requests, deadline, repeat=repeat)
         return lambda _: replies
 
     def drops(self, size: int, deadline: float) -> bool:
-        """Whether the server drops requests of this size; asked after one has lost its connection.
+        """Say whether the server drops requests of this size, after one has lost its connection.
 
         Raises:
             MetadataStoreError: the store was closed, or the client has stopped.
@@ -110,7 +110,7 @@ class Sizes:
         try:
             if size > self.most:
                 return True
-            # Waits for a connection, and tells how it came about.
+            # This waits for a connection, and then shows whether the first attempt succeeded.
             if not self._passes(0) or not self._connection.came_at_once:
                 return False
             if self._passes(size) is not False:
@@ -118,21 +118,21 @@ class Sizes:
             usual, most = self.usual, self.most
             self._search(size)
             if self._passes(self.most + 1):
-                # What is too large is dropped every time: it was the network, after all.
+                # The server drops every request that is too long, so the network was the reason.
                 self.usual, self.most = usual, most
                 return False
         finally:
             self._turn.release()
-        log.warning("zookeeper takes no larger requests than this", bytes=self.usual)
+        log.warning("zookeeper accepts no longer requests", bytes=self.usual)
         return True
 
     def _search(self, too_large: int) -> None:
-        """Find the limit, below a size that is too large. Each step too far costs a connection."""
+        """Find the limit, below a size that is too large. Each wrong guess costs a connection."""
         usual = self.usual
-        # Until it is found.
+        # These hold until the limit is found.
         self.usual, self.most = min(usual, too_large // 2), too_large - 1
         fits, size = 0, 1 << (too_large - 1).bit_length() - 1
-        # Most are a power of two, or one less: these are tried first.
+        # Most limits are a power of two, or one less, so these are tried first.
         while not fits:
             passed = size <= _FLOOR or self._passes(size)
             if passed is None:
@@ -156,7 +156,7 @@ class Sizes:
         self.usual, self.most = min(usual, fits), too_large - 1
 
     def _passes(self, size: int) -> bool | None:
-        """Whether a read of this size is answered; ``None`` if that cannot be told."""
+        """Say whether a read of this size is answered; ``None`` if the outcome is unclear."""
         connection = self._connection
         until = time.monotonic() + _PATIENCE
         before, delayed = connection.number, connection.delayed
@@ -169,7 +169,7 @@ class Sizes:
         if reply != CONNECTION_LOSS:
             self._note(size, reply, before)
             return True
-        # Lost twice. It was its size if short ones get through, and the server was never away.
+        # Lost twice. Size is the reason if short requests pass, and the server was never away.
         (reply,) = connection.exchange([(EXISTS, single_read(b"/"))], until, repeat=True)
         answered = not isinstance(reply, MetadataStoreError) and reply != CONNECTION_LOSS
         return False if answered and connection.delayed == delayed else None
@@ -179,7 +179,7 @@ class Sizes:
         return size <= (proven if number == self._connection.number else _FLOOR)
 
     def _note(self, size: int, reply: Reply, number: int) -> None:
-        """Take note of an answer to a request that was sent over this connection, or later."""
+        """Note an answer to a request that was sent over this connection, or a later one."""
         if isinstance(reply, MetadataStoreError) or reply == CONNECTION_LOSS:
             return
         if number == self._connection.number and not self._is_proven(size):

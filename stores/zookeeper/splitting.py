@@ -26,13 +26,13 @@ from .readahead import Read, ReadAhead
 
 __all__ = ["split"]
 
-# Nodes that are looked at: of a level, and in all.
+# The most nodes that are read: of a level, and in all.
 _LEVEL_NODES: Final = 1 << 16
 _NODES: Final = 1 << 17
-# Names that are listed: of the large directories of a level, and of the others.
+# The most names that are listed: of the large directories of a level, and of the others.
 _NAMES: Final = 1 << 19
 _LEVELS: Final = 1000
-# A directory is large from this part of a range on; and how fine the places for a cut are.
+# The part of a range from which a directory is large, and the fineness of the places for a cut.
 _LARGE: Final = 4
 _GRAIN: Final = 64
 
@@ -44,14 +44,14 @@ class _Directory:
 
     def __init__(self, path: str, holds: float, children: int) -> None:
         self.path = path
-        #: 1 if it holds a value itself.
+        #: 1 if it holds a value itself, otherwise 0.
         self.holds = holds
         self.children = children
-        #: In order; ``None`` if it was not listed.
+        #: The names of its children in order; ``None`` if it was not listed.
         self.names: list[str] | None = None
-        #: Those that were looked at: the values at leaves, 0 or 1, and directories.
+        #: The children in the sample: the values at leaves, 0 or 1, and directories.
         self.known: dict[str, _Directory | float] = {}
-        #: The values at and below a child that was not looked at, and at and below this one.
+        #: The values at and below a child outside the sample, and at and below this directory.
         self.mean = 1.0
         self.weight = 0.0
 
@@ -61,7 +61,7 @@ class _Directory:
 
 
 def split(ahead: ReadAhead, prefix: str, n: int) -> list[Range]:
-    """Return up to ``n`` ranges that hold about equally many values of those under ``prefix``.
+    """Return up to ``n`` ranges with about equally many of the values under ``prefix``.
 
     Raises:
         MetadataStoreError: a request failed, or a node may not be read.
@@ -79,18 +79,18 @@ def split(ahead: ReadAhead, prefix: str, n: int) -> list[Range]:
 
 
 class _Sample:
-    """What was looked at of a tree."""
+    """A sample of a tree."""
 
     def __init__(self, ahead: ReadAhead, n: int) -> None:
         self._ahead = ahead
         self._n = n
-        # Always the same, so that the same tree is cut at the same places.
+        # A fixed seed, so that the same tree is cut at the same places.
         self._random = random.Random(0)  # noqa: S311  (a sample)
         self._room = _NODES
 
     def points(self, prefix: str) -> list[tuple[str, float]]:
         """Return paths, and about how many values lie at and shortly before each."""
-        # The parent of all that is looked at, of which only the one child counts.
+        # The parent of everything in the sample, of which only this one child counts.
         top = _Directory(prefix, 0, 0)
         levels: list[list[_Directory]] = []
         directories = self._look([(top, prefix, prefix)])
@@ -108,7 +108,7 @@ class _Sample:
         return [point for level in levels for each in level for point in _points(each, grain)]
 
     def _look(self, nodes: Sequence[tuple[_Directory, str, str]]) -> list[_Directory]:
-        """Look at nodes, given as parent, name and path; return the directories among them."""
+        """Read nodes, given as parent, name and path; return the directories among them."""
         self._room -= len(nodes)
         places = {path: (parent, name) for parent, name, path in nodes}
         directories = []
@@ -147,7 +147,7 @@ class _Sample:
             chosen[path].names = sorted(name for name in names if not hidden(path, name))
 
     def _pick(self, directories: Sequence[_Directory]) -> list[tuple[_Directory, str, str]]:
-        """Choose what to look at among the children: one at random of each so many in a row."""
+        """Choose children to read: one at random of every ``stride`` in a row."""
         listed = [each for each in directories if each.names]
         total = sum(len(each.names or ()) for each in listed)
         count = min(total, _LEVEL_NODES, self._room)
@@ -170,7 +170,7 @@ class _Sample:
 
 
 def _within(directories: Iterable[_Directory]) -> list[_Directory]:
-    """Return as many as have no more names than are listed, but one at least."""
+    """Return as many directories as may be listed by their numbers of names, but at least one."""
     taken: list[_Directory] = []
     names = 0
     for each in directories:

@@ -25,20 +25,20 @@ from .readahead import Read, ReadAhead
 
 __all__ = ["TreeWalk"]
 
-# Nodes that are read ahead: so many, or as many as have so many bytes, but a few in any case.
+# The nodes read ahead: at most this many, or as many as have this many bytes, but at least a few.
 _WINDOW: Final = 2048
 _WINDOW_BYTES: Final = 8 << 20
 _WINDOW_LEAST: Final = 16
-# Names that are held for directories which are listed ahead.
+# The most names held for directories that are listed ahead.
 _NAMES: Final = 1 << 17
 
 
 class _Frontier:
-    """Paths that were listed and not yet taken, of which the smallest can be had."""
+    """Paths that were listed and not yet taken. It returns the smallest one."""
 
     def __init__(self) -> None:
-        # The next path of a directory, what all of its paths start with, and its other names in
-        # falling order. Names, and not paths: there may be millions.
+        # For each directory: its next path, the beginning of all its paths, and its other names in
+        # falling order. These are names, not paths, because there may be millions.
         self._heap: list[tuple[str, str, list[str]]] = []
         self.names = 0
 
@@ -63,19 +63,19 @@ class _Frontier:
 
 
 class TreeWalk:
-    """One walk over what lies under a prefix and within a range. For one thread.
+    """One walk over the nodes under a prefix and within a range. For one thread.
 
     Args:
-        ahead: its reads.
-        prefix: where it begins; ``/`` for all.
-        within: what lies outside is not given, and no subtree read that lies outside as a whole.
+        ahead: the reads of the walk.
+        prefix: the path where it begins; ``/`` for everything.
+        within: the range. Paths outside it are left out, and subtrees wholly outside are not read.
         values: whether the values are wanted.
-        hides: says of a path and a name below it whether the walk leaves that node out, and all
-            below it.
+        hides: says, for a path and a name below it, whether the walk leaves out that node and
+            everything below it.
 
     Attributes:
-        kept: paths below which there is something that is hidden from callers, as far as the walk
-            has come.
+        kept: paths with something below them that is hidden from callers, as far as the walk has
+            come.
     """
 
     def __init__(
@@ -94,19 +94,19 @@ class TreeWalk:
         self._opcode = GET_DATA if values else EXISTS
         self._frontier = _Frontier()
         self._frontier.push(prefix, [""])
-        # In order: what was asked for and not yet given.
+        # The paths that were requested and not yet returned, in order.
         self._window: list[str] = []
-        # What is ready of it; None: vanished.
+        # The nodes of those that are ready; None for a node that has vanished.
         self._ready: dict[str, ZNode | None] = {}
         self._value_bytes = 0
-        # What was read, and its children are not listed yet; and, as a heap, those of them for
-        # which that has not been asked.
+        # Nodes that were read, but whose children are not listed yet. `_unlisted` is a heap of
+        # those whose children were not requested yet.
         self._parents: dict[str, ZNode] = {}
         self._unlisted: list[str] = []
         self._names_asked = 0
 
     def pages(self) -> Iterator[list[tuple[str, ZNode]]]:
-        """Give paths with their nodes, those without a value among them, in order.
+        """Yield paths with their nodes in order, including nodes without a value.
 
         Raises:
             MetadataStoreError: a request failed, or a node may not be read.
@@ -128,7 +128,7 @@ class TreeWalk:
                 yield page
 
     def _next_read(self) -> Read | None:
-        """Return the read of the smallest path that waits for one, if one should be made now."""
+        """Return the read of the smallest path that waits for one, if it should be made now."""
         frontier, unlisted, window = self._frontier, self._unlisted, self._window
         path = frontier.first
         if unlisted and (path is None or unlisted[0] < path):
@@ -157,13 +157,13 @@ class TreeWalk:
 
     def _list(self, path: str, names: list[str]) -> None:
         stem = path if path == "/" else path + "/"
-        # Few names are hidden, so they are taken out rather than all others in.
+        # Few names are hidden, so removing these is faster than copying all others.
         for name in [name for name in names if self._hides(path, name)]:
             names.remove(name)
             self._keep(path)
         start, end = self._within
         if start is not None and start > stem:
-            # The directories above the start come before it, and are needed.
+            # Directories above the start come before it, but are needed.
             names = [name for name in names if stem + name + "0" > start]
         if end is not None:
             names = [name for name in names if stem + name < end]
@@ -176,15 +176,15 @@ class TreeWalk:
             path = parent(path)
 
     def _reaches_below(self, path: str) -> bool:
-        """Whether something below ``path`` may lie in the range."""
+        """Say whether something below ``path`` may lie in the range."""
         start, end = self._within
         if path == "/":
             return True
-        # Everything below lies between these two: "0" comes next after "/".
+        # Everything below lies between these two, because "0" follows "/".
         return (start is None or path + "0" > start) and (end is None or path + "/" < end)
 
     def _page(self) -> list[tuple[str, ZNode]]:
-        """Take what can be given out of the window."""
+        """Remove the nodes that can be returned now from the window, and return them."""
         window, ready, first = self._window, self._ready, self._frontier.first
         page = []
         count = 0

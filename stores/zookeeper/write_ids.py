@@ -51,26 +51,26 @@ __all__ = ["VOID", "Slot", "WriteIds"]
 
 log = get_logger(__name__)
 
-#: What a slot holds after a multi was shut out. One that was applied leaves nothing in it.
+#: The content of a slot after a multi was shut out. An applied multi leaves the slot empty.
 VOID: Final = b"void"
 
-# How often the nodes above the slots are made, where somebody removes them at the same time.
+# The most attempts to create the nodes above the slots, if another client removes them meanwhile.
 _TRIES: Final = 3
-# Seconds after which they are tried again where they were refused: permissions and quotas change.
+# Seconds after which refused slots are tried again, because permissions and quotas change.
 _RECONSIDER: Final = 600
-# Versions have 31 bits, and a slot that is used up is just left to the session's end.
+# Versions have 31 bits. A slot that is used up is left to the end of the session.
 _LAST_VERSION: Final = 1 << 30
 # Room for the slot's number in its path.
 _DIGITS: Final = 12
 
 
 class Slot:
-    """A node that one multi at a time sets first of all.
+    """A node that one multi at a time sets as its first operation.
 
     Attributes:
-        path: of the node, with the chroot.
-        version: the one that it is known to be at.
-        session: of this client, by number.
+        path: the path of the node, with the chroot.
+        version: its known version.
+        session: the number of the client's session in which it was created.
     """
 
     __slots__ = ("_start", "path", "session", "version")
@@ -83,7 +83,7 @@ class Slot:
         self._start = header_and_length(SET_DATA, len(raw)) + raw
 
     def head(self, holds: bytes = b"") -> bytes:
-        """Return the operation that moves the slot on, as the first one of a multi."""
+        """Return the first operation of a multi, which moves the slot on."""
         return b"".join((self._start, length(len(holds)), holds, version_field(self.version)))
 
 
@@ -91,12 +91,12 @@ class WriteIds:
     """The slots of one client. Used by several threads at once.
 
     Args:
-        connection: the session, of which they are part.
-        chroot: of all paths. The slots lie in it, where the client's permissions reach.
-        acl: of the nodes that are made, encoded.
+        connection: the session to which the slots belong.
+        chroot: precedes all paths. The slots lie in it, where the client has permissions.
+        acl: the access rights of new nodes, encoded.
 
     Attributes:
-        room: the bytes that a slot takes of a multi, at most.
+        room: the most bytes that a slot takes in a multi.
     """
 
     def __init__(self, connection: ZooKeeperConnection, chroot: str, acl: bytes) -> None:
@@ -107,17 +107,17 @@ class WriteIds:
         self._numbers = count()  # shared without a lock: next() is one step
         self._lock = threading.Lock()  # guards _free
         self._free: list[Slot] = []
-        # Until when to go without. Set by any thread, and read without a lock: another may then try
-        # once more.
+        # The time until which to go without slots. Any thread sets it, and reads need no lock: at
+        # worst, another thread tries once more.
         self._without_until = -math.inf
         self.room = len(Slot(self._name, 0).head(VOID)) + _DIGITS
 
     def take(self, wanted: int, deadline: float) -> list[Slot] | None:
-        """Return slots for so many multis; ``None`` where the client may not make any.
+        """Return slots for ``wanted`` multis; ``None`` if the client may not create any.
 
         Raises:
-            MetadataStoreError: there are none to be had by the deadline. Nothing was sent that
-                belongs to a caller.
+            MetadataStoreError: no slots could be created by the deadline. Nothing of a caller was
+                sent.
         """
         if time.monotonic() < self._without_until:
             return None
@@ -135,7 +135,7 @@ class WriteIds:
         return taken
 
     def give_back(self, slot: Slot) -> None:
-        """Let a slot be used again: it is at its version, and nothing under way can move it."""
+        """Release a slot for further use, at a known version that nothing under way can change."""
         with self._lock:
             if slot.session == self._connection.sessions and slot.version < _LAST_VERSION:
                 if self._free and self._free[-1].session != slot.session:
@@ -153,8 +153,8 @@ class WriteIds:
             if code is None or is_of_session(code):
                 if time.monotonic() >= deadline:
                     raise self._connection.late("nothing was sent to")
-                # They may be there. Others will do, under names of their own, or in the session
-                # that follows.
+                # The slots may exist. Others will do, under their own names, or in the next
+                # session.
                 self._connection.pause(attempt, deadline)
                 session = self._connection.sessions
                 continue
@@ -173,19 +173,19 @@ class WriteIds:
         return None
 
     def _make_place(self, deadline: float) -> None:
-        # Whether one was there already, or may not be made, shows when the slots are made.
+        # If a node exists already, or may not be created, the creation of the slots shows that.
         end = 0
         while end >= 0:
             end = self._place.find("/", end + 1)
             self._create([self._place[:end] if end > 0 else self._place], self._acl, deadline)
 
     def _create(self, paths: list[str], acl: bytes, deadline: float) -> int | None:
-        """Make nodes; return 0, the code of the server's refusal, or ``None`` if unknown.
+        """Create nodes; return 0, the code of the server's refusal, or ``None`` if unknown.
 
         Raises:
-            MetadataStoreError: they were not made, and will not be.
+            MetadataStoreError: the nodes were not created, and will not be.
         """
-        # Each by itself, so that it is short enough for every server.
+        # One multi for each node, so that it is short enough for every server.
         requests = []
         steps = []
         for path in paths:
@@ -195,7 +195,7 @@ class WriteIds:
             requests.append((MULTI, b"".join((head, raw, NO_DATA, acl, END))))
         replies = self._connection.exchange(requests, deadline, repeat=False)
         for step, reply in zip(steps, replies, strict=True):
-            # No write of a caller's: that it cannot be read is all that there is to tell.
+            # This is no write of a caller, so an unreadable answer leaves no outcome unknown.
             answer = understand(reply, partial(parse_multi, [step]))
             if isinstance(answer, IndeterminateError):
                 return None

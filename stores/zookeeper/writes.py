@@ -43,20 +43,20 @@ from .write_ids import WriteIds
 
 __all__ = ["Writer"]
 
-# Requests of one multi.
+# The most requests in one multi.
 _MOST: Final = 1000
-# Rounds that send everything together, then up to this round in groups, then singly.
+# Up to the first number, rounds send everything together; up to the second, in groups; then singly.
 _JOINT_ROUNDS: Final = 3
 _GROUP_ROUNDS: Final = 5
 _GROUP: Final = 32
 
-# Above this share of calls whose guess was wrong, nodes are looked at before the first round.
+# If the first guess was wrong for more than this share of calls, the writer reads nodes first.
 _LOOK_FIRST: Final = 0.5
 _WEIGHT: Final = 0.125
 
 
 class Writer:
-    """Executes writes. Used by several threads at once, each with a batch of its own."""
+    """Executes writes. Several threads use it at once, each with its own batch."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class Writer:
         self._chroot = chroot
         self._acl = acl
         self._tally = tally
-        # How often the first guess was wrong lately, 0 to 1. Without a lock: it is a guess.
+        # How often the first guess was wrong lately, 0 to 1. No lock, because it is a guess.
         self._wrong = 0.0
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> list[Answer]:
         """Return one answer for each put and delete.
 
         Raises:
-            MetadataStoreError: if all of them ended with it together.
+            MetadataStoreError: all of them ended with this error together.
         """
         batch = Batch(requests, self._chroot)
         try:
@@ -99,7 +99,7 @@ class Writer:
                 if batch.uprooted:
                     self._look_above(batch, deadline)
         except MetadataStoreError as error:
-            # From a look: nothing that is pending was applied.
+            # The error comes from a look: nothing that is pending was applied.
             if len(batch.pending) == len(requests):
                 raise
             for i in batch.pending:
@@ -112,15 +112,15 @@ class Writer:
         self._wrong += _WEIGHT * (wrong - self._wrong)
 
     def _first_look(self, batch: Batch, deadline: float) -> bool:
-        """Look before the first round where that is needed, or has been cheaper lately.
+        """Read nodes before the first round if that is needed, or has been cheaper lately.
 
-        Return whether the latter was so.
+        Returns whether the latter was the reason.
         """
         pending = batch.pending
         if self._wrong > _LOOK_FIRST:
             guesses = [guess(batch, self._nodes, i) for i in pending]
             self._look(batch, pending, deadline, fresh=True)
-            # Unchanged, and nothing refused: it would have gone through without the look.
+            # If the guesses are unchanged and nothing was refused, the look was not needed.
             self._learn(guesses != [guess(batch, self._nodes, i) for i in batch.pending])
             return True
         requests, paths, nodes = batch.requests, batch.paths, self._nodes
@@ -136,7 +136,7 @@ class Writer:
     def _look(
         self, batch: Batch, undecided: Sequence[int], deadline: float, *, fresh: bool
     ) -> None:
-        """Read the nodes of requests and of the parents that they need; answer what cannot hold."""
+        """Read the nodes of requests and of their parents; refuse the requests that cannot hold."""
         parents = _parents(batch, undecided)
         requests = batch.requests
         values = [value for i in undecided if (value := requests[i].value) is not None]
@@ -162,7 +162,7 @@ class Writer:
         batch.sweep()
 
     def _look_above(self, batch: Batch, deadline: float) -> None:
-        """Read the parents of requests that failed for them."""
+        """Read the parents of requests that failed because of them."""
         parents = _parents(batch, batch.uprooted)
         batch.uprooted = []
         self._note_parents(parents, self._reader.look(parents, deadline, fresh=False))
@@ -170,11 +170,11 @@ class Writer:
     def _note_parents(self, parents: Sequence[str], found: Sequence[object]) -> None:
         for parent, node in zip(parents, found, strict=True):
             if node == NO_AUTH:
-                # It is there, which is all that matters of it.
+                # The parent exists, and nothing else matters.
                 self._nodes.note(parent, NULL)
 
     def _round(self, batch: Batch, deadline: float) -> list[int]:
-        """Send what is pending; return what failed because a path was not as it was thought."""
+        """Send the pending requests; return those that failed because of an unexpected state."""
         limit = _MOST
         if batch.rounds >= _GROUP_ROUNDS:
             limit = 1
@@ -191,7 +191,7 @@ class Writer:
         return [i for i in failed if batch.answers[i] is UNDECIDED]
 
     def _take(self, batch: Batch, group: Group, outcome: Outcome, deadline: float) -> Sequence[int]:
-        """Record what became of a multi; return what failed because of a conflict."""
+        """Record the outcome of a multi; return the requests that failed because of a conflict."""
         match outcome:
             case Applied(zxid, when, updates):
                 if updates is None:
@@ -202,11 +202,11 @@ class Writer:
             case Refused(codes):
                 return self._refuse(batch, group, codes)
             case TooLong():
-                # The next round knows how much fits.
+                # The next round knows the limit.
                 self._tally.add("split", group.operations > 1)
                 batch.rounds -= 1
             case int():
-                # Refused before anybody looked at the operations: one of several may be to blame.
+                # Refused before the server looked at the operations: any of them may be the cause.
                 batch.rounds = max(batch.rounds, _GROUP_ROUNDS)
                 self._tally.add("split", group.operations > 1)
                 if group.operations <= 1:
@@ -223,12 +223,12 @@ class Writer:
     def _refuse(self, batch: Batch, group: Group, codes: Sequence[int]) -> Sequence[int]:
         blamed, code = next(((k, code) for k, code in enumerate(codes) if code != 0), (0, 0))
         opcode, i, _ = group.steps[blamed]
-        # The server asks for the permission to create before it sees that there is nothing to
-        # create; so a path that may be there after all is looked at.
+        # The server checks the permission to create before it checks whether the node exists. So
+        # the client looks at a path that may exist after all.
         guessed = code == NO_AUTH and opcode in {PARENT, CREATE} and i not in batch.seen
         self._tally.add("conflict", group.operations > 1)
         if (opcode, code) in {(PARENT, NODE_EXISTS), (CREATE, NO_NODE)}:
-            # Only the parents are not as they were thought: nothing is known against the rest.
+            # Only the parents were not as expected; nothing is known against the requests.
             batch.uprooted += _members(group)
             return []
         if code == 0 or is_conflict(code) or is_of_session(code) or guessed:
@@ -236,8 +236,8 @@ class Writer:
         if opcode != PARENT:
             batch.answers[i] = refused(code, batch.requests[i].path)
             return []
-        # Nothing of the batch can be put below a parent that cannot be made: all of that is
-        # answered now, and not one operation a round.
+        # The parent cannot be created, so no put of the batch can succeed below it. All of these
+        # are answered now, not one per round.
         count = sum(1 for opcode, *_ in group.steps[: blamed + 1] if opcode == PARENT)
         below = group.parents[count - 1] + "/"
         for k in batch.pending:
@@ -247,7 +247,7 @@ class Writer:
         return []
 
     def _remember(self, batch: Batch, group: Group) -> None:
-        """Note what a multi that was applied has left at its paths."""
+        """Remember the nodes that an applied multi has left at its paths."""
         note, forget = self._nodes.note, self._nodes.forget
         requests, paths = batch.requests, batch.paths
         values = value_bytes = 0
@@ -271,10 +271,10 @@ class Writer:
         when: int | None,
         updates: Iterable[Update],
     ) -> None:
-        """Answer the requests of a multi that was applied, and answered."""
+        """Answer the requests of a multi that was applied and answered."""
         requests, answers = batch.requests, batch.answers
         new = tuple.__new__  # half the cost of Stat(...), for each of a thousand
-        # What follows path and version in the Stat of everything that this multi creates.
+        # The fields after path and version in the Stat of every node that this multi creates.
         created = (zxid, when, when, False, False)
         left = iter(updates)
         for opcode, i, _ in group.steps:
@@ -305,7 +305,7 @@ class Writer:
         if expected is not None and expected <= 0:
             node = batch.seen[i]
             if node is None or node.created_zxid != born:
-                # At version 0 again, and nobody can tell any more whether with a value.
+                # The node is at version 0 again, and nothing shows whether it had a value.
                 return IndeterminateError(
                     f"{request.path!r} was removed and created again during the put: the value is "
                     "written, but the value before it may not have had the expected version",
@@ -328,7 +328,7 @@ def _members(group: Group) -> list[int]:
 
 
 def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:
-    """Return every path above a put among these requests, each once."""
+    """Return every path above the puts among these requests, each once."""
     parents: dict[str, None] = {}
     for i in requests:
         if WRITES[batch.requests[i].kind].creates:

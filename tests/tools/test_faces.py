@@ -290,7 +290,7 @@ def test_a_check_names_the_command_and_writes_nothing(folder: Path) -> None:
         in (found.stderr)
     )
     assert found.stderr.endswith(
-        "counter.py is not what async_counter.py makes: run `python tools/faces.py`\n"
+        "counter.py is out of date with async_counter.py: run `python tools/faces.py`\n"
     )
     assert made.read_text("utf-8") == changed
 
