@@ -69,7 +69,7 @@ def check_expected(expected_version: int | None, lowest: int) -> int | None:
         and lowest <= expected_version <= _MAX_VERSION
     ):
         return expected_version
-    if expected_version == ABSENT:
+    if isinstance(expected_version, int) and expected_version == ABSENT:
         raise InvalidSettingError("a delete cannot expect ABSENT (-1): there is nothing to delete")
     allowed = "None, ABSENT (-1) or" if lowest == ABSENT else "None or"
     raise InvalidSettingError(

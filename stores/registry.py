@@ -8,6 +8,8 @@ name of an entry is the scheme; its object is a :class:`StoreKind`, or a functio
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Connect", "ConnectOptions", "StoreURL", "connect", "parse_url", "store_kind"]
 
 ENTRY_POINTS: Final = "batchkeeper.stores"
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 _OURS: Final = {scheme: kind for kind in BUILT_IN.values() for scheme in kind.schemes}
 
@@ -35,43 +38,46 @@ def parse_url(text: str) -> StoreURL:
     """
     if not isinstance(text, str):
         raise InvalidSettingError(f"a store's URL must be a str, not {type(text).__name__}")
-    scheme, separator, rest = text.partition("://")
-    if not separator or not scheme:
-        raise InvalidSettingError(
-            f"not a store's URL (known: {_known_forms()}): {_without_userinfo(text)!r}"
-        )
+    shown = _without_secrets(text)
+    if not _SCHEME.match(text):
+        raise InvalidSettingError(f"not a store's URL (known: {_known_forms()}): {shown!r}")
     try:
         # A command line with bytes that are not UTF-8 has lone surrogates here.
         text.encode()
         # urlsplit keeps everything up to the next '/', '?' or '#' as netloc, commas included.
-        parts: SplitResult = urlsplit(f"{scheme}://{rest}")
+        parts: SplitResult = urlsplit(text)
         path = unquote(parts.path, errors="strict")
+        pairs = parse_qsl(parts.query, keep_blank_values=True, errors="strict")
     except UnicodeError:
-        raise InvalidSettingError(
-            f"a store's URL must be UTF-8: {_without_userinfo(text)!r}"
-        ) from None
+        raise InvalidSettingError(f"a store's URL must be UTF-8: {shown!r}") from None
     except ValueError as error:
-        raise InvalidSettingError(f"not a store's URL: {error}") from None
+        # The error may repeat the login, where there is one.
+        reason = shown if "@" in text else error
+        raise InvalidSettingError(f"not a store's URL: {reason}") from None
     if "@" in parts.netloc:
         raise InvalidSettingError(
             f"a store's URL must not contain a user or password; pass them as arguments, or set "
             f"BATCHKEEPER_USERNAME and BATCHKEEPER_PASSWORD (or BATCHKEEPER_PASSWORD_FILE): "
-            f"{_without_userinfo(text)}"
+            f"{shown}"
         )
     if parts.fragment:
-        raise InvalidSettingError(f"a store's URL must not have a fragment ('#'): {text}")
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    options = dict(pairs)
-    if len(options) != len(pairs):
-        raise InvalidSettingError(f"an option is given twice: {text}")
-    for name in options:
+        raise InvalidSettingError(f"a store's URL must not have a fragment ('#'): {shown}")
+    options = _options(pairs, shown)
+    hosts = tuple(unquote(host) for host in parts.netloc.split(",")) if parts.netloc else ()
+    return StoreURL(parts.scheme, hosts, path, options, text)
+
+
+def _options(pairs: Sequence[tuple[str, str]], shown: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in pairs:
+        if name in options:
+            raise InvalidSettingError(f"the option {name!r} is given twice: {shown}")
         if "password" in name.lower():
             raise InvalidSettingError(
-                f"a store's URL must not contain a password: remove the option {name!r} from the "
-                f"{scheme} URL"
+                f"a store's URL must not contain a password; remove the option {name!r}: {shown}"
             )
-    hosts = tuple(unquote(host) for host in parts.netloc.split(",")) if parts.netloc else ()
-    return StoreURL(scheme.lower(), hosts, path, options, text)
+        options[name] = value
+    return options
 
 
 def store_kind(url: StoreURL | str) -> StoreKind:
@@ -141,7 +147,9 @@ def _known_forms() -> str:
     return ", ".join(kind.url_form for kind in BUILT_IN.values())
 
 
-def _without_userinfo(text: str) -> str:
-    scheme, separator, rest = text.rpartition("://")
-    authority, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+def _without_secrets(text: str) -> str:
+    """Return a URL for a message, without the parts that may contain a password."""
+    if "@" in text:
+        scheme = _SCHEME.match(text)
+        return f"{scheme[0] if scheme else ''}..."
+    return re.split("[?#]", text, maxsplit=1)[0]

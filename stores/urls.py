@@ -68,7 +68,8 @@ class StoreURL:
         text = self.options.get(name)
         if text is None:
             return default
-        if text.isascii() and text.isdigit() and int(text) >= lowest:
+        # Python refuses to convert thousands of digits.
+        if text.isascii() and text.isdigit() and len(text) < 20 and int(text) >= lowest:
             return int(text)
         raise InvalidSettingError(
             f"option {name!r} must be an int of at least {lowest}, not {text!r}: {self.text}"
@@ -99,7 +100,8 @@ class StoreURL:
             # In a bare IPv6 address in brackets, the last colon does not precede a port.
             if not colon or "]" in port:
                 name, port = host, str(default_port)
-            if not name or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            valid = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
+            if not name or not valid:
                 # A login that contains '/' also ends up here, and must not reach a log.
                 if "@" in self.text:
                     raise InvalidSettingError("not a host and port; does the URL contain a login?")

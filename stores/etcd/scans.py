@@ -45,7 +45,7 @@ _DELETED_AT_ONCE: Final = 1_000
 _FIRST_KEYS: Final = 1_000
 # The number of keys in a page's sample, which determines the end of the next range.
 _SAMPLE: Final = 64
-_PRIME: Final = 7919
+_GOLDEN: Final = 0.618033988749895
 
 # Seconds for finding out why there was no answer in the whole timeout.
 _LAST_TRY: Final = 0.05
@@ -431,8 +431,9 @@ def _sample(keys: Sequence[bytes]) -> Sequence[bytes]:
     size = len(keys)
     if size <= _SAMPLE:
         return keys
-    # Not at even distances, because numbers there could all end in the same digits.
-    places = [0, *(place * _PRIME % size for place in range(1, _SAMPLE)), size - 1]
+    # Not at even distances, because numbers there could all end in the same digits. Multiples of
+    # the golden ratio spread over any size.
+    places = [0, *(int(place * _GOLDEN % 1 * size) for place in range(1, _SAMPLE)), size - 1]
     return [keys[place] for place in places]
 
 

@@ -50,7 +50,7 @@ def test_a_value_that_is_not_bytes_is_refused(value: object) -> None:
         bk.Put("/a", value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("version", [-2, 2**31, 1.0, "1", True])
+@pytest.mark.parametrize("version", [-2, 2**31, 1.0, -1.0, "1", True])
 def test_an_expected_version_out_of_its_range_is_refused(version: object) -> None:
     """The message holds the version, for puts and for deletes."""
     for make in (lambda: bk.Put("/a", b"", version), lambda: bk.Delete("/a", version)):  # type: ignore[arg-type]

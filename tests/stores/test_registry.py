@@ -47,6 +47,12 @@ def test_what_is_no_port_is_refused(host: str) -> None:
         "zk://host?Some_Password=hunter2",
         "user:hunter2@host",
         "etcd://user:hunt/er2@host",
+        "etcd://user:hunter2@host/a://b",
+        "etcd://user:hunter2@ho\N{FULLWIDTH SOLIDUS}st",
+        "user:hunter2://x@host",
+        "zk://host?password=hunter2#fragment",
+        "zk://host?password=hunter2&password=hunter2",
+        "zk://host?password=hunter2&x=%ff",
     ],
 )
 def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
@@ -64,13 +70,16 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
         ("://x", "not a store's URL"),
         ("foo://x", "unknown store scheme 'foo'.*rocksdb"),
         ("memory://x#y", "not have a fragment"),
-        ("memory://x?a=1&a=2", "twice"),
+        ("memory://x?a=1&a=2", "'a' is given twice"),
         ("memory://x?a=1", "no option 'a'"),
         ("etcd://", "at least one host"),
         ("etcd://[::1", "not a store's URL"),
         ("memory://\udcff", "must be UTF-8"),
         ("rocksdb:///nowhere/\udcff", "must be UTF-8"),
         ("rocksdb:///nowhere/%ff", "must be UTF-8"),
+        ("memory://x?a=%ff", "must be UTF-8"),
+        (f"memory://x?max_value_bytes={'9' * 5000}", "must be an int of at least 1"),
+        (f"etcd://host:{'9' * 5000}", "not a host and port"),
     ],
 )
 def test_what_is_no_url_of_a_store_is_refused(text: str, reason: str) -> None:

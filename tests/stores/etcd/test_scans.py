@@ -499,3 +499,12 @@ def test_few_operations_in_a_transaction_are_enough(own_etcd: Callable[..., Etcd
         assert all(1_000 <= size <= 1_500 for size in sizes)
         assert sum(sizes) == 5_000
         assert store.delete_recursive("/t").result(0) == 5_000
+
+
+@pytest.mark.parametrize("size", [65, 1_000, 7_919, 10_000, 65_536])
+def test_the_sample_of_a_page_is_of_all_its_parts(size: int) -> None:
+    """Whatever the number of keys, the first, the last and some of each eighth are in it."""
+    sample = module._sample([b"%d" % number for number in range(size)])
+    places = sorted(map(int, sample))
+    assert (places[0], places[-1]) == (0, size - 1)
+    assert all(sum(place * 8 // size == part for place in places) >= 6 for part in range(8))
