@@ -24,7 +24,8 @@
 ``outcome`` says what happened: with ``"not_applied"``, the operation changed nothing and never
 will; with ``"unknown"``, it may have been applied. ``retriable`` says whether the same operation,
 submitted again, may succeed and can do no harm. Only these two attributes decide about retries and
-exit codes.
+exit codes. A few errors are not ``retriable`` although the tree says so for their class: they come
+from a store that must be opened again, or whose data is damaged. So read the error, not its class.
 
 On every store, the same rule applies to an operation without an answer at its deadline:
 
@@ -162,7 +163,11 @@ class OperationTimeoutError(MetadataStoreError, TimeoutError):
 
 
 class StoreUnavailableError(MetadataStoreError):
-    """No server answers, or the store cannot be opened. The operation changed nothing."""
+    """No server answers, or the store cannot be opened. The operation changed nothing.
+
+    It is not ``retriable`` if another attempt at the same store cannot succeed: the ZooKeeper
+    client has stopped, or RocksDB cannot sync its log or read its files.
+    """
 
     retriable = True
 

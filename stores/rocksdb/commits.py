@@ -186,7 +186,9 @@ class Commits:
         )
 
     def _unsyncable(self, failure: Exception) -> StoreUnavailableError:
-        return StoreUnavailableError(
+        error = StoreUnavailableError(
             f"RocksDB failed to sync in {self._database.directory}; close the store and open it "
             f"again: {failure}"
         )
+        error.retriable = False
+        return error

@@ -127,5 +127,6 @@ class Database:
             f"RocksDB failed to read in {self.directory}: {error}",
             path=requests[0].path if len(requests) == 1 else None,
         )
+        failure.retriable = False  # what is damaged stays damaged
         # One damaged block makes the whole read fail, so the engine searches for the operation.
         return failure if len(requests) <= 1 else RequestRefusedError(failure)

@@ -341,7 +341,9 @@ class ZooKeeperConnection:
             return StoreClosedError("the store is closed")
         if self._end is not None:
             kind, message = self._end
-            return kind(message)
+            refusal = kind(message)
+            refusal.retriable = False  # kazoo has given up for good; only a new store can succeed
+            return refusal
         return None
 
     def _judge(self, call: _Exchange, repeat: bool) -> Reply | None:

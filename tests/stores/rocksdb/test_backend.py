@@ -453,10 +453,12 @@ def test_after_a_failed_sync_nothing_more_is_written(backend: Backend, directory
         with pytest.raises(StoreUnavailableError, match=r"open it again.*fdatasync") as caught:
             write(backend, refused)
         assert caught.value.outcome == "not_applied"
+        assert not caught.value.retriable
         assert str(directory) in str(caught.value)
     for read_too_early in (Get("/a"), GetChildren("/")):
-        with pytest.raises(StoreUnavailableError, match="open it again"):
+        with pytest.raises(StoreUnavailableError, match="open it again") as unread:
             read(backend, read_too_early)
+        assert not unread.value.retriable
     assert read(backend, Exists("/old"), Exists("/b")) == [True, False]
     assert watched.calls == ["write"]
     backend.close()
@@ -788,7 +790,7 @@ def test_a_damaged_store_is_said_to_be_one(directory: Path, name: str) -> None:
 
 
 def test_a_damaged_value_hurts_only_itself(directory: Path) -> None:
-    """A damaged block refuses a call of several whole; alone, only the values in it fail."""
+    """A damaged block refuses a call of several whole; alone, its values fail, now and later."""
     paths = [f"/{index:02}" for index in range(40)]
     backend = opened(directory)
     write(backend, *(Put(path, random.Random(path).randbytes(8192)) for path in paths))
@@ -802,15 +804,17 @@ def test_a_damaged_value_hurts_only_itself(directory: Path) -> None:
     with pytest.raises(RequestRefusedError) as refused:
         read(backend, *(Get(path) for path in paths))
     assert isinstance(refused.value.error, StoreUnavailableError)
+    assert not refused.value.error.retriable
     failed = []
     for path in paths:
         try:
             read(backend, Get(path))
         except StoreUnavailableError as error:
-            failed.append(error.path)
-    assert len(failed) == 1
+            failed.append((error.path, error.retriable))
+    ((damaged, retriable),) = failed
+    assert not retriable
     with pytest.raises(StoreUnavailableError, match=f"failed to read in {directory}"):
-        write(backend, Put(failed[0], b"", 3))
+        write(backend, Put(damaged, b"", 3))
     backend.close()
 
 
