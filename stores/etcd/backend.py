@@ -333,7 +333,7 @@ class EtcdBackend:
         except EtcdRefusedError as refusal:
             if refusal.reason is not Reason.REQUEST_TOO_LARGE:
                 raise
-            self._capacity.learn_request_bytes(len(body), str(refusal), deadline)
+            self._capacity.learn_request_bytes(len(body), refusal, deadline)
             raise self._capacity.too_large(len(body)) from refusal
         if write:
             self._capacity.request_bytes.accepted(len(body))

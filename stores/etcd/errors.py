@@ -11,6 +11,7 @@ runs against etcd 3.5.1 with the server killed, paused and filled up.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -152,16 +153,28 @@ _TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict, Reason], ...]]] = {
 }
 
 
+# The server's gRPC names the length of the request, and its limit.
+_GRPC_LIMIT: Final = re.compile(r"received message larger than max \(\d+ vs\. (\d+)\)")
+
+
 class EtcdRefusedError(RequestRefusedError):
     """A request was refused as a whole: nothing of it was applied.
 
     Attributes:
         reason: the reason for the refusal.
+        grpc_limit: the most bytes of a request that the server's gRPC accepts, if the refusal names
+            them.
     """
 
-    def __init__(self, error: MetadataStoreError, reason: Reason = Reason.OTHER) -> None:
+    def __init__(
+        self,
+        error: MetadataStoreError,
+        reason: Reason = Reason.OTHER,
+        grpc_limit: int | None = None,
+    ) -> None:
         super().__init__(error)
         self.reason = reason
+        self.grpc_limit = grpc_limit
 
 
 class UnansweredError(IndeterminateError):
@@ -237,7 +250,8 @@ def refused(reason: Reason, message: str, size: int) -> EtcdRefusedError:
             error = UnsupportedError(f"the server does not speak etcd's v3 API: {text}")
         case _:
             error = MetadataStoreError(f"etcd refused: {text}")
-    return EtcdRefusedError(error, reason)
+    named = _GRPC_LIMIT.search(message) if reason is Reason.REQUEST_TOO_LARGE else None
+    return EtcdRefusedError(error, reason, int(named[1]) if named else None)
 
 
 def short(message: str) -> str:

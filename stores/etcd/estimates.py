@@ -19,7 +19,6 @@ that write at the same moment lose one observation at most.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 __all__ = ["ANSWER_BYTES", "AnswerBytes", "Pace", "RequestBytes", "oversize"]
@@ -33,7 +32,6 @@ _DEFAULT: Final = 1536 * _KIB
 _AROUND: Final = 256
 # The limit of etcd's gRPC is higher by this much (``grpcOverheadBytes`` in etcd's ``embed``).
 _OVERHEAD: Final = 512 * _KIB
-_GRPC_LIMIT: Final = re.compile(r"received message larger than max \(\d+ vs\. (\d+)\)")
 
 #: The largest answer that the client accepts, be it one value or a page of names.
 ANSWER_BYTES: Final = 32 * _MIB
@@ -57,16 +55,17 @@ class RequestBytes:
         """Note the size of a write that etcd accepted."""
         self._accepted = max(self._accepted, size)
 
-    def refused(self, size: int, *messages: str) -> None:
+    def refused(self, size: int, *grpc_limits: int | None) -> None:
         """Note that a request was refused as too large.
 
         Args:
             size: the bytes of the request.
-            messages: the text of its refusal, and that of a request of ``oversize(size)`` bytes.
+            grpc_limits: the limit that its refusal names, and that which the refusal of a request
+                of ``oversize(size)`` bytes names; ``None`` if it names none.
         """
-        for message in messages:
-            if named := _GRPC_LIMIT.search(message):
-                limit = int(named[1]) - _OVERHEAD - _AROUND
+        for named in grpc_limits:
+            if named is not None:
+                limit = named - _OVERHEAD - _AROUND
                 if 0 < limit < size:
                     self.most = min(self.most, limit)
                     return

@@ -103,18 +103,20 @@ class Capacity:
         )
         return EtcdRefusedError(error, Reason.REQUEST_TOO_LARGE)
 
-    def learn_request_bytes(self, size: int, message: str, deadline: float) -> None:
+    def learn_request_bytes(self, size: int, refusal: EtcdRefusedError, deadline: float) -> None:
         """Note that a request was refused as too large, and probe the limit."""
         with self._learning:
             if size > self.request_bytes.most:
                 return  # another thread has learned it
             probe = field(b"\x12", field(b"\x0a", field(b"\x0a", bytes(oversize(size)))))
-            probed = ""
+            probed = None
             try:
                 self._connection.call("txn", probe, deadline, write=False)
-            except MetadataStoreError as error:
-                probed = str(error)
-            self.request_bytes.refused(size, message, probed)
+            except EtcdRefusedError as error:
+                probed = error.grpc_limit
+            except MetadataStoreError:
+                pass  # The refusal itself is enough to halve the distance.
+            self.request_bytes.refused(size, refusal.grpc_limit, probed)
             self.limits = self._make_limits()
         log.info(
             "etcd's request limit is lower than assumed", request_bytes=self.request_bytes.most

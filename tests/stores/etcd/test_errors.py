@@ -206,6 +206,26 @@ def test_a_refusal_is_an_error_of_this_package(
     assert message.removeprefix("etcdserver: ") in str(error)
 
 
+@pytest.mark.parametrize(
+    ("reason", "message", "limit"),
+    [
+        (Reason.REQUEST_TOO_LARGE, "grpc: received message larger than max (9 vs. 540672)", 540672),
+        (
+            Reason.REQUEST_TOO_LARGE,
+            f"{'a proxy ' * 50}: grpc: received message larger than max (9 vs. 8)",
+            8,
+        ),
+        (Reason.REQUEST_TOO_LARGE, "etcdserver: request is too large", None),
+        (Reason.ANSWER_TOO_LARGE, "CLIENT: Received message larger than max (9 vs. 8)", None),
+    ],
+)
+def test_the_limit_that_grpc_names_is_a_number(
+    reason: Reason, message: str, limit: int | None
+) -> None:
+    """A refusal carries the limit of the server's gRPC, so nobody else has to read its text."""
+    assert refused(reason, message, 9).grpc_limit == limit
+
+
 def test_a_request_that_is_too_large_is_told_its_size_and_the_limit() -> None:
     """The message says what was sent and what would be taken."""
     message = str(refused(Reason.REQUEST_TOO_LARGE, "etcdserver: request is too large", 1_600_000))
