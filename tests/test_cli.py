@@ -214,6 +214,20 @@ def test_what_the_store_refuses_ends_with_1(
     assert errors[0].startswith(f"batchkeeper: {message}")
 
 
+def test_damaged_data_ends_with_1(run: Run, url: str, tmp_path: Path) -> None:
+    """No other attempt can read it, so it is no matter of the connection."""
+    with bk.open_store(url) as store:
+        store.put("/a", random.Random(1).randbytes(8192)).result()
+    bk.open_store(url).close()  # replays the log into a table
+    table = max((tmp_path / "store").glob("*.sst"), key=lambda file: file.stat().st_size)
+    with table.open("r+b") as file:
+        file.seek(table.stat().st_size // 2)
+        file.write(b"\xff" * 16)
+    code, output, (error,) = run("get", "/a")
+    assert (code, output) == (1, b"")
+    assert "failed to read" in error
+
+
 @pytest.mark.parametrize("scheme", [name for name, kind in BUILT_IN.items() if kind.server])
 def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
     """A server that is not there: exit code 2, and one line with the address."""
