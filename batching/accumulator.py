@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Final, Literal, Protocol, TypeAlias, get_args
+from typing import Final, Literal, Protocol, TypeAlias
 
 from .entry import QUEUED, SENT, Entry, move
 
-__all__ = ["CAUSES", "Accumulator", "Cause", "ReadyQueue"]
+__all__ = ["Accumulator", "Cause", "ReadyQueue"]
 
 #: Why a batch left: it had ``max_ops`` operations, or ``max_bytes``; nothing was in flight; its
 #: oldest operation had waited ``max_delay``; a caller called ``flush``, or ``close``.
 Cause: TypeAlias = Literal["ops", "bytes", "idle", "delay", "flush", "close"]
-CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
 
 # The most entries in a run. With this many, the queue's cost per entry is negligible.

@@ -99,7 +99,11 @@ def hidden(path: str, name: str) -> bool:
 
 
 def own(path: str, name: str) -> bool:
-    """Say whether a name below ``path`` belongs to this client's own data."""
+    """Say whether a name below ``path`` belongs to this client's own data.
+
+    That does not depend on ``path``. It is a parameter because a walk takes either this function or
+    :func:`hidden`.
+    """
     return name == OWN
 
 

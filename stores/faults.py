@@ -127,6 +127,9 @@ class FaultyBackend(PassingBackend):
         self.calls: list[Call] = []
         self._closed = False
         self._arrived = threading.Condition()  # guards calls and _closed
+        scans, history = backend.scans, backend.history
+        self._scans = None if scans is None else _FaultyScans(self, scans)
+        self._history = None if history is None else _FaultyHistory(self, history)
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         return self._execute("write", self._backend.write, requests, deadline)
@@ -136,13 +139,11 @@ class FaultyBackend(PassingBackend):
 
     @property
     def scans(self) -> Scans | None:
-        scans = self._backend.scans
-        return None if scans is None else _FaultyScans(self, scans)
+        return self._scans
 
     @property
     def history(self) -> History | None:
-        history = self._backend.history
-        return None if history is None else _FaultyHistory(self, history)
+        return self._history
 
     def close(self) -> None:
         with self._arrived:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from batchkeeper.batching.accumulator import CAUSES, Accumulator
+from batchkeeper.batching.accumulator import Accumulator
 from batchkeeper.batching.entry import CANCELLED, QUEUED, SENT, Entry
 from batchkeeper.batching.lane import Lane
 
@@ -211,11 +211,6 @@ def test_ghosts_never_fill_the_queue(make_lane: MakeLane, make_entry: MakeEntry)
         cancel(lane.batches, entry)
     kept += fill(lane, make_entry, 0.0)
     assert lane.batches.take() == kept
-
-
-def test_every_cause_has_its_name() -> None:
-    """The causes that metrics count are those that the accumulator can give."""
-    assert set(CAUSES) == {"ops", "bytes", "idle", "delay", "flush", "close"}
 
 
 class AccumulatorMachine(RuleBasedStateMachine):

@@ -50,6 +50,13 @@ def test_without_a_fault_calls_pass_and_are_recorded(faulty: FaultyBackend) -> N
     assert faulty.limits.write_ops > 0
 
 
+def test_facets_stay_the_same(faulty: FaultyBackend) -> None:
+    """A wrapped facet is one object for the life of the back end, as the protocol promises."""
+    assert faulty.scans is not None
+    assert faulty.scans is faulty.scans
+    assert faulty.history is None
+
+
 def test_held_calls_are_applied_in_the_order_of_their_release(
     faulty: FaultyBackend, pool: ThreadPoolExecutor
 ) -> None:
@@ -202,6 +209,7 @@ def test_changes_can_be_held_and_fail(fresh_url: Callable[[str], str]) -> None:
         faulty.plan = None
         call.release()
         assert found.result(60) == ["/a"]
+        assert faulty.history is faulty.history
         faulty.plan = lambda call: Fault(error=StoreUnavailableError("no history now"))
         with pytest.raises(StoreUnavailableError, match="no history now"):
             next(store.changes("/", before, after))
