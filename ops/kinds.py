@@ -23,7 +23,7 @@ class KindRow:
         lane: the queue in which its operations wait.
         writes: whether its operations change anything. If so, a lost answer leaves the outcome
             unknown, and no other operation on the same path is sent at the same time.
-        results: the types of its results. An answer of another type is an error.
+        results: the types of its results. An answer whose type is in no row counts as an error.
     """
 
     lane: LaneName
@@ -31,7 +31,6 @@ class KindRow:
     results: tuple[type, ...]
 
 
-#: The most frequent kinds first: batches are counted kind by kind, in this order.
 KINDS: Final[Mapping[Kind, KindRow]] = MappingProxyType(
     {
         "put": KindRow("writes", writes=True, results=(Stat,)),
@@ -41,7 +40,8 @@ KINDS: Final[Mapping[Kind, KindRow]] = MappingProxyType(
         "exists": KindRow("reads", writes=False, results=(bool,)),
     }
 )
-assert KINDS.keys() == {*get_args(ReadKind), *get_args(WriteKind)}
+if unmatched := KINDS.keys() ^ {*get_args(ReadKind), *get_args(WriteKind)}:
+    raise AssertionError(f"kinds without a row, or rows without a kind: {sorted(unmatched)}")
 
 #: The kinds whose results contain values, and may be large.
 BRINGS_VALUES: Final = frozenset(kind for kind, row in KINDS.items() if GetResult in row.results)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from .errors import InvalidSettingError
@@ -92,6 +94,7 @@ class PutOptions:
         sequential: the store appends a growing number to the path.
     """
 
+    __reduce__ = _make_again
     ephemeral: bool = False
     sequential: bool = False
 
@@ -108,8 +111,14 @@ class PutOptions:
     @classmethod
     def of(cls, ephemeral: bool, sequential: bool) -> PutOptions | None:
         """Return the options of a put, or ``None`` if it has none."""
-        options = cls(ephemeral, sequential)
-        return options if ephemeral or sequential else None
+        return cls(ephemeral, sequential).if_any()
+
+    def if_any(self) -> PutOptions | None:
+        """Return these options, or ``None`` if they are those of a put without options."""
+        return None if self == _NO_OPTIONS else self
+
+
+_NO_OPTIONS: Final = PutOptions()
 
 
 class _ReadOperation:
@@ -144,7 +153,7 @@ class Put:
 
     ``expected_version`` is ``None`` (any version), ``ABSENT`` (the path must hold no value) or the
     version that the path must have. ``options`` holds the flags ``ephemeral`` and ``sequential``;
-    it is ``None`` if neither is set.
+    it is ``None`` if neither is set, also if empty ``PutOptions()`` were passed.
     """
 
     kind: ClassVar[Literal["put"]] = "put"
@@ -170,8 +179,10 @@ class Put:
             if options is not None:
                 raise InvalidSettingError("a put takes either flags or options, not both")
             options = PutOptions.of(ephemeral, sequential)
-        elif options is not None and not isinstance(options, PutOptions):
-            raise InvalidSettingError(f"options must be PutOptions, not {options!r:.80}")
+        elif options is not None:
+            if not isinstance(options, PutOptions):
+                raise InvalidSettingError(f"options must be PutOptions, not {options!r:.80}")
+            options = options.if_any()
         _set(self, "path", path)
         _set(self, "value", value if type(value) is bytes else check_value(value))
         _set(self, "expected_version", expected_version)
@@ -188,8 +199,10 @@ class Put:
         return self.options is not None and self.options.sequential
 
     def __reduce__(self) -> tuple[Any, ...]:
-        flags = (self.ephemeral, self.sequential)
-        return type(self), (self.path, self.value, self.expected_version, *flags)
+        make: Callable[..., Put] = type(self)
+        if self.options is not None:
+            make = partial(make, options=self.options)
+        return make, (self.path, self.value, self.expected_version)
 
 
 @dataclass(frozen=True, slots=True)

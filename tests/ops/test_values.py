@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import pickle
 import re
+import subprocess
+import sys
 from dataclasses import FrozenInstanceError
 from typing import Any, get_args
 
@@ -18,6 +20,14 @@ from batchkeeper.ops.errors import passes
 from batchkeeper.ops.exit_codes import exit_code
 from batchkeeper.ops.kinds import BRINGS_VALUES, KINDS
 from batchkeeper.ops.operations import PutOptions, WriteKind
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _MoreOptions(PutOptions):
+    """The options of a later version."""
+
+    guard: int | None = None
+
 
 ERRORS = [getattr(ops, name) for name in ops.__all__ if name.endswith("Error")]
 
@@ -145,6 +155,18 @@ def test_a_name_that_is_no_error_of_ours_is_not_found() -> None:
         assert errors.error_class(name) is None
 
 
+def test_an_error_that_never_passes_says_so_itself() -> None:
+    """The store that raises it may know more than its class, and copies and pickles keep that."""
+    gone = bk.StoreUnavailableError("open the store again")
+    assert exit_code(gone) == 2
+    gone.retriable = False
+    for twin in (gone.for_path("/a"), pickle.loads(pickle.dumps(gone)), copy.copy(gone)):
+        assert not twin.retriable
+        assert not passes(twin)
+        assert exit_code(twin) == 1
+    assert bk.StoreUnavailableError.retriable
+
+
 @pytest.mark.parametrize("kind", ERRORS)
 def test_an_exit_code_is_decided_by_the_class(kind: type) -> None:
     """2 is for what may be otherwise another time, 3 for what only other arguments help, else 1."""
@@ -156,7 +178,7 @@ def test_an_exit_code_is_decided_by_the_class(kind: type) -> None:
         bk.ValueTooLargeError,
     }
     expected = 2 if passes(kind) else 3 if kind in bad_input else 1
-    assert exit_code(kind) == expected
+    assert exit_code(kind) == exit_code(kind("m")) == expected
 
 
 def test_errors_are_caught_by_branch() -> None:
@@ -182,6 +204,7 @@ def test_an_outcome_is_ok_without_an_error() -> None:
         bk.Get("/a"),
         bk.Put("/a", b"1", 3),
         bk.Put("/a", b"1", ephemeral=True, sequential=True),
+        bk.Put("/a", b"1", options=_MoreOptions(guard=7)),
         bk.Delete("/a", 2),
         bk.Exists("/a"),
         bk.GetChildren("/"),
@@ -199,6 +222,10 @@ def test_what_comes_out_of_a_pickle_is_checked() -> None:
     pickled = pickle.dumps(bk.Get("/good"))
     with pytest.raises(bk.InvalidPathError):
         pickle.loads(pickled.replace(b"/good", b"//bad"))
+    pickled = pickle.dumps(bk.Put("/a", b"", ephemeral=True, sequential=True), protocol=2)
+    assert pickled.count(b"\x88") == 2  # NEWTRUE
+    with pytest.raises(bk.InvalidSettingError):
+        pickle.loads(pickled.replace(b"\x88", b"K\x05"))
 
 
 def test_flags_of_a_put_are_its_options() -> None:
@@ -209,6 +236,14 @@ def test_flags_of_a_put_are_its_options() -> None:
     assert (put.ephemeral, put.sequential) == (True, False)
     assert dataclasses.replace(put, path="/b") == bk.Put("/b", b"", ephemeral=True)
     assert bk.Put("/a", b"", options=PutOptions(sequential=True)).sequential
+
+
+def test_empty_options_are_none() -> None:
+    """A put with options of which none is set is the put without options."""
+    put = bk.Put("/a", b"", options=PutOptions())
+    assert put.options is None
+    assert put == bk.Put("/a", b"")
+    assert pickle.loads(pickle.dumps(put)) == put
 
 
 @pytest.mark.parametrize(
@@ -255,3 +290,17 @@ def test_the_table_of_kinds_says_what_the_operations_are() -> None:
     assert {kind for kind, row in KINDS.items() if row.writes} == set(get_args(WriteKind))
     assert {kind for kind, row in KINDS.items() if row.lane == "writes"} == {"put", "delete"}
     assert {"get"} == BRINGS_VALUES
+
+
+def test_a_kind_without_a_row_cannot_be_imported() -> None:
+    """Nobody can forget the row of a new kind, not even where Python leaves out asserts."""
+    program = """if True:
+        import importlib, typing
+        from batchkeeper.ops import kinds, operations
+        operations.WriteKind = typing.Literal["put", "delete", "touch"]
+        importlib.reload(kinds)
+    """
+    command = [sys.executable, "-O", "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "kinds without a row, or rows without a kind: ['touch']" in ended.stderr
