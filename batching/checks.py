@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final, assert_never, get_args
+
 from ..ops.capabilities import Capability
 from ..ops.errors import InvalidSettingError, UnsupportedError, ValueTooLargeError
 from ..ops.operations import Delete, Exists, Get, GetChildren, Operation, Put, PutOptions
 
 __all__ = ["check_capability", "check_operation", "check_size", "check_supported"]
 
-_OTHERS = (Get, Delete, Exists, GetChildren)
+# Every store accepts these.
+_ALWAYS_ACCEPTED: Final = (Get, Delete, Exists, GetChildren)
+_OPERATIONS: Final[tuple[type, ...]] = get_args(Operation)
 
 
 def check_capability(
@@ -75,5 +79,7 @@ def check_operation(
             check_supported(op.options, stated, store)
         if len(op.value) > value_bytes:
             check_size(op.path, op.value, value_bytes)
-    elif not isinstance(op, _OTHERS):
-        raise InvalidSettingError(f"not an operation: {op!r:.80}")
+    elif not isinstance(op, _ALWAYS_ACCEPTED):
+        if not isinstance(op, _OPERATIONS):
+            raise InvalidSettingError(f"not an operation: {op!r:.80}")
+        assert_never(op)

@@ -121,9 +121,9 @@ class ZooKeeperBackend:
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         self._connection.check_process()
         if not self._chroot_seen:
-            # Deletes find nothing below a missing chroot, and must not create it.
-            deletes = not any(WRITES[request.kind].creates for request in requests)
-            if deletes and not _is_there(self._connection, self._chroot, deadline):
+            # Other writes find nothing below a missing chroot, and must not create it.
+            creates = any(WRITES[request.kind].creates for request in requests)
+            if not creates and not _is_there(self._connection, self._chroot, deadline):
                 return [refusal(request, ABSENT, occupied=False) for request in requests]
             self._chroot_seen = True
         return self._writer.write(requests, deadline)

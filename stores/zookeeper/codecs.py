@@ -14,14 +14,27 @@ from ...ops.operations import ABSENT, ReadKind, WriteKind
 from ...ops.paths import hidden
 from ...ops.results import GetResult, Result, Stat
 from ..backend import Answer, ReadRequest, WriteRequest, refusal
-from .jute import CREATE, DELETE, EXISTS, GET_CHILDREN, GET_DATA, SET_DATA, ZNode
+from .jute import (
+    CREATE,
+    DELETE,
+    EXISTS,
+    GET_CHILDREN,
+    GET_DATA,
+    SET_DATA,
+    WriteOpcode,
+    ZNode,
+)
 from .nodes import NULL, Nodes
 
-__all__ = ["READS", "UNSEEN", "WRITES", "ReadCodec", "Seen", "WriteCodec"]
+__all__ = ["READS", "UNSEEN", "WRITES", "ReadCodec", "Seen", "WriteCodec", "WriteStep"]
 
 #: Stands for the node at a path at which the client has not looked.
 UNSEEN: Final = "unseen"
 Seen: TypeAlias = ZNode | Literal["unseen"] | None
+
+#: A write in a multi: its opcode, the version that a setData or delete compares, and the value that
+#: a create or setData sets.
+WriteStep: TypeAlias = tuple[WriteOpcode, int, bytes]
 
 _ANY_VERSION: Final = -1
 
@@ -36,12 +49,12 @@ class WriteCodec(Protocol):
     def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
         """Say whether the client must look at its node, at a full ``path``, before sending it."""
 
-    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> tuple[int, int]:
-        """Return the opcode for sending it, and the version that this compares.
+    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+        """Return how to send it.
 
         Args:
             request: the write.
-            seen: the result of the last look.
+            seen: the result of the last look, which may leave the value out.
             path: the path with the chroot.
             nodes: the memory of nodes, for a path without a look.
         """
@@ -74,15 +87,18 @@ class _Put:
         expected = request.expected_version
         return expected == 0 or (expected == ABSENT and nodes.size(path) == NULL)
 
-    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> tuple[int, int]:
-        expected = request.expected_version
+    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+        expected, value = request.expected_version, request.value
+        assert value is not None
         if expected is None:
             there = nodes.size(path) is not None if seen == UNSEEN else seen is not None
-            return SET_DATA if there else CREATE, _ANY_VERSION
+            return SET_DATA if there else CREATE, _ANY_VERSION, value
         if expected == ABSENT:
             # If there is a node, its value is null: a put over a value has been refused already.
-            return (SET_DATA, seen.version) if isinstance(seen, ZNode) else (CREATE, 0)
-        return SET_DATA, expected
+            if isinstance(seen, ZNode):
+                return SET_DATA, seen.version, value
+            return CREATE, 0, value
+        return SET_DATA, expected, value
 
     def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
         return refusal(request, ABSENT if node.size == NULL else node.version, occupied=False)
@@ -94,9 +110,9 @@ class _Delete:
     def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
         return False
 
-    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> tuple[int, int]:
+    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
         expected = request.expected_version
-        return DELETE, _ANY_VERSION if expected is None else expected
+        return DELETE, _ANY_VERSION if expected is None else expected, b""
 
     def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
         if node.size != NULL:

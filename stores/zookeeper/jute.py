@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 
 __all__ = [
     "ANYONE",
@@ -35,12 +35,14 @@ __all__ = [
     "MULTI",
     "MULTI_READ",
     "NO_DATA",
+    "PARENT",
     "SET_DATA",
     "SYNC",
     "Found",
     "Refused",
     "Step",
     "Update",
+    "WriteOpcode",
     "ZNode",
     "acl",
     "ephemeral",
@@ -66,6 +68,9 @@ GET_CHILDREN: Final = 8
 SYNC: Final = 9
 MULTI: Final = 14
 MULTI_READ: Final = 22
+
+#: Among the steps of a multi: a create of a parent, which answers no request.
+PARENT: Final = -1
 
 _ERROR: Final = -1
 
@@ -146,9 +151,12 @@ class ZNode(NamedTuple):
 #: One answer to a read: a node, the names below it, or the server's error code.
 Found: TypeAlias = ZNode | list[str] | int
 
-#: One operation of a multi: opcode, a number for the caller, and the length of its path in bytes.
-#: Every opcode but SET_DATA and DELETE means a create.
-Step: TypeAlias = tuple[int, int, int]
+#: CREATE, DELETE or SET_DATA: the operations of a multi that execute a write.
+WriteOpcode: TypeAlias = Literal[1, 2, 5]
+
+#: One operation of a multi: its opcode or PARENT, a number for the caller, and the length of its
+#: path in bytes.
+Step: TypeAlias = tuple[WriteOpcode | Literal[-1], int, int]
 
 #: The result of a setData: opcode, czxid, mzxid, ctime, mtime, version and ephemeralOwner.
 Update: TypeAlias = tuple[int, int, int, int, int, int, int]
@@ -287,6 +295,9 @@ def parse_multi(steps: Iterable[Step], buffer: bytes, offset: int) -> list[Updat
         elif opcode != DELETE:
             done, _, _, number = head(buffer, offset)
             if done != CREATE or number != path_bytes:
+                # Here, off the usual path, this costs nothing, and mypy still names a new opcode.
+                if opcode != CREATE and opcode != PARENT:
+                    assert_never(opcode)
                 raise _misfit(done, CREATE)
             offset += _CREATED_SIZE + path_bytes
         else:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
 from ..backend import Answer, WriteRequest
-from .codecs import UNSEEN, WRITES, Seen
+from .codecs import UNSEEN, WRITES, Seen, WriteStep
 from .jute import (
     CREATE,
+    DELETE,
     NO_DATA,
+    PARENT,
+    SET_DATA,
     Step,
     ZNode,
     header_and_length,
@@ -22,7 +25,6 @@ from .sizes import Sizes
 
 __all__ = [
     "OP_OVERHEAD",
-    "PARENT",
     "REQUEST_OVERHEAD",
     "UNDECIDED",
     "Batch",
@@ -32,9 +34,6 @@ __all__ = [
     "parent_of",
 ]
 
-#: A step that creates a parent of a put.
-PARENT: Final = -1
-
 #: Stands in the list of answers for requests without an answer.
 UNDECIDED: Final = MetadataStoreError("undecided")
 
@@ -42,9 +41,7 @@ UNDECIDED: Final = MetadataStoreError("undecided")
 REQUEST_OVERHEAD: Final = 17
 # Header, length of the path, version.
 _DELETE_OVERHEAD: Final = 17
-# The same, and the length of the value.
-_SET_OVERHEAD: Final = 21
-# Header, length of the path and length of the value. The access rights come on top.
+# Header, length of the path and length of the value. The version or the access rights come on top.
 _CREATE_OVERHEAD: Final = 17
 #: The most bytes that a put has beside path and value.
 OP_OVERHEAD: Final = _CREATE_OVERHEAD + 32
@@ -97,8 +94,8 @@ class Group:
         return b"".join(self.parts)
 
 
-def guess(batch: Batch, nodes: Nodes, i: int) -> tuple[int, int]:
-    """Return the opcode for sending a request, and the version that it compares."""
+def guess(batch: Batch, nodes: Nodes, i: int) -> WriteStep:
+    """Return how to send a request, by what is known of its node."""
     request = batch.requests[i]
     seen: Seen = batch.seen.get(i, UNSEEN)
     return WRITES[request.kind].step(request, seen, batch.paths[i], nodes)
@@ -112,7 +109,7 @@ def parent_of(path: str) -> str:
 class MultiPlan:
     """The multis of one round, in ``groups``.
 
-    Puts come before deletes, parents before children and, among deletes, children before parents.
+    Deletes come last. Parents come before children and, among deletes, children before parents.
     If something is created below a path, a delete of that path waits for the next round, which
     shows its result.
     """
@@ -145,34 +142,32 @@ class MultiPlan:
         self._acl = acl
         self._limit = limit
         self._group = Group()
-        requests, paths = batch.requests, batch.paths
+        paths = batch.paths
         by_length = sorted(batch.pending, key=[*map(len, paths)].__getitem__)
-        deletes = [i for i in by_length if not WRITES[requests[i].kind].creates]
-        self._deleted = {paths[i] for i in deletes}
+        steps = [(i, guess(batch, nodes, i)) for i in by_length]
+        deletes = [(i, version) for i, (opcode, version, _) in steps if opcode == DELETE]
+        self._deleted = {paths[i] for i, _ in deletes}
         self._kept: set[str] = set()
-        # Paths that this plan puts or creates as parents, which need not be created again.
+        # Paths that this plan sets, or creates as parents, which need not be created again.
         self._made: set[str] = set()
-        self._puts(by_length)
-        for i in reversed(deletes):
+        self._set(steps)
+        for i, version in reversed(deletes):
             if paths[i] not in self._kept:
-                self._delete(i)
+                self._delete(i, version)
         self._close()
 
-    def _puts(self, order: Sequence[int]) -> None:
-        batch, nodes, acl = self._batch, self._nodes, self._acl
-        requests, paths = batch.requests, batch.paths
+    def _set(self, steps: Sequence[tuple[int, WriteStep]]) -> None:
+        """Add the steps that set a value."""
+        acl, paths = self._acl, self._batch.paths
         group = self._group
         made = self._made.add
         packet, limit = self._packet, self._limit
         last_parent = ""
-        for i in order:
-            request = requests[i]
-            if not WRITES[request.kind].creates:
+        for i, (opcode, version, value) in steps:
+            if opcode == DELETE:
                 continue
-            path, value = paths[i], request.value
-            assert value is not None
+            path = paths[i]
             raw = path.encode()
-            opcode, version = guess(batch, nodes, i)
             if opcode == CREATE:
                 tail = acl
                 above = path[: path.rindex("/")]
@@ -180,8 +175,10 @@ class MultiPlan:
                     self._need(above, i)
                     group = self._group
                     last_parent = above
-            else:
+            elif opcode == SET_DATA:
                 tail = version_field(version)
+            else:
+                assert_never(opcode)
             size = _CREATE_OVERHEAD + len(raw) + len(value) + len(tail)
             if group.size + size > packet or group.operations >= limit:
                 found = self._fit(size, i)
@@ -204,14 +201,13 @@ class MultiPlan:
             group.operations += 1
             made(path)
 
-    def _delete(self, i: int) -> None:
+    def _delete(self, i: int, version: int) -> None:
         raw = self._batch.paths[i].encode()
-        opcode, version = guess(self._batch, self._nodes, i)
         group = self._fit(_DELETE_OVERHEAD + len(raw), i)
         if group is None:
             return
-        group.parts += (header_and_length(opcode, len(raw)), raw, version_field(version))
-        group.steps.append((opcode, i, len(raw)))
+        group.parts += (header_and_length(DELETE, len(raw)), raw, version_field(version))
+        group.steps.append((DELETE, i, len(raw)))
         group.operations += 1
 
     def _need(self, parent: str, i: int) -> None:

@@ -10,15 +10,15 @@ client was quicker, the put ends with ``IndeterminateError(applied=True)``.
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Final, assert_never
 
 from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer
-from .jute import DELETE, SET_DATA, ZNode
+from .jute import CREATE, DELETE, PARENT, SET_DATA, ZNode
 from .multi_settling import Applied
-from .plan import PARENT, Batch, Group
+from .plan import Batch, Group
 from .reads import Reader
 
 __all__ = ["recover", "without_stat"]
@@ -37,10 +37,11 @@ def recover(batch: Batch, group: Group, applied: Applied, reader: Reader, deadli
             answers[i] = None
         elif opcode == SET_DATA:
             changed.append(i)
-        elif opcode != PARENT and zxid is not None:
-            answers[i] = Stat(requests[i].path, 0, zxid, when, when)
+        elif opcode == CREATE:
+            path = requests[i].path
+            answers[i] = without_stat(path) if zxid is None else Stat(path, 0, zxid, when, when)
         elif opcode != PARENT:
-            answers[i] = without_stat(requests[i].path)
+            assert_never(opcode)
     if not changed:
         return
     try:

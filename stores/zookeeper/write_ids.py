@@ -40,6 +40,7 @@ from .jute import (
     NO_DATA,
     SET_DATA,
     Refused,
+    Step,
     ephemeral,
     header_and_length,
     length,
@@ -187,7 +188,7 @@ class WriteIds:
         """
         # One multi for each node, so that it is short enough for every server.
         requests = []
-        steps = []
+        steps: list[Step] = []
         for path in paths:
             raw = path.encode()
             steps.append((CREATE, 0, len(raw)))

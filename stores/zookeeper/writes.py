@@ -23,7 +23,7 @@ with ``IndeterminateError``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.operations import ABSENT
@@ -32,10 +32,10 @@ from ..backend import Answer, Tally, WriteRequest, refusal
 from .codecs import WRITES
 from .connection import ZooKeeperConnection
 from .errors import NO_AUTH, NO_NODE, NODE_EXISTS, is_conflict, is_of_session, refused
-from .jute import CREATE, DELETE, SET_DATA, Refused, Update, ZNode
+from .jute import CREATE, DELETE, PARENT, SET_DATA, Refused, Update, ZNode
 from .multi_settling import Applied, MultiSettler, Outcome, TooLong
 from .nodes import NULL, Nodes
-from .plan import PARENT, UNDECIDED, Batch, Group, MultiPlan, guess, parent_of
+from .plan import UNDECIDED, Batch, Group, MultiPlan, guess, parent_of
 from .reads import Reader
 from .recovery import recover, without_stat
 from .sizes import Sizes
@@ -82,7 +82,7 @@ class Writer:
         self._wrong = 0.0
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> list[Answer]:
-        """Return one answer for each put and delete.
+        """Return one answer for each write.
 
         Raises:
             MetadataStoreError: all of them ended with this error together.
@@ -236,13 +236,13 @@ class Writer:
         if opcode != PARENT:
             batch.answers[i] = refused(code, batch.requests[i].path)
             return []
-        # The parent cannot be created, so no put of the batch can succeed below it. All of these
-        # are answered now, not one per round.
+        # The parent cannot be created, so nothing of the batch can be created below it. All of
+        # these are answered now, not one per round.
         count = sum(1 for opcode, *_ in group.steps[: blamed + 1] if opcode == PARENT)
         below = group.parents[count - 1] + "/"
         for k in batch.pending:
-            put = WRITES[batch.requests[k].kind].creates and batch.answers[k] is UNDECIDED
-            if put and batch.paths[k].startswith(below):
+            creates = WRITES[batch.requests[k].kind].creates and batch.answers[k] is UNDECIDED
+            if creates and batch.paths[k].startswith(below):
                 batch.answers[k] = refused(code, batch.requests[k].path)
         return []
 
@@ -257,10 +257,14 @@ class Writer:
             if opcode == DELETE:
                 forget(paths[i])
             elif opcode != PARENT:
-                size = len(requests[i].value or b"")
-                note(paths[i], size)
-                values += 1
-                value_bytes += size
+                if opcode != CREATE and opcode != SET_DATA:
+                    assert_never(opcode)
+                # A write without a value of its own has left the one that was there.
+                if (value := requests[i].value) is not None:
+                    size = len(value)
+                    note(paths[i], size)
+                    values += 1
+                    value_bytes += size
         self._reader.learn(values, value_bytes)
 
     def _applied(
@@ -297,6 +301,8 @@ class Writer:
                     answers[i] = self._updated(batch, i, update)
             elif opcode == DELETE:
                 answers[i] = None
+            elif opcode != PARENT:
+                assert_never(opcode)
 
     def _updated(self, batch: Batch, i: int, update: Update) -> Answer:
         request = batch.requests[i]
@@ -328,7 +334,7 @@ def _members(group: Group) -> list[int]:
 
 
 def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:
-    """Return every path above the puts among these requests, each once."""
+    """Return every path above those of these requests that may create theirs, each once."""
     parents: dict[str, None] = {}
     for i in requests:
         if WRITES[batch.requests[i].kind].creates:

@@ -46,6 +46,7 @@ from batchkeeper.stores.zookeeper.jute import (
     GET_DATA,
     MULTI,
     MULTI_READ,
+    PARENT,
     SET_DATA,
     Refused,
     Step,
@@ -55,7 +56,6 @@ from batchkeeper.stores.zookeeper.jute import (
     parse_reads,
     parse_single,
 )
-from batchkeeper.stores.zookeeper.plan import PARENT
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, soon

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from kazoo.client import KazooClient
@@ -22,6 +22,7 @@ from batchkeeper.ops import (
     GetChildren,
     GetResult,
     IndeterminateError,
+    MetadataStoreError,
     NotEmptyError,
     NotFoundError,
     Put,
@@ -30,8 +31,11 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores import parse_url
+from batchkeeper.stores.backend import WriteRequest
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.jute import MULTI_READ
+from batchkeeper.stores.zookeeper.codecs import WRITES, Seen, WriteStep
+from batchkeeper.stores.zookeeper.jute import MULTI_READ, SET_DATA, ZNode
+from batchkeeper.stores.zookeeper.nodes import NULL, Nodes
 
 from ...waiting import soon
 from ..calls import kinds, read, write
@@ -103,6 +107,47 @@ def before_exchange(backend: ZooKeeperBackend, *actions: Callable[[], object]) -
         return exchange(*args, **options)
 
     connection.exchange = act_and_exchange  # type: ignore[method-assign]
+
+
+class Stamp(NamedTuple):
+    """A write of a kind that neither creates nor deletes."""
+
+    path: str
+    kind: Any = "stamp"
+    value: bytes | None = None
+    expected_version: int | None = None
+    options: None = None
+
+
+class StampCodec:
+    """Sets a value of its own at a node that holds one."""
+
+    creates = False
+
+    def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
+        return True
+
+    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+        return SET_DATA, seen.version if isinstance(seen, ZNode) else 0, b"stamp"
+
+    def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
+        return None if node.size != NULL else NotFoundError(path=request.path)
+
+
+def test_a_kind_may_set_without_a_value_of_its_own(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its codec alone decides how a write is sent, also beside puts and deletes."""
+    monkeypatch.setitem(WRITES, "stamp", StampCodec())  # type: ignore[misc]
+    write(backend, Put("/d/a", b"1"), Put("/d/b", b"2"), Put("/d/c/e", b"3"))
+    answers = backend.write(
+        [Delete("/d/b"), Stamp("/d/a"), Put("/d/n", b"4"), Stamp("/d/c"), Stamp("/d/c/e")], soon()
+    )
+    assert kinds(answers) == [type(None), Stat, Stat, NotFoundError, Stat]
+    found = read(backend, Get("/d/a"), Get("/d/b"), Get("/d/c/e"))
+    stamped = (b"stamp", 1)
+    assert [f and (f.value, f.stat.version) for f in found] == [stamped, None, stamped]
+    assert write(backend, Put("/d/a", b"5", 1), Delete("/d/c/e", 1))[1] is None
 
 
 def test_outcomes_are_independent(backend: ZooKeeperBackend) -> None:
