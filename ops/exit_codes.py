@@ -21,9 +21,8 @@ REFUSED: Final = 1
 NO_CONNECTION: Final = 2
 BAD_INPUT: Final = 3
 
-# These depend on the arguments alone: only other arguments help. `outcome` and `retriable` are the
-# same for them as for the refusals of a store: nothing was changed, and a repetition is of no use.
-# So only the class shows whose fault it is.
+# Only other arguments help against these. Their `outcome` and `retriable` are those of a store's
+# refusal: nothing was changed, and a repetition is of no use. Only the class tells the two apart.
 _BAD_INPUT: Final = (
     InvalidPathError,
     InvalidSettingError,
@@ -40,7 +39,7 @@ def exit_code(error: MetadataStoreError | type[MetadataStoreError]) -> int:
     decides between bad input and a refusal.
 
     Args:
-        error: the error; only if it is known no more exactly, as from another process, its class.
+        error: the error, or its class if nothing else is known, as of an error of another process.
     """
     if passes(error):
         return NO_CONNECTION
