@@ -1,4 +1,4 @@
-"""An empty store on the ZooKeeper that tests share, and a client that is not ours."""
+"""An empty store on the shared ZooKeeper, and a client of kazoo's."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def url(fresh_url: Callable[[str], str], zookeeper_server: object) -> str:
 
 @pytest.fixture
 def other(url: str) -> Iterator[KazooClient]:
-    """A raw client of the same chroot, on a line of its own."""
+    """A kazoo client of the same chroot, with a separate connection."""
     with zookeeper_client(url) as client:
         yield client
