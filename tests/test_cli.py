@@ -531,7 +531,7 @@ def test_an_overlong_line_is_a_bad_line(
     run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line longer than any record is read over in parts, and is one bad line."""
-    monkeypatch.setattr(local_load, "_LONGEST_LINE", 1000)
+    monkeypatch.setattr(local_load, "LONGEST_LINE", 1000)
     file = tmp_path / "records"
     row = {"path": "/a", "value": "x"}
     file.write_bytes(lines([row]) + b"x" * 12_345 + b"\n" + lines([{**row, "path": "/b"}]))

@@ -158,7 +158,7 @@ def test_jars_are_installed_whole_and_as_they_should_be(
     assert [path.relative_to(cache) for path in cache.rglob("*.jar")] == [
         Path("zookeeper-3.6.4/zookeeper-3.6.4.jar")
     ]
-    assert capsys.readouterr().out.count("(was there)") == 1
+    assert capsys.readouterr().out.count("(already installed)") == 1
 
 
 def test_a_build_that_fails_says_why_and_leaves_nothing(

@@ -1,6 +1,6 @@
-"""A user of the public face, for the type checker only: types are a promise, too.
+"""A user of the public face, for the type checker: the types are part of its contract.
 
-Checked by ``tox -e types`` against the installed package; never run.
+``tox -e types`` checks it against the installed package. It never runs.
 """
 
 from __future__ import annotations
