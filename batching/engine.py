@@ -235,7 +235,7 @@ class Engine:
         told: Sequence[Entry] | None = None
         while (batch := self._next_batch(lane, told)) is not None:
             started = time.monotonic()
-            answers = execute(self._backend, batch)
+            answers = execute(self._backend, batch, self._end_unsent)
             seconds = time.monotonic() - started
             if log.isEnabledFor(DEBUG):
                 log.debug("batch ended", lane=lane.name, operations=len(batch), seconds=seconds)
@@ -243,6 +243,15 @@ class Engine:
                 self._learn_limits()
             told = self._finish(lane, batch, answers, seconds)
             self._deliver(told)
+
+    def _end_unsent(self, late: Sequence[Entry], error: MetadataStoreError) -> None:
+        """End operations of a batch that could not be sent by their deadlines."""
+        with self._lock:
+            ended = [entry for entry in late if entry.state == SENT]
+            self._queues.end_all(ended, lambda entry: error.for_path(entry.path))
+        if self._unstarted:
+            self._start_senders()
+        self._tell(ended)
 
     def _learn_limits(self) -> None:
         """Adopt the lower limits that the back end has detected."""

@@ -148,6 +148,38 @@ def test_what_is_retriable_succeeds_when_the_server_is_back(
     assert versions == {"put": 2, "put if at version 1": 2, "put if absent": 0, "delete": None}
 
 
+def test_what_was_never_sent_ends_at_its_own_deadline_and_is_not_unknown(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch cannot be sent: one operation ends as unavailable, and its neighbour goes on."""
+    # Were the engine to end the first one, it could not say whether that was sent.
+    monkeypatch.setattr("batchkeeper.batching.engine._GRACE", 5.0)
+    with bk.open_store(server.url, batching=bk.BatchingConfig(max_in_flight=1)) as store:
+        store.put("/get", b"0").result(PATIENCE)
+        server.stop()
+        notices(store)
+        with_the_sender = store.put("/0", b"", timeout=SHORT)
+        batch = [store.put(f"/{2 * SHORT}", b"", timeout=2 * SHORT), store.put("/later", b"")]
+        assert [how(future) for future in (with_the_sender, batch[0])] == [AWAY, AWAY]
+        assert not batch[1].done()
+        server.start()
+        assert batch[1].result(PATIENCE).version == 0
+        assert not store.exists("/0").result(PATIENCE)
+        assert not store.exists(f"/{2 * SHORT}").result(PATIENCE)
+
+
+def test_what_waits_in_a_queue_while_the_server_is_away_is_away_too(server: LocalServer) -> None:
+    """It was not sent for the same reason as what a sender has."""
+    with bk.open_store(server.url, batching=bk.BatchingConfig(max_in_flight=1)) as store:
+        store.put("/get", b"0").result(PATIENCE)
+        server.kill()
+        notices(store)
+        store.put("/0", b"")
+        queued = store.put("/1", b"", timeout=SHORT)
+        assert how(queued) == AWAY
+        store.close(0)
+
+
 def test_a_silent_server_is_late(server: LocalServer, store: bk.MetadataStore) -> None:
     """With a connection to it, a read times out, each time, and what a write did is unknown."""
     server.pause()

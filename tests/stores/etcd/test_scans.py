@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -21,7 +22,7 @@ from batchkeeper.stores.etcd.scans import Scans, _Page
 from ...contents import contents, put_all
 from ...programs import run_python
 from ...proxy import Proxy
-from ...waiting import PATIENCE, until
+from ...waiting import PATIENCE, soon, until
 from ..foreign import etcd_client
 from ..secured import secured
 from .opening import calls_to_etcd
@@ -499,6 +500,21 @@ def test_few_operations_in_a_transaction_are_enough(own_etcd: Callable[..., Etcd
         assert all(1_000 <= size <= 1_500 for size in sizes)
         assert sum(sizes) == 5_000
         assert store.delete_recursive("/t").result(0) == 5_000
+
+
+def test_a_removal_that_was_never_sent_is_not_unknown(
+    own_etcd: Callable[..., EtcdServer],
+) -> None:
+    """A server that went after its keys were listed: nothing was removed, and the error says so."""
+    server = own_etcd()
+    with closing(EtcdConnection((server.address,), Credentials())) as connection:
+        connection.open(soon())
+        scans = Scans(connection, "")
+        server.kill()
+        for _ in range(2):  # The first call may find the connection as it was.
+            with pytest.raises(bk.MetadataStoreError) as caught:
+                next(scans._remove([b"/a", b"/b"], 1, 0.5))
+        assert type(caught.value) is bk.StoreUnavailableError
 
 
 @pytest.mark.parametrize("size", [65, 1_000, 7_919, 10_000, 65_536])
