@@ -68,7 +68,7 @@ def test_a_drop_that_was_undone_is_named(fresh_url: Callable[[str], str]) -> Non
         chains = worked_on(store)
         dropped = first(chains, lambda item: "/owners/" in item.path and item.value is None)
         store.put(dropped.path, b"back").result()
-        with pytest.raises(WrongAnswerError, match=f"deleted, but there .*: {dropped.path}$"):
+        with pytest.raises(WrongAnswerError, match=f"deleted, but still at .*: {dropped.path}$"):
             read_back(store, chains, "/b")
 
 

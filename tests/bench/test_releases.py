@@ -33,7 +33,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     [
         (releases.find_etcd, "no etcd binary: set BATCHKEEPER_ETCD"),
         (releases.find_java, "no Java 17 or newer found: set JAVA_HOME"),
-        (releases.find_zookeeper_jars, "no ZooKeeper server: its jars come with the wheel pyspark"),
+        (releases.find_zookeeper_jars, "no ZooKeeper server: install the wheel pyspark"),
     ],
 )
 def test_a_missing_part_is_named_with_the_way_to_get_it(
@@ -57,7 +57,9 @@ def test_a_named_etcd_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("BATCHKEEPER_ETCD", str(tmp_path / "named" / "etcd"))
     assert releases.find_etcd() == tmp_path / "named" / "etcd"
     monkeypatch.setenv("BATCHKEEPER_ETCD", str(tmp_path / "missing"))
-    with pytest.raises(ServerMissingError, match=r"BATCHKEEPER_ETCD names no .*/missing"):
+    with pytest.raises(
+        ServerMissingError, match=r"BATCHKEEPER_ETCD must name an executable .*/missing"
+    ):
         releases.find_etcd()
 
 
@@ -67,7 +69,9 @@ def test_a_named_zookeeper_comes_first(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("BATCHKEEPER_ZOOKEEPER", str(tmp_path))
     assert releases.find_zookeeper_jars() == [tmp_path / "zookeeper.jar"]
     monkeypatch.setenv("BATCHKEEPER_ZOOKEEPER", str(tmp_path / "missing"))
-    with pytest.raises(ServerMissingError, match=r"BATCHKEEPER_ZOOKEEPER names no .*/missing"):
+    with pytest.raises(
+        ServerMissingError, match=r"BATCHKEEPER_ZOOKEEPER must name a folder .*/missing"
+    ):
         releases.find_zookeeper_jars()
 
 

@@ -46,7 +46,9 @@ def test_a_java_is_used_only_if_it_is_new_enough(version: str, good: bool, bare:
     if good:
         assert java.find_java() == found
     else:
-        with pytest.raises(java.JavaMissingError, match=rf"{found} is \d+\): set JAVA_HOME"):
+        with pytest.raises(
+            java.JavaMissingError, match=rf"{found} is version \d+\): set JAVA_HOME"
+        ):
             java.find_java()
 
 
