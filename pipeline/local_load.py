@@ -12,7 +12,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from stat import S_ISREG
 from typing import Final
 
@@ -131,14 +131,15 @@ def opened(
     Yields the open file, a function that returns the position in the file on the disk, and the size
     of that file, or ``None`` if it is unknown.
     """
-    try:
-        raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115
-        status = os.fstat(raw.fileno())
-        compressed = raw.peek(2)[:2] == b"\x1f\x8b"
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror}") from error
-    size = status.st_size if S_ISREG(status.st_mode) else None
-    with raw:
+    with ExitStack() as stack:
+        try:
+            raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115
+            stack.enter_context(raw)
+            status = os.fstat(raw.fileno())
+            compressed = raw.peek(2)[:2] == b"\x1f\x8b"
+        except OSError as error:
+            raise InputError(f"cannot read {name}: {error.strerror}") from error
+        size = status.st_size if S_ISREG(status.st_mode) else None
         if compressed:
             with gzip.GzipFile(fileobj=raw) as plain:
                 yield plain, raw.tell, size

@@ -1,4 +1,4 @@
-"""Threads and tasks are offered the same: names, arguments and their defaults."""
+"""The faces for threads and tasks have the same names, arguments and defaults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def arguments(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
 
 
 def test_both_are_opened_alike() -> None:
-    """What one of the two functions takes, the other takes as well, with the same types."""
+    """Both functions take the same arguments, with the same types."""
     threads, tasks = inspect.signature(bk.open_store), inspect.signature(bk.open_async_store)
     assert list(threads.parameters.values()) == list(tasks.parameters.values())
 
@@ -35,7 +35,7 @@ def test_both_have_the_same_names() -> None:
 
 @pytest.mark.parametrize("name", sorted(public(bk.MetadataStore)))
 def test_each_method_is_called_alike(name: str) -> None:
-    """A method takes the same arguments in both faces, and says in both what it gives."""
+    """A method takes the same arguments in both faces, and both declare what it returns."""
     threads, tasks = getattr(bk.MetadataStore, name), getattr(bk.AsyncMetadataStore, name)
     assert threads.__doc__
     assert tasks.__doc__

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ...ops.results import ForeignKeys
+from ...ops.results import ForeignKeys, printable
 from ..clients import client
 from ..foreign import counted
 from ..options import SourceOptions
@@ -78,7 +78,8 @@ def side(spark: SparkSession, given: Store | Folder, prefix: str) -> Side:
     if prefix != "/":
         rows = rows.where((F.col("path") == prefix) | F.col("path").startswith(prefix + "/"))
         if number == len(first):  # All are named, so those below the prefix can be counted.
-            first = [name for name in first if name.startswith(prefix + "/")]
+            below = printable(f"{prefix}/".encode())  # as the manifest names keys
+            first = [name for name in first if name.startswith(below)]
             number = len(first)
     return Side(rows, LeftOut(number, first))
 

@@ -1,4 +1,4 @@
-"""Wrappers around a back end: their order, who closes them, and what is refused."""
+"""Wrappers around a back end: their order, their close, and refused ones."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def put(request: pytest.FixtureRequest) -> Callable[[str, Any], int]:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A store in memory, and a check that nobody has it open in the end."""
+    """A store in memory, and a check that it is closed at the end."""
     name = f"memory://{uuid.uuid4().hex}"
     yield name
     with bk.open_store(name) as store:
@@ -73,14 +73,14 @@ def url() -> Iterator[str]:
 
 
 def test_the_first_wrapper_is_next_to_the_store(put: Callable[[str, Any], int], url: str) -> None:
-    """They are applied in order, so calls meet the last one first; all are closed, once each."""
+    """Wrappers are applied in order, so calls meet the last one first; each is closed once."""
     notes: list[str] = []
     put(url, [noting("inner", notes), noting("outer", notes)])
     assert notes == ["outer writes", "inner writes", "outer closes", "inner closes"]
 
 
 def test_one_wrapper_needs_no_list(put: Callable[[str, Any], int], url: str) -> None:
-    """A single one is taken as it is; none, and an empty list, change nothing."""
+    """A single wrapper needs no list; None and an empty list change nothing."""
     notes: list[str] = []
     put(url, noting("only", notes))
     put(url, ())
@@ -88,7 +88,7 @@ def test_one_wrapper_needs_no_list(put: Callable[[str, Any], int], url: str) -> 
 
 
 def test_a_wrapper_s_limits_hold(put: Callable[[str, Any], int], url: str) -> None:
-    """What a wrapper says in the back end's place is what the engine goes by."""
+    """The engine follows the attributes of the wrapper."""
 
     class Small(PassingBackend):
         @property
@@ -112,7 +112,7 @@ def test_what_is_no_wrapper_is_refused_by_the_call(bad: Any) -> None:
 def test_a_wrapper_that_gives_no_back_end_is_refused(
     put: Callable[[str, Any], int], url: str, made: Any
 ) -> None:
-    """As where its function forgets to return one; what was open is closed."""
+    """A wrapper that is not a back end is refused, and the back end is closed."""
     notes: list[str] = []
     with pytest.raises(bk.InvalidSettingError, match="which has no 'limits'"):
         put(url, [noting("inner", notes), lambda _: made])
@@ -120,7 +120,7 @@ def test_a_wrapper_that_gives_no_back_end_is_refused(
 
 
 def test_a_wrapper_that_fails_closes_what_is_open(put: Callable[[str, Any], int], url: str) -> None:
-    """Its error reaches the caller as it is, and neither back end nor wrappers stay open."""
+    """A wrapper's error reaches the caller unchanged, and no back end or wrapper stays open."""
     notes: list[str] = []
 
     def fail(backend: Backend) -> Backend:

@@ -1,4 +1,4 @@
-"""The tool that makes the synchronous modules: what it changes, what it refuses, what it checks."""
+"""The tool that generates the synchronous modules: its changes, refusals and checks."""
 
 from __future__ import annotations
 
@@ -117,14 +117,14 @@ async def answers(store: bk.AsyncMetadataStore) -> list[object]:
 
 
 def tool(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the tool as one does by hand."""
+    """Run the tool as from the command line."""
     command = [sys.executable, str(TOOL), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def faces() -> dict[str, Any]:
-    """The tool's functions: it lies in no package."""
+    """The tool's functions. It is not in a package."""
     return runpy.run_path(str(TOOL))
 
 
@@ -137,7 +137,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def loaded(path: Path) -> ModuleType:
-    """Return a module that lies in no package."""
+    """Return a module that is not in a package."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -147,7 +147,7 @@ def loaded(path: Path) -> ModuleType:
 
 
 def test_the_twins_are_what_their_sources_make() -> None:
-    """No twin was changed by hand, and no source without its twin."""
+    """Every generated module matches its source."""
     done = tool("--check")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -270,7 +270,7 @@ def test_each_rule(faces: dict[str, Any], before: str, after: str) -> None:
     ],
 )  # fmt: skip
 def test_what_has_no_twin_is_refused(faces: dict[str, Any], source: str, why: str) -> None:
-    """Nothing asynchronous is left by mistake: the line of the source is named, with the reason."""
+    """Asynchronous code that cannot be converted is an error with the line and the reason."""
     with pytest.raises(faces["RefusedError"], match=f"^{re.escape(why)}"):
         faces["synchronous"](f"import asyncio\n\n{source}")
 
@@ -296,7 +296,7 @@ def test_a_check_names_the_command_and_writes_nothing(folder: Path) -> None:
 
 
 def test_a_source_that_is_refused_leaves_its_twin(folder: Path) -> None:
-    """The tool says which file it refuses, and why, and touches nothing."""
+    """The tool names the file that it refuses and the reason, and changes nothing."""
     source, made = folder / "async_counter.py", folder / "counter.py"
     assert tool(source).returncode == 0
     before = made.read_bytes()
