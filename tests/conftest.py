@@ -41,6 +41,10 @@ _SERVED: Final = {name for name, kind in BUILT_IN.items() if kind.server}
 PLACES: Final = ("BATCHKEEPER_ETCD", "BATCHKEEPER_ZOOKEEPER", "SPARK_HOME")
 NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server` (conftest.py)"
 
+# Fixtures that take long to make: where processes share the tests, one of them has all that use it,
+# and begins with them.
+_ONCE: Final = ("spark", "clone")
+
 # A test's Java lives for seconds, and would spend a third of its work on optimizing code.
 _SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -54,14 +58,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server or the one Spark; leave the former out of a quick run."""
+    """Mark the tests that need a server, or stay together; leave the former out of a quick run."""
     parallel = config.pluginmanager.hasplugin("xdist")
     for item in items:
         if _needs_server(item):
             item.add_marker("server")
-        # One of the processes has the Spark session, and begins with the tests that need it.
-        if parallel and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        for name in _ONCE if parallel else ():
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(name))
     if config.option.quick:
         left_out = [item for item in items if item.get_closest_marker("server")]
         items[:] = [item for item in items if not item.get_closest_marker("server")]
