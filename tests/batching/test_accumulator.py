@@ -146,9 +146,9 @@ def test_adaptive_fires_when_nothing_is_in_flight(
     assert adaptive.batches.due(0.0) is None
     assert adaptive.batches.due(1.0) == "delay"
     # The callers of a batch that is back may come with more: that leaves together.
-    adaptive.batches.in_flight, adaptive.batches.telling = 0, 1
+    adaptive.batches.in_flight, adaptive.batches.delivering = 0, 1
     assert adaptive.batches.due(0.0) is None
-    adaptive.batches.telling = 0
+    adaptive.batches.delivering = 0
     assert adaptive.batches.due(0.0) == "idle"
 
 
