@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -41,3 +43,36 @@ def test_each_method_is_called_alike(name: str) -> None:
     assert tasks.__doc__
     if callable(threads):  # and no property
         assert arguments(threads) == arguments(tasks)
+
+
+def apply_with_threads(ops: Callable[[Any], Iterator[bk.Operation]], config: Any) -> None:
+    with bk.open_store("memory://apply", config) as store:
+        store.apply(ops(store))
+
+
+def apply_with_tasks(ops: Callable[[Any], Iterator[bk.Operation]], config: Any) -> None:
+    async def main() -> None:
+        async with bk.open_async_store("memory://apply", config) as store:
+            await store.apply(ops(store))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("apply", "face"),
+    [(apply_with_threads, bk.MetadataStore), (apply_with_tasks, bk.AsyncMetadataStore)],
+)
+def test_apply_reads_as_many_operations_at_a_time_as_it_says(apply: Any, face: type) -> None:
+    """Before any of them is submitted, ``apply`` has read the number that its docstring names."""
+    (said,) = re.findall(r"(\d+) +operations at a time", " ".join(face.apply.__doc__.split()))
+    chunk = int(said)
+    queued: list[int] = []
+
+    def ops(store: Any) -> Iterator[bk.Operation]:
+        for n in range(2 * chunk):
+            queued.append(store.metrics().reads.queued)
+            yield bk.Exists(f"/{n}")
+
+    # Nothing leaves the queue before the last operation is in it.
+    apply(ops, bk.BatchingConfig(linger="fixed", max_delay=60, max_ops=2 * chunk))
+    assert queued == [0] * chunk + [chunk] * chunk
