@@ -58,6 +58,7 @@ from .ops import (
     OperationTimeoutError,
     Outcome,
     Put,
+    PutOptions,
     QueueFullError,
     Range,
     Result,
@@ -73,7 +74,6 @@ from .ops import (
     ValueTooLargeError,
 )
 from .ops.log import get_logger
-from .ops.operations import PutOptions
 from .stores import Backend, ConnectOptions, StoreKind, StoreURL, connect, parse_url, store_kind
 
 __all__ = [
