@@ -58,6 +58,7 @@ from .ops import (
     OperationTimeoutError,
     Outcome,
     Put,
+    PutOptions,
     QueueFullError,
     Range,
     Result,
@@ -72,6 +73,7 @@ from .ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
+from .ops.log import get_logger
 from .stores import Backend, ConnectOptions, StoreKind, StoreURL, connect, parse_url, store_kind
 
 __all__ = [
@@ -79,6 +81,7 @@ __all__ = [
     "AsyncMetadataStore",
     "AsyncResultStream",
     "AuthenticationError",
+    "Backend",
     "BadVersionError",
     "BatchingConfig",
     "Capability",
@@ -105,6 +108,7 @@ __all__ = [
     "Outcome",
     "OutcomeStream",
     "Put",
+    "PutOptions",
     "QueueFullError",
     "RevisionCompactedError",
     "Range",
@@ -128,8 +132,10 @@ __all__ = [
     "store_kind",
 ]
 
-# The attributes that a back end must have (see stores.backend.Backend).
-_BACKEND = ("limits", "tally", "scans", "history", "write", "read", "sync", "close")
+_log = get_logger(__name__)
+
+# The attributes that a back end must have.
+_BACKEND = tuple(name for name in vars(Backend) if not name.startswith("_"))
 
 #: Takes a back end and returns another around it. Closing the outer one closes the inner one.
 Wrapper: TypeAlias = Callable[[Backend], Backend]
@@ -293,7 +299,10 @@ def _closing_on_failure(backend: Backend) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        backend.close()
+        try:
+            backend.close()
+        except Exception:  # The caller receives the first error.
+            _log.exception("could not close a back end", backend=type(backend).__name__)
         raise
 
 
@@ -308,7 +317,9 @@ def _check_batching(batching: BatchingConfig | None) -> BatchingConfig:
 def _check_wrappers(wrap: Wrapper | Sequence[Wrapper]) -> Sequence[Wrapper]:
     if callable(wrap):
         return (wrap,)
-    if isinstance(wrap, Sequence) and not isinstance(wrap, str) and all(map(callable, wrap)):
+    # These are sequences, too; an empty one has no element that could be refused.
+    data = isinstance(wrap, str | bytes | bytearray | memoryview | range)
+    if isinstance(wrap, Sequence) and not data and all(map(callable, wrap)):
         return tuple(wrap)
     raise InvalidSettingError(
         f"wrap must be a function from back end to back end, or a sequence of such functions, "

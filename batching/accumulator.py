@@ -70,7 +70,7 @@ class Accumulator:
         self.ready = 0  # entries that can be sent: gathered or in the queue, without ghosts
         self.ready_bytes = 0
         self.in_flight = 0  # batches
-        self.telling = 0  # batches whose answers are here and whose callers are being informed
+        self.delivering = 0  # batches whose answers are here and whose callers are being informed
         self.hurry: Cause | None = None  # set while a flush waits for everything to be sent
 
     def add(self, entry: Entry) -> None:
@@ -121,7 +121,7 @@ class Accumulator:
         if self.hurry is not None:
             return self.hurry
         # The callers that are being informed may submit more, which had better leave together.
-        if self._adaptive and not self.in_flight and not self.telling:
+        if self._adaptive and not self.in_flight and not self.delivering:
             return "idle"
         if now >= self._due_at():
             return "delay"

@@ -254,7 +254,7 @@ class OutcomeStream(Iterator[Outcome]):
         return self._outcomes.popleft()
 
     def collect(self) -> list[Outcome]:
-        """Read and submit operations by the hundred, and return all outcomes."""
+        """Read and submit operations in chunks, and return all outcomes."""
         self._together = True
         outcomes: list[Outcome] = []
         bulk = self._bulk

@@ -9,7 +9,7 @@ Threads, and what each does:
   each batch in flight, started when it is first needed: it blocks in the back end's call, which
   costs less than every alternative that was measured.
 - The timekeeper ends entries whose deadline passes, queued or sent.
-- The teller (see ``futures``) runs the callers' done-callbacks.
+- The dispatcher (see ``futures``) runs the callers' done-callbacks.
 
 One lock guards the lines, the lanes, and every entry that has not ended. Nothing that can block,
 and no code of a caller or of a back end, runs under it. ``queues`` makes the decisions under the
@@ -232,17 +232,26 @@ class Engine:
     def _send(self, lane: Lane) -> None:
         with self._lock:
             lane.signalled = False
-        told: Sequence[Entry] | None = None
-        while (batch := self._next_batch(lane, told)) is not None:
+        delivered: Sequence[Entry] | None = None
+        while (batch := self._next_batch(lane, delivered)) is not None:
             started = time.monotonic()
-            answers = execute(self._backend, batch)
+            answers = execute(self._backend, batch, self._end_unsent)
             seconds = time.monotonic() - started
             if log.isEnabledFor(DEBUG):
                 log.debug("batch ended", lane=lane.name, operations=len(batch), seconds=seconds)
             if self._backend.limits is not self.limits:
                 self._learn_limits()
-            told = self._finish(lane, batch, answers, seconds)
-            self._deliver(told)
+            delivered = self._finish(lane, batch, answers, seconds)
+            self._deliver(delivered)
+
+    def _end_unsent(self, late: Sequence[Entry], error: MetadataStoreError) -> None:
+        """End operations of a batch that could not be sent by their deadlines."""
+        with self._lock:
+            ended = [entry for entry in late if entry.state == SENT]
+            self._queues.end_all(ended, lambda entry: error.for_path(entry.path))
+        if self._unstarted:
+            self._start_senders()
+        self._report(ended)
 
     def _learn_limits(self) -> None:
         """Adopt the lower limits that the back end has detected."""
@@ -258,13 +267,13 @@ class Engine:
             value_bytes=limits.value_bytes,
         )
 
-    def _next_batch(self, lane: Lane, told: Sequence[Entry] | None) -> list[Entry] | None:
+    def _next_batch(self, lane: Lane, delivered: Sequence[Entry] | None) -> list[Entry] | None:
         """Settle the sender's last batch, if any, and wait for the next one."""
         batches = lane.batches
         if not self._dropped.empty():
             self._withdraw_dropped()
         with self._lock:
-            self._count_told(batches, told)
+            self._count_delivered(batches, delivered)
             while (cause := batches.due(now := time.monotonic())) is None:
                 if self._stopping:
                     return None
@@ -297,7 +306,7 @@ class Engine:
             self._start_senders()
         return ended
 
-    def _tell(self, ended: Sequence[Entry]) -> None:
+    def _report(self, ended: Sequence[Entry]) -> None:
         """Deliver the outcomes of operations, and settle them."""
         self._deliver(ended)
         self.settle(ended)
@@ -311,18 +320,18 @@ class Engine:
             except Exception:
                 log.exception("results could not be delivered", store=self.name)
 
-    def settle(self, told: Sequence[Entry]) -> None:
+    def settle(self, delivered: Sequence[Entry]) -> None:
         """Release flushes from operations whose outcomes were delivered."""
         with self._lock:
-            self._settle(told)
+            self._settle(delivered)
 
-    def _count_told(self, batches: Accumulator, told: Sequence[Entry] | None) -> None:
-        if told is not None:
-            batches.telling -= 1
-            self._settle(told)
+    def _count_delivered(self, batches: Accumulator, delivered: Sequence[Entry] | None) -> None:
+        if delivered is not None:
+            batches.delivering -= 1
+            self._settle(delivered)
 
-    def _settle(self, told: Sequence[Entry]) -> None:
-        if self._epochs.settle(told) and not self._closing:
+    def _settle(self, delivered: Sequence[Entry]) -> None:
+        if self._epochs.settle(delivered) and not self._closing:
             self.reads.batches.hurry = self.writes.batches.hurry = None
 
     # Deadlines. Runs in the timekeeper's thread.
@@ -342,7 +351,7 @@ class Engine:
                 queues.end_all(expired, partial(overdue, connected=connected))
             if self._unstarted:
                 self._start_senders()
-            self._tell(expired)
+            self._report(expired)
 
     def _is_connected(self) -> bool:
         try:
@@ -469,7 +478,7 @@ class Engine:
             self._queues.end_all(entries, partial(shut_out, store=self.name))
         if self._unstarted:
             self._start_senders()
-        self._tell(entries)
+        self._report(entries)
 
     def abandon(self) -> None:
         """Make the copy of this engine in a forked child refuse everything instead of hanging.

@@ -80,8 +80,8 @@ class Epoch:
 class Entry:
     """An operation in the engine; a back end sees it as a ``Request``.
 
-    The attributes of the operation are set once. ``caller`` and ``told`` belong to the sink. The
-    engine's lock guards all others until the entry has ENDED.
+    The attributes of the operation are set once. ``caller`` and ``future_state`` belong to the
+    sink. The engine's lock guards all others until the entry has ENDED.
 
     Args:
         kind: with ``path``, ``value``, ``expected_version`` and ``options``: the operation.
@@ -99,6 +99,7 @@ class Entry:
         "deadline",  # time.monotonic() by which it ends
         "epoch",
         "expected_version",
+        "future_state",  # the sink's: the future's final state; None until the end
         "kind",
         "lane",
         "options",
@@ -106,7 +107,6 @@ class Entry:
         "sink",
         "state",
         "submitted",  # time.monotonic() of the call
-        "told",  # the sink's: the final state that waiters see
         "value",
         "waits_for",
         "weight",  # its bytes, as its queue and its batch count them
@@ -116,7 +116,7 @@ class Entry:
     answer: Answer
     caller: Any
     epoch: Epoch
-    told: Any
+    future_state: Any
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Entry:
         self.submitted = now
         self.deadline = now + timeout
         self.caller = caller
-        self.told = None
+        self.future_state = None
         self.answer = None
         self.state = QUEUED
         self.waits_for = 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..ops.errors import (
     IndeterminateError,
@@ -15,12 +16,15 @@ from ..ops.errors import (
     ValueTooLargeError,
 )
 from ..ops.log import get_logger
-from ..stores.backend import Answer, Backend, RequestRefusedError
+from ..stores.backend import Answer, Backend, Deadline, RequestRefusedError
 from .entry import QUEUED, ROOM, SENT, Entry
 
 __all__ = ["execute", "overdue", "queue_full", "shut_out", "too_heavy"]
 
 log = get_logger("batchkeeper.engine")
+
+#: Ends entries that were not sent with an error, before their batch has ended.
+EndEarly: TypeAlias = Callable[[Sequence[Entry], MetadataStoreError], None]
 
 
 def too_heavy(entry: Entry, most: int) -> ValueTooLargeError:
@@ -45,17 +49,36 @@ def queue_full(entry: Entry) -> QueueFullError:
     )
 
 
-def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
+def execute(backend: Backend, batch: Sequence[Entry], end: EndEarly) -> Sequence[Answer]:
     """Let the back end execute a batch; return exactly one answer for each entry.
 
     A batch that is refused as a whole is sent in parts, one after the other, until the operation
-    that caused the refusal is alone. Entries that have ended meanwhile are no longer sent.
+    that caused the refusal is alone. If a batch could not be sent by its first deadline, ``end`` is
+    called with the entries that are late, and the others are sent again. Entries that have ended
+    meanwhile are no longer sent.
     """
+    left = batch
+    while isinstance(found := _attempt(backend, left, end), MetadataStoreError):
+        now = time.monotonic()
+        late = [entry for entry in left if entry.deadline <= now]
+        if not found.retriable or len(late) in (0, len(left)):
+            return _spread(batch, left, [found.for_path(entry.path) for entry in left])
+        end(late, found)
+        left = _going(left)
+        if not left:
+            return _spread(batch, (), ())
+    return _spread(batch, left, found)
+
+
+def _attempt(
+    backend: Backend, batch: Sequence[Entry], end: EndEarly
+) -> Sequence[Answer] | MetadataStoreError:
+    """Return one answer for each entry, or one error for all of them."""
     writes = batch[0].writes
     # A batch comes from one lane, so it contains only writes or only reads.
     call: Callable[[Any, float], Sequence[Answer]] = backend.write if writes else backend.read
     try:
-        answers = call(batch, max([entry.deadline for entry in batch]))
+        answers = call(batch, Deadline.of(batch))
         if len(answers) == len(batch):
             return answers
         raise RuntimeError(f"{len(answers)} answers to {len(batch)} operations")
@@ -68,10 +91,13 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
         size = max(1, min(len(batch) // 2, most))
         answers = []
         for start in range(0, len(batch), size):
-            answers += _execute_part(backend, batch[start : start + size])
+            part = batch[start : start + size]
+            going = _going(part)
+            found = execute(backend, going, end) if going else ()
+            answers += _spread(part, going, found)
         return answers
     except MetadataStoreError as error:
-        return [error.for_path(entry.path) for entry in batch]
+        return error
     except BaseException as error:
         # A fault in a back end must neither stop a sender nor leave a caller waiting, not even a
         # SystemExit. The back end may have applied something before it.
@@ -82,14 +108,19 @@ def execute(backend: Backend, batch: Sequence[Entry]) -> Sequence[Answer]:
         return [fault.for_path(entry.path) for entry in batch]
 
 
-def _execute_part(backend: Backend, part: Sequence[Entry]) -> Sequence[Answer]:
+def _going(entries: Sequence[Entry]) -> Sequence[Entry]:
     # Read without the lock: an entry that ends a moment later is sent, and keeps its outcome.
-    going = [entry for entry in part if entry.state == SENT]
-    if len(going) == len(part):
-        return execute(backend, part)
-    answers = iter(execute(backend, going) if going else ())
-    went = set(going)
-    return [next(answers) if entry in went else None for entry in part]
+    return [entry for entry in entries if entry.state == SENT]
+
+
+def _spread(
+    batch: Sequence[Entry], part: Sequence[Entry], answers: Sequence[Answer]
+) -> Sequence[Answer]:
+    """Return an answer for each entry of a batch; those outside of the part need none."""
+    if len(part) == len(batch):
+        return answers
+    found = dict(zip(part, answers, strict=True))
+    return [found.get(entry) for entry in batch]
 
 
 def overdue(entry: Entry, *, connected: bool) -> MetadataStoreError:
@@ -108,7 +139,8 @@ def overdue(entry: Entry, *, connected: bool) -> MetadataStoreError:
             path=entry.path,
         )
     if entry.state == QUEUED:
-        return OperationTimeoutError(
+        kind = OperationTimeoutError if connected else StoreUnavailableError
+        return kind(
             f"the operation was not sent within {seconds:.3g} s, and never will be",
             path=entry.path,
         )

@@ -127,10 +127,10 @@ class _Waiting:
         assert self.condition is not None
         with self.condition:
             future = self.future
-            if future is None or future._entry.told is not None:
+            if future is None or future._entry.future_state is not None:
                 return False
             entry = future._entry
-            entry.told = state
+            entry.future_state = state
             for waiter in self.waiters:
                 if state is CANCELLED_AND_NOTIFIED:
                     waiter.add_cancelled(future)
@@ -162,9 +162,9 @@ class _Waiting:
 class OperationFuture(Future[Any]):
     """The future outcome of one operation.
 
-    The code that submits an entry creates its future and sets ``_entry``. The entry's ``told`` is
-    ``None`` until the end, and then one of the standard library's states. Its ``caller`` is the
-    ``_Waiting``, once a thread has waited.
+    The code that submits an entry creates its future and sets ``_entry``. The entry's
+    ``future_state`` is ``None`` until the end, and then one of the standard library's states. Its
+    ``caller`` is the ``_Waiting``, once a thread has waited.
     """
 
     __slots__ = ("_entry",)
@@ -187,14 +187,14 @@ class OperationFuture(Future[Any]):
             if waiting.condition is None:
                 waiting.condition = Condition()
                 # After the end, nothing needs the future, and the reference would leave a cycle.
-                waiting.future = self if entry.told is None else None
+                waiting.future = self if entry.future_state is None else None
             condition: Condition = waiting.condition
         return condition
 
     @property
     def _state(self) -> str:  # type: ignore[override]
         entry = self._entry
-        return entry.told or (RUNNING if entry.state in {SENT, ENDED} else PENDING)
+        return entry.future_state or (RUNNING if entry.state in {SENT, ENDED} else PENDING)
 
     @property
     def _result(self) -> Any:  # type: ignore[override]
@@ -220,7 +220,7 @@ class OperationFuture(Future[Any]):
 
     def done(self) -> bool:
         """Say whether the operation has ended, or was cancelled."""
-        return self._entry.told is not None
+        return self._entry.future_state is not None
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait up to ``timeout`` seconds for the operation's result, and return it.
@@ -231,7 +231,7 @@ class OperationFuture(Future[Any]):
             TimeoutError: it did not end within ``timeout``. The operation continues.
         """
         entry = self._entry
-        if entry.told is None:
+        if entry.future_state is None:
             _wait(entry, timeout)
         answer = entry.answer
         if isinstance(answer, MetadataStoreError):
@@ -240,7 +240,7 @@ class OperationFuture(Future[Any]):
             finally:
                 # The error's traceback holds this frame, so these names would form a cycle.
                 del answer, entry, self
-        if entry.told is not FINISHED:
+        if entry.future_state is not FINISHED:
             raise CancelledError
         return answer
 
@@ -251,9 +251,9 @@ class OperationFuture(Future[Any]):
             CancelledError: the operation was cancelled.
             TimeoutError: it did not end within ``timeout``. The operation continues.
         """
-        if self._entry.told is None:
+        if self._entry.future_state is None:
             _wait(self._entry, timeout)
-        if self._entry.told is not FINISHED:
+        if self._entry.future_state is not FINISHED:
             raise CancelledError
         return self._exception
 
@@ -270,7 +270,7 @@ class OperationFuture(Future[Any]):
             return False
         # Threads that cancel at the same time all end the future, so each finds it done.
         for waiting in _end([entry], CANCELLED_AND_NOTIFIED):
-            sink.tell(waiting)
+            sink.dispatch(waiting)
         if withdrawn:
             sink.engine.settle([entry])
         return True
@@ -280,7 +280,7 @@ def _wait(entry: Entry, timeout: float | None) -> None:
     gate = Lock()
     gate.acquire()
     with _births:
-        if entry.told is not None:
+        if entry.future_state is not None:
             return
         waiting = entry.caller = entry.caller or _Waiting()
         waiting.gates.append(gate)
@@ -288,12 +288,12 @@ def _wait(entry: Entry, timeout: float | None) -> None:
         gate.acquire(True, -1 if timeout is None else max(0.0, timeout))
     finally:
         # After a timeout or an interrupt, this thread no longer waits at its gate.
-        if entry.told is None:
+        if entry.future_state is None:
             with _births:
                 waiting.gates.remove(gate)
         if waiting.relay is not None:
             waiting.relay.pass_on()
-    if entry.told is None:
+    if entry.future_state is None:
         raise TimeoutError
 
 
@@ -306,13 +306,13 @@ def _end(entries: Sequence[Entry], state: str) -> list[_Waiting]:
         for entry in entries:
             waiting = entry.caller
             if waiting is None:
-                entry.told = state
+                entry.future_state = state
             elif waiting.condition is not None:
                 watched.append(waiting)
-            elif entry.told is None:
+            elif entry.future_state is None:
                 relay.add(waiting.gates)
                 waiting.relay = relay
-                entry.told = state
+                entry.future_state = state
     relay.run()
     return [waiting for waiting in watched if waiting.end(state)]
 
@@ -325,40 +325,40 @@ class FutureSink:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._lock = Lock()  # guards _teller
-        self._teller: Thread | None = None
-        self._to_tell: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self._lock = Lock()  # guards _dispatcher
+        self._dispatcher: Thread | None = None
+        self._to_dispatch: SimpleQueue[_Waiting | None] = SimpleQueue()
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         """End the futures of a batch. Runs in a sender's thread, or the timekeeper's."""
         for waiting in _end(entries, FINISHED):
-            self.tell(waiting)
+            self.dispatch(waiting)
 
-    def tell(self, waiting: _Waiting) -> None:
+    def dispatch(self, waiting: _Waiting) -> None:
         """Queue a future's done-callbacks."""
-        self._to_tell.put(waiting)
-        if self._teller is None:
+        self._to_dispatch.put(waiting)
+        if self._dispatcher is None:
             with self._lock:
-                if self._teller is None:
-                    teller = Thread(target=self._tell, name="batchkeeper-callbacks", daemon=True)
+                if self._dispatcher is None:
+                    dispatcher = Thread(target=self._run, name="batchkeeper-callbacks", daemon=True)
                     try:
-                        teller.start()
+                        dispatcher.start()
                     except RuntimeError:
                         # The system has no thread left. The next call tries again, or close() does.
                         log.exception("done-callbacks have to wait")
                         return
-                    self._teller = teller
+                    self._dispatcher = dispatcher
 
     def close(self) -> None:
         """Run the remaining done-callbacks, and end their thread; wait unless called from it."""
         with self._lock:
-            teller = self._teller
-        self._to_tell.put(None)
-        if teller is None:
-            self._tell()
-        elif teller is not current_thread():
-            teller.join()
+            dispatcher = self._dispatcher
+        self._to_dispatch.put(None)
+        if dispatcher is None:
+            self._run()
+        elif dispatcher is not current_thread():
+            dispatcher.join()
 
-    def _tell(self) -> None:
-        while (waiting := self._to_tell.get()) is not None:
+    def _run(self) -> None:
+        while (waiting := self._to_dispatch.get()) is not None:
             waiting.run_callbacks()

@@ -224,7 +224,7 @@ class Queues:
         ended = batch
         late: set[Entry] = set()
         lane.batches.in_flight -= 1
-        lane.batches.telling += 1
+        lane.batches.delivering += 1
         lane.record.answered(seconds)
         if lane is self._singles:
             lane.release(1, 0)

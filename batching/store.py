@@ -137,8 +137,8 @@ class MetadataStore(StoreBase):
 
         An error of one operation is that operation's outcome and is not raised. If the queue is
         full, the call waits. ``timeout`` applies to each operation. The call reads and submits
-        ``ops`` about a hundred operations at a time; if an operation depends on earlier outcomes,
-        use ``apply_stream``.
+        ``ops`` up to 256 operations at a time; if an operation depends on earlier outcomes, use
+        ``apply_stream``.
         """
         return self._collect(ops, self._seconds(timeout))
 

@@ -26,18 +26,18 @@ __all__ = ["PLAIN_CLIENTS", "PlainClient", "PlainSamples", "Put", "measure_plain
 
 _TIMEOUT: Final = 10.0
 
-#: Puts a value at a path, and returns when it is there.
+#: Puts a value at a path, and returns when the store has acknowledged it.
 Put: TypeAlias = Callable[[str, bytes], object]
 
 
 @dataclass(frozen=True, slots=True)
 class PlainClient:
-    """What a store is compared with.
+    """A plain client, with which a store is compared.
 
     Attributes:
-        call: what is called in the loop, as a user knows it.
-        target: how many times as many puts a second the best setting is to reach.
-        connect: opens the client on the store of a URL, for paths below a folder that is new.
+        call: the function that the loop calls, for users.
+        target: the multiple of the client's puts per second that the best setting should reach.
+        connect: opens the client on the store of a URL, for paths below a new folder.
     """
 
     call: str
@@ -47,7 +47,7 @@ class PlainClient:
 
 @dataclass(frozen=True, slots=True)
 class PlainSamples:
-    """What the plain client gave: puts a second, and each put's latency in nanoseconds."""
+    """The plain client's puts per second, and the latency of each put in nanoseconds."""
 
     rate: float
     latencies: array[int]
@@ -56,10 +56,10 @@ class PlainSamples:
 def measure_plain(
     client: PlainClient, url: StoreURL, root: str, value_bytes: int, duration: Duration
 ) -> PlainSamples:
-    """Let the plain client put in a loop.
+    """Measure puts of the plain client in a loop.
 
     Raises:
-        StoreUnavailableError: it cannot connect, or a put fails.
+        StoreUnavailableError: the client cannot connect, or a put fails.
     """
     with client.connect(url, root) as put:
         most = duration.operations or float("inf")
@@ -86,13 +86,13 @@ def measure_plain(
             raise StoreUnavailableError(f"{client.call} failed: {error!r}") from error
 
 
-# The clients' packages are imported when they are needed: importing all of them takes longer than
-# opening a store, and a store's own client is all that has to be there.
+# The clients' packages are imported when needed: importing all of them takes longer than opening a
+# store, and only the client of the measured store has to be installed.
 
 
 @contextmanager
 def _etcd3(url: StoreURL, _root: str) -> Iterator[Put]:
-    # Makes etcd3 importable under the protobuf of today.
+    # This import makes etcd3 importable with current versions of protobuf.
     import_module("..stores.etcd.protos", __package__)
     host, _, port = url.addresses(2379)[0].rpartition(":")
     prefix = url.prefix()
@@ -120,7 +120,7 @@ def _kazoo(url: StoreURL, root: str) -> Iterator[Put]:
 
 @contextmanager
 def _rocksdict(url: StoreURL, _root: str) -> Iterator[Put]:
-    # Beside the store's own directory, which has another format: on the same disk, but not in it.
+    # Beside the store's own directory, which has another format, and so on the same disk.
     directory = f"{url.path.rstrip('/')}.plain-{uuid.uuid4().hex[:8]}"
     os.makedirs(os.path.dirname(directory), exist_ok=True)
     rocksdict = import_module("rocksdict")
@@ -136,8 +136,8 @@ def _rocksdict(url: StoreURL, _root: str) -> Iterator[Put]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-#: By the kind of store; one that is not named here is compared with nothing. The targets are those
-#: that the project has set itself.
+#: The plain clients by the kind of store. Other kinds are compared with nothing. The project has
+#: set the targets itself.
 PLAIN_CLIENTS: Final = {
     "etcd": PlainClient("etcd3's put", 15, _etcd3),
     "zookeeper": PlainClient("kazoo's create", 15, _kazoo),

@@ -32,7 +32,7 @@ _NO_CONNECTION: Final = 2
 
 _DEFAULT_TARGET: Final = "rocksdb"
 
-# Wide enough for every table: what is piped is not folded to a screen that nobody looks at.
+# Wide enough for every table: piped output must not be wrapped to the width of a screen.
 _PIPE_WIDTH: Final = 500
 
 _Number = TypeVar("_Number", int, float)
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         choices=("table", "json", "jsonl"),
-        default=argparse.SUPPRESS,  # The same option may stand before the command.
+        default=argparse.SUPPRESS,  # The same option may be given before the command.
         help="format on standard output (default: table)",
     )
     parser.add_argument(
@@ -183,8 +183,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, print the report, and return the exit code.
 
     Raises:
-        MetadataStoreError: a setting or the URL is bad, the extra ``bench`` is not installed, or
-            the store failed. Each kind has the exit code that it has with the other commands.
+        MetadataStoreError: a setting or the URL is bad, the extra ``bench`` is missing, or the
+            store failed. The classes have the same exit codes as in the other commands.
     """
     try:
         _run(arguments)
@@ -235,7 +235,7 @@ def _run(arguments: argparse.Namespace) -> None:
     else:
         terminal = sys.stdout.isatty()
         print_report(Console(width=None if terminal else _PIPE_WIDTH), target, plan, results)
-    # Last, so that a disk that is full now does not take the report away as well.
+    # Write the file last, so that a full disk does not prevent the report.
     try:
         file.write_text(report + "\n")
     except OSError as error:
@@ -253,7 +253,7 @@ def _target_name(arguments: argparse.Namespace) -> str:
 
 
 def _json_file(arguments: argparse.Namespace, name: str) -> Path:
-    """Return where the JSON goes; refuse now what could not be written at the end."""
+    """Return the file for the JSON; refuse now if it cannot be written at the end."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     bare = name if name in BARE_TARGETS else "url"
     file: Path = arguments.json or arguments.dir / f"bench-{bare}-{stamp}.json"
@@ -267,7 +267,7 @@ def _json_file(arguments: argparse.Namespace, name: str) -> Path:
     return file
 
 
-# Types of arguments. argparse puts the argument's name before the message.
+# Types of arguments. argparse prefixes their messages with the argument's name.
 
 
 def _int(text: str) -> int:
@@ -288,7 +288,7 @@ def _number(text: str, kind: Callable[[str], _Number]) -> _Number:
 
 
 def at_least(lowest: float, kind: Callable[[str], _Number]) -> Callable[[str], _Number]:
-    """Return a type of argument: a number of a kind that is no lower than this."""
+    """Return a type of argument: a number of at least ``lowest``."""
 
     def parse(text: str) -> _Number:
         number = _number(text, kind)

@@ -1,4 +1,4 @@
-"""The disk below a directory: its file system, and what an fsync costs on it."""
+"""The disk of a directory: its file system, and the cost of an fsync."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What was found out about a directory.
+    """The properties of a directory's disk.
 
     Attributes:
-        directory: that was examined.
-        file_system: its type, such as ``ext4``; ``unknown`` where the system does not say.
-        fsync: seconds that writing 512 bytes to the end of a file and its fsync take, the median.
+        directory: the directory.
+        file_system: the type of the file system, such as ``ext4``, or ``unknown``.
+        fsync: the median of the seconds for appending 512 bytes to a file and an fsync.
     """
 
     directory: Path
@@ -33,15 +33,15 @@ class Disk:
 
     @property
     def in_memory(self) -> bool:
-        """Whether nothing here ever reaches a disk, so that a sync costs nothing."""
+        """Whether the file system is in memory, so that a sync costs nothing."""
         return self.file_system in {"tmpfs", "ramfs"}
 
 
 def examine(directory: Path) -> Disk:
-    """Find out about the disk below a directory, which exists.
+    """Examine the disk of an existing directory.
 
     Raises:
-        OSError: nothing can be written there.
+        OSError: the directory cannot be written to.
     """
     return Disk(directory, _file_system(directory), _fsync(directory))
 
@@ -65,7 +65,7 @@ def _file_system(directory: Path) -> str:
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
-        return _UNKNOWN  # Not Linux.
+        return _UNKNOWN  # The system is not Linux.
     above = {directory.resolve(), *directory.resolve().parents}
     found, depth = _UNKNOWN, 0
     for line in lines:
@@ -73,7 +73,7 @@ def _file_system(directory: Path) -> str:
         before, _, after = line.partition(" - ")
         escaped = before.split()[4]
         mounted_at = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), escaped))
-        # The later of two at the same place hides the earlier.
+        # A later mount at the same place hides the earlier one.
         if mounted_at in above and len(mounted_at.parts) >= depth:
             found, depth = after.split()[0], len(mounted_at.parts)
     return found

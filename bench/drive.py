@@ -1,12 +1,13 @@
-"""Callers in a closed loop: each thread keeps its chains' operations under way, and times them.
+"""Drives callers in a closed loop: each thread keeps its chains' operations under way.
 
-A thread submits one operation for each of its chains, and whenever one ends, the chain's next. That
-is how a hub's event loop uses a client, and it needs no thread for each operation.
+A thread submits one operation for each of its chains. When an operation ends, the thread submits
+the next one of its chain. A hub's event loop uses a client in the same way, without a thread for
+each operation.
 
-A latency runs from the call to the moment when the thread holds the result, so it includes the time
-in which the thread was busy with others: that is when a caller can go on. Latencies are kept as
-raw numbers while the clock runs; histograms are made afterwards, because recording into one costs
-as much as a good part of an operation.
+A latency runs from the call to the moment when the thread holds the result. So it includes the time
+in which the thread is busy with other results, because only then can a caller continue. While the
+clock runs, latencies are kept as raw numbers. Recording one in a histogram costs a good part of an
+operation, so the histograms are created afterwards.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ __all__ = ["Duration", "Samples", "drive"]
 
 _Open: TypeAlias = "deque[tuple[Future[Any], Chain, int]]"
 
-#: The rate of a store is steady once every chain has had an answer; nobody waits for it longer.
+#: The most seconds to wait until each chain has had an answer. The rate of a store is steady then.
 _LONGEST_WARM_UP: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """How long a measurement lasts.
+    """The length of a measurement.
 
     Attributes:
-        seconds: of the timed part.
-        warm_up: seconds before it at the least; it lasts until every chain has had its first
-            answer, which takes longer with a slow setting and many operations under way.
-        operations: ends the timed part earlier, after this many for each thread.
+        seconds: the seconds of the timed part.
+        warm_up: the least seconds before the timed part. The warm-up lasts until every chain has
+            had its first answer, which takes longer with a slow setting and many operations.
+        operations: the number of operations of each thread after which the timed part ends early.
     """
 
     seconds: float
@@ -50,14 +51,14 @@ class Duration:
 
 @dataclass(slots=True)
 class Samples:
-    """What one measurement gave.
+    """The samples of one measurement.
 
     Attributes:
-        rate: operations a second, of all threads together.
+        rate: operations per second of all threads together.
         reads: latencies of reads in nanoseconds.
         writes: latencies of writes in nanoseconds.
-        before: the store's metrics when the warm-up was over.
-        after: the store's metrics when the time was up.
+        before: the store's metrics at the end of the warm-up.
+        after: the store's metrics at the end of the timed part.
     """
 
     rate: float
@@ -70,13 +71,13 @@ class Samples:
 def drive(
     store: MetadataStore, chains: Sequence[Chain], duration: Duration, threads: int = 1
 ) -> Samples:
-    """Let ``threads`` callers drive the chains, and return what was measured.
+    """Let ``threads`` callers drive the chains, and return the samples.
 
-    When the time is up, operations that are still queued are cancelled, and those that were sent
-    are waited for, so that afterwards the chains know what the store holds.
+    When the time is up, the callers cancel operations that are still queued, and wait for those
+    that were sent. So afterwards the chains know the contents of the store.
 
     Raises:
-        WrongAnswerError: an answer contradicts what was acknowledged.
+        WrongAnswerError: an answer contradicts an acknowledged write.
         MetadataStoreError: an operation ended with an error that its chain does not expect.
     """
     snapshots: list[Metrics] = []
@@ -84,7 +85,7 @@ def drive(
     callers = [
         _Caller(store, chains[number::threads], duration, barrier) for number in range(threads)
     ]
-    # What the preparation left behind is not to be collected in the timed part.
+    # Collect the garbage of the preparation now, and not in the timed part.
     gc.collect()
     if threads == 1:
         callers[0].run()
@@ -92,7 +93,7 @@ def drive(
         with ThreadPoolExecutor(threads, thread_name_prefix="hub") as pool:
             runs = [pool.submit(caller.run) for caller in callers]
         failures = [error for run in runs if (error := run.exception()) is not None]
-        # The one that failed first made the others stop.
+        # Raise the first failure: it stopped the other callers with a broken barrier.
         for error in sorted(failures, key=lambda error: isinstance(error, BrokenBarrierError)):
             raise error
     samples = Samples(0.0, array("q"), array("q"), *snapshots)
@@ -113,9 +114,9 @@ class _Caller:
         self._chains = chains
         self._duration = duration
         self._barrier = barrier
-        # Each lane of the store answers nearly in the order of submission, so a queue for each
-        # tells what has ended by its head; looking through all that is under way would cost more
-        # than the operations.
+        # Each lane of the store answers nearly in the order of submission. So the head of a queue
+        # for each lane shows whether anything has ended. Checking all operations under way would
+        # cost more than the operations.
         self._reads: _Open = deque()
         self._writes: _Open = deque()
         self.read_times: array[int] = array("q")
@@ -158,8 +159,8 @@ class _Caller:
         (self._reads if chain.reading else self._writes).append((future, chain, begun))
 
     def _turn(self) -> int:
-        """Wait until an operation has ended, and go on with all chains whose have; count them."""
-        # Reads come back sooner as a rule, so the wait is seldom for the later of the two.
+        """Wait for an operation, continue all chains whose operations have ended; count these."""
+        # Reads usually end first, so this seldom waits for the later of the two.
         oldest = (self._reads or self._writes)[0][0]
         if not oldest.done():
             oldest.exception()
@@ -183,7 +184,7 @@ class _Caller:
 
     def _give_up(self) -> None:
         for queue in (self._reads, self._writes):
-            # From the end, so that nothing is sent meanwhile of what could have been cancelled.
+            # Cancel from the end, because the operations at the front are sent next.
             sent = [(future, chain) for future, chain, _ in reversed(queue) if not future.cancel()]
             for future, chain in sent:
                 future.exception()

@@ -34,7 +34,7 @@ _DIGITS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure, measured once a round: what lies in the middle, and how far the rounds differ."""
+    """One figure with a value for each round: their median, and the least and the greatest."""
 
     rounds: tuple[float, ...]
 
@@ -53,10 +53,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times one figure is another that was measured in the same rounds.
+    """The ratio of two figures that were measured in the same rounds.
 
-    ``median`` is the ratio of the two medians; ``low`` and ``high`` are the least and the greatest
-    ratio within one round, which the machine's pace from round to round does not enter.
+    ``median`` is the ratio of the two medians. ``low`` and ``high`` are the least and the greatest
+    ratio within one round, which do not depend on the machine's speed from round to round.
     """
 
     median: float
@@ -65,7 +65,7 @@ class Ratio:
 
 
 def ratio(figure: Figure, base: Figure) -> Ratio:
-    """Compare two figures; infinite where the base is 0."""
+    """Return the ratio of two figures; infinite if the base is 0."""
     rounds = [_divide(a, b) for a, b in zip(figure.rounds, base.rounds, strict=True)]
     return Ratio(_divide(figure.median, base.median), min(rounds), max(rounds))
 
@@ -75,10 +75,10 @@ def _divide(a: float, b: float) -> float:
 
 
 def check_extra() -> None:
-    """See that the extra ``bench`` is installed: a benchmark calls it before it measures.
+    """Check that the extra ``bench`` is installed. Benchmarks call it before they measure.
 
     Raises:
-        UnsupportedError: the package for histograms is missing; the message says how to get it.
+        UnsupportedError: the package for histograms is missing. The message says how to install it.
     """
     _histogram_class()
 
@@ -97,7 +97,7 @@ def _histogram_class() -> Any:
 def histogram(*times: array[int]) -> Any:
     """Return an ``HdrHistogram`` in microseconds of latencies in nanoseconds."""
     found = _histogram_class()(1, _HIGHEST, _DIGITS)
-    # Recording is slow in pure Python, so equal values are recorded at once. 0 is not recordable.
+    # Recording is slow in pure Python, so equal values are recorded together. 0 cannot be recorded.
     counts: Counter[int] = Counter()
     for nanoseconds in times:
         counts.update([time // 1000 or 1 for time in nanoseconds])
@@ -107,7 +107,7 @@ def histogram(*times: array[int]) -> Any:
 
 
 def percentiles(found: Any) -> dict[str, float]:
-    """Return p50, p95, p99 and max of a histogram in seconds; all 0 of an empty one."""
+    """Return p50, p95, p99 and max of a histogram in seconds; all are 0 if it is empty."""
     values: Mapping[float, int] = {}
     if found.get_total_count():
         values = found.get_percentile_to_value_dict(list(PERCENTILES))
@@ -117,7 +117,7 @@ def percentiles(found: Any) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """What a store sent in a time: batches, the operations in them, and why they left."""
+    """The batches that a store sent in a period, their operations, and the causes of sending."""
 
     batches: int
     operations: int
@@ -125,7 +125,7 @@ class Batches:
 
     @property
     def size(self) -> float:
-        """Operations a batch, on the average."""
+        """The average number of operations in a batch."""
         return self.operations / self.batches if self.batches else 0.0
 
     @staticmethod
@@ -140,7 +140,7 @@ class Batches:
 
 
 def batches_between(before: Metrics, after: Metrics) -> Batches:
-    """Return what was sent between two snapshots, in all lanes of the store."""
+    """Return the batches sent between two snapshots, in all lanes of the store."""
 
     def lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
         return metrics.reads, metrics.writes, metrics.singles

@@ -40,7 +40,7 @@ _FAILED: Final = 2
 
 _ETCD: Final = "go.etcd.io/etcd/server/v3"
 
-# Only files by their names: the list has all of them, so nobody need resolve anything.
+# Ivy only downloads the listed files. The list is complete, so it resolves no dependencies.
 _IVY_SETTINGS: Final = """\
 <ivysettings>
   <settings defaultResolver="central"/>
@@ -48,13 +48,13 @@ _IVY_SETTINGS: Final = """\
 </ivysettings>
 """
 
-# Debian's authorities for Java. The runtime in the wheel brings its own, which do not know those
-# that an administrator has added.
+# Debian's certificate authorities for Java. The runtime in the wheel has its own list, without the
+# authorities that an administrator has added.
 _JAVA_AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
 
 
 class InstallError(RuntimeError):
-    """A server could not be built or fetched; the message holds the end of what was said."""
+    """A server could not be built or downloaded. The message has the end of the output."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code.
 
     Raises:
-        InvalidSettingError: no server that can be installed.
+        InvalidSettingError: a given server cannot be installed.
     """
     if arguments.action is None:
         print(f"etcd       {describe_etcd()}")
@@ -102,22 +102,22 @@ def run(arguments: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             return _FAILED
-        print(f"{release}  {place}{'' if made else ' (was there)'}")
+        print(f"{release}  {place}{'' if made else ' (already installed)'}")
     return _FINE
 
 
 def install(release: Release) -> tuple[Path, bool]:
-    """Install a server unless it is there; return its folder, and whether it was made now.
+    """Install a server unless it is installed; return its folder, and whether it was installed now.
 
     Raises:
-        ServerMissingError: what it is made with is not on this machine.
-        InstallError: it could not be built or fetched, or is not what it should be.
+        ServerMissingError: a tool for the installation is not on this machine.
+        InstallError: the server could not be built or downloaded, or is not the expected one.
         OSError: the user's cache cannot be written to.
     """
     place = release.place
     if release.installed:
         return place, False
-    shutil.rmtree(place, ignore_errors=True)  # A folder of that name, emptied by somebody.
+    shutil.rmtree(place, ignore_errors=True)  # A folder without a server may be left.
     with _whole(place) as folder:
         if release.server == "etcd":
             _build_etcd(release.version, folder)
@@ -128,7 +128,7 @@ def install(release: Release) -> tuple[Path, bool]:
 
 @contextmanager
 def _whole(place: Path) -> Iterator[Path]:
-    """Give a folder to fill, and make it ``place`` if that succeeds."""
+    """Yield a folder to fill, and rename it to ``place`` if the block succeeds."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as work:
         folder = Path(work, place.name)
@@ -137,12 +137,12 @@ def _whole(place: Path) -> Iterator[Path]:
         try:
             folder.rename(place)
         except OSError:
-            if not place.is_dir():  # Else another process was quicker, with the same.
+            if not place.is_dir():  # Otherwise, another process has installed the same server.
                 raise
 
 
 def _build_etcd(version: str, folder: Path) -> None:
-    # Beside this Python first: that is where the wheel puts it, also where it is not on PATH.
+    # Look beside this Python first: the wheel installs go there, and it may not be on PATH.
     beside = sysconfig.get_path("scripts")
     go = shutil.which("go", path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
     if go is None:
@@ -205,10 +205,10 @@ def _fetch_jars(jars: Mapping[str, str], folder: Path) -> None:
 
 
 def _execute(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
-    """Run a program and return what it said.
+    """Run a program and return its output.
 
     Raises:
-        InstallError: it failed.
+        InstallError: the program failed.
     """
     done = subprocess.run(
         command,

@@ -12,7 +12,7 @@ from typing import Final
 __all__ = ["ZOOKEEPER_JARS"]
 
 ZOOKEEPER_JARS: Final[Mapping[str, Mapping[str, str]]] = {
-    # Not supported: to see that it is refused.
+    # This version is not supported. It is here to test that it is refused.
     "3.5.10": {
         "io.netty:netty-buffer:4.1.77.Final": "41b7ddc4dd124c7e75af33a13a426fda4e1ec87c387cd234971e7df4c0b51c26",
         "io.netty:netty-codec:4.1.77.Final": "84e4e01dd5b345311e971289b5bc08c0dfd6054a28d16853f0416943c9a3e458",

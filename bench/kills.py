@@ -37,21 +37,30 @@ from .servers import LocalServer
 
 __all__ = ["Kill", "Findings", "main", "measure"]
 
-#: Seconds after the server's return within which a write counts as settled, and the share that is
-#: to be: the eighth of the guarantees on broken connections.
+#: The seconds after the server's return within which a settled write counts, and the target for the
+#: share of these writes: the eighth of the guarantees on broken connections.
 WITHIN: Final = 5.0
 TARGET: Final = 0.999
 
 _SERVERS: Final[dict[str, type[LocalServer]]] = {
     name: load_name(kind.server) for name, kind in BUILT_IN.items() if kind.server
 }
-# Operations that a thread has under way, in the queue or sent.
+# The operations that a thread keeps under way, queued or sent.
 _AHEAD: Final = 1000
 
 
 @dataclass(slots=True)
 class Kill:
-    """What one kill caught: writes by what became of them, and the slowest after the return."""
+    """The writes that one kill caught, by outcome.
+
+    Attributes:
+        caught: the number of these writes.
+        settled: those that were settled in time.
+        indeterminate: those that ended as indeterminate.
+        late: those that did not end in time.
+        down: the seconds from the kill to the server's return.
+        slowest: the seconds from the server's return to the end of the slowest write in time.
+    """
 
     caught: int = 0
     settled: int = 0
@@ -63,14 +72,14 @@ class Kill:
 
 @dataclass(slots=True)
 class Findings:
-    """What all kills caught, and what the readings in the end said.
+    """The writes that the kills caught, and the result of reading all paths at the end.
 
     Attributes:
-        kills: each of them.
-        writes: acknowledged creations.
-        missing: of those, not there in the end.
-        false_failures: creations that ended as not applied and are there.
-        false_conflicts: creations of fresh paths that met a conflict.
+        kills: the result of each kill.
+        writes: the number of acknowledged creations.
+        missing: acknowledged creations whose paths are missing at the end.
+        false_failures: creations that ended as not applied, but whose paths exist.
+        false_conflicts: creations of fresh paths that ended with a conflict.
     """
 
     kills: list[Kill] = field(default_factory=list)
@@ -88,7 +97,7 @@ class Findings:
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One call of ``write``, and when and how it ended."""
+    """One call of ``write``, with the time and the manner of its end."""
 
     requests: int
     ended: float = 0.0
@@ -97,7 +106,7 @@ class _Write:
 
 
 class _Watched(PassingBackend):
-    """A back end whose writes under way can be looked at."""
+    """A back end that shows its writes under way."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -173,7 +182,7 @@ class _Load:
 
 
 def measure(server: LocalServer, kills: int, threads: int, seed: int = 0) -> Findings:
-    """Kill a running server again and again under load, and say what became of the writes."""
+    """Repeatedly kill a running server under load, and return the outcomes of the writes."""
     dice = random.Random(seed)
     watched: list[_Watched] = []
 
@@ -202,7 +211,7 @@ def _kill(server: LocalServer, backend: _Watched) -> Kill:
     server.kill()
     killed = time.monotonic()
     after = backend.inside()
-    # What ended in between was answered before the kill, unless it was given up.
+    # Calls that ended in between were answered before the kill, unless they are indeterminate.
     caught = after + [call for call in before if call not in after and call.indeterminate]
     server.start()
     returned = time.monotonic()
@@ -226,12 +235,12 @@ def _there(store: MetadataStore, paths: Sequence[str]) -> set[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure with the arguments of the command line; return 0 if the target was reached."""
+    """Run the command; return 0 if the target was reached and no outcome was false."""
     parser = argparse.ArgumentParser("python -m batchkeeper.bench.kills", description=__doc__)
     parser.add_argument("store", choices=sorted(_SERVERS))
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--dir", type=Path, default=None, help="where the server's data go")
+    parser.add_argument("--dir", type=Path, default=None, help="folder for the server's data")
     chosen = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory(dir=chosen.dir) as directory,
@@ -255,8 +264,8 @@ def _text(report: Findings) -> str:
     lines += [
         f"settled within {WITHIN:g} s of the return: {settled} of {caught}",
         f"share: {report.share:.3%} (target {TARGET:.1%})",
-        f"acknowledged creations: {report.writes}, of which missing: {report.missing}",
-        f"said not to be applied, and there: {report.false_failures}",
+        f"acknowledged creations: {report.writes}, of these missing: {report.missing}",
+        f"reported as not applied, but found: {report.false_failures}",
         f"conflicts on fresh paths: {report.false_conflicts}",
     ]
     return "\n".join(lines) + "\n"

@@ -29,13 +29,13 @@ _MIB: Final = 1 << 20
 _PUTS: Final = 2_000_000
 _LIMIT_MIB: Final = 64
 _VALUE: Final = b"." * 100
-# Outcomes between two looks at the memory: a few of them in every second.
+# The number of outcomes between two looks at the memory, for several looks in each second.
 _LOOK_EVERY: Final = 2_000
 _FOLDER: Final = 1000
 
 
 def resident_bytes() -> int:
-    """Return the bytes of physical memory that this process holds now (Linux only)."""
+    """Return the resident memory of this process in bytes (Linux only)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -44,8 +44,8 @@ def stream_puts(target: Target, puts: int) -> tuple[int, int]:
     """Stream puts of new paths through one store.
 
     Returns:
-        The bytes that the process held before the first put, with the store open, and the most
-        that it held from then on.
+        The resident memory of the process in bytes: before the first put, with the store open, and
+        the most from then on.
 
     Raises:
         MetadataStoreError: a put failed.
@@ -67,7 +67,7 @@ def _puts(root: str, count: int) -> Iterator[Put]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; return 0, 1 if the process grew by too much, 2 if the store failed."""
+    """Run the command; return 0, or 1 if the process grew by too much, or 2 if the store failed."""
     parser = argparse.ArgumentParser("python -m batchkeeper.bench.memory", description=__doc__)
     parser.add_argument("target", nargs="?", default="rocksdb", metavar="URL")
     parser.add_argument("--dir", type=Path, default=Path(".scratch"))
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     grown = (most - before) / _MIB
     fine = grown <= arguments.limit
     sys.stdout.write(
-        f"{arguments.puts} puts in {seconds:.1f} s ({arguments.puts / seconds:,.0f} a second)\n"
+        f"{arguments.puts} puts in {seconds:.1f} s ({arguments.puts / seconds:,.0f} per second)\n"
         f"the process grew by {grown:.1f} MiB, from {before / _MIB:.1f} MiB; "
         f"limit {arguments.limit} MiB: {'kept' if fine else 'exceeded'}\n"
     )

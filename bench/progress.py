@@ -13,7 +13,7 @@ __all__ = ["show_progress"]
 
 @contextmanager
 def show_progress(console: Console, steps: int) -> Iterator[Callable[[str], None]]:
-    """Give the function to be called before each of ``steps`` steps, with what it is."""
+    """Yield a function to call before each of ``steps`` steps, with the step's description."""
     begun = 0
     if not console.is_terminal:
 

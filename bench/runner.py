@@ -1,7 +1,8 @@
-"""The measurement: every batch setting and the plain client, in turn, several rounds of them.
+"""Measures every batch setting and the plain client, in turn, in several rounds.
 
-A machine's pace changes from minute to minute by more than settings differ. So each round measures
-all of them, the rounds begin at different ones, and only medians of the same rounds are compared.
+The speed of a machine changes from minute to minute by more than settings differ. So each round
+measures all of them, rounds begin at different settings, and only medians over the same rounds are
+compared.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CHAINS: Final[Mapping[str, Callable[[Workload, str], Sequence[Chain]]]] = {
     "hub": hub_chains,
     "puts": put_chains,
 }
-#: What each setting is measured with: the hubs' work, and plain puts of new paths.
+#: The kinds of work that measure each setting: the hubs' work, and plain puts of new paths.
 PHASES: Final = tuple(_CHAINS)
 
 
@@ -43,10 +44,10 @@ class Setting:
 def settings_of(
     max_ops: Sequence[int], max_delay: Sequence[float], max_in_flight: Sequence[int]
 ) -> list[Setting]:
-    """Return single execution, the default setting, and all combinations of what is given.
+    """Return single execution, the default setting, and all combinations of the given values.
 
     Raises:
-        InvalidSettingError: for a value out of its range.
+        InvalidSettingError: a value is out of its range.
     """
     settings = [
         Setting(SINGLE, BatchingConfig(enabled=False)),
@@ -64,14 +65,14 @@ def settings_of(
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What is to be measured, and for how long.
+    """The work, the settings and the length of a measurement.
 
     Attributes:
         workload: the hubs' work.
-        settings: in the order of the report, single execution first.
-        rounds: how often each is measured.
-        duration: of one measurement.
-        threads: callers, who share the hubs' chains.
+        settings: the settings in the order of the report, single execution first.
+        rounds: the number of rounds; each measures every setting once.
+        duration: the length of the measurement of one setting.
+        threads: the number of callers, which share the hubs' chains.
     """
 
     workload: Workload
@@ -83,7 +84,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class Phase:
-    """What one setting gave with one kind of work, a value for each round."""
+    """The results of one setting with one kind of work, a value for each round."""
 
     rates: list[float] = field(default_factory=list)
     batches: list[Batches] = field(default_factory=list)
@@ -100,11 +101,11 @@ class Phase:
 
     @property
     def rate(self) -> Figure:
-        """Operations a second."""
+        """Operations per second."""
         return Figure(tuple(self.rates))
 
     def latency(self, which: str = "all") -> dict[str, float]:
-        """Return p50, p95 and p99, medians of the rounds, and the max of all, in seconds."""
+        """Return p50, p95 and p99 as medians of the rounds, and the max of all, in seconds."""
         rounds = [percentiles(found) for found in self.latencies[which]]
         named = {name: Figure(tuple(r[name] for r in rounds)) for name in rounds[0]}
         return {
@@ -114,12 +115,13 @@ class Phase:
 
 @dataclass(slots=True)
 class Results:
-    """All that was measured.
+    """The results of a measurement.
 
     Attributes:
-        phases: by the setting's name and then the phase's.
-        plain: the plain client's puts a second; empty where there is none.
-        paths_read_back: that were compared with what had been acknowledged, all of them right.
+        phases: the results by the name of the setting, and then of the phase.
+        plain: the plain client's puts per second, by round; empty if there is no plain client.
+        paths_read_back: the number of paths that were compared with the acknowledged writes. All
+            were right.
     """
 
     phases: dict[str, dict[str, Phase]]
@@ -127,24 +129,24 @@ class Results:
     paths_read_back: int = 0
 
     def best(self, phase: str) -> str:
-        """Return the name of the batch setting with the most operations a second in a phase."""
+        """Return the name of the batch setting with the most operations per second in a phase."""
         batching = [name for name in self.phases if name != SINGLE]
         return max(batching, key=lambda name: self.phases[name][phase].rate.median)
 
     def times_single(self, name: str, phase: str) -> Ratio:
-        """Return how many times single execution's operations a second a setting reached."""
+        """Return a setting's operations per second, divided by those of single execution."""
         return ratio(self.phases[name][phase].rate, self.phases[SINGLE][phase].rate)
 
     def times_plain(self, name: str) -> Ratio:
-        """Return how many times the plain client's puts a second a setting reached."""
+        """Return a setting's puts per second, divided by those of the plain client."""
         return ratio(self.phases[name]["puts"].rate, Figure(tuple(self.plain)))
 
 
 def measure(target: Target, plan: Schedule, step: Callable[[str], None]) -> Results:
-    """Measure everything in the plan; say with ``step`` what comes next.
+    """Measure everything in the plan. ``step`` receives a description of each step.
 
     Raises:
-        WrongAnswerError: the store did not keep what it had acknowledged.
+        WrongAnswerError: the store lost or changed an acknowledged write.
         MetadataStoreError: the store failed.
     """
     results = Results({setting.name: {p: Phase() for p in PHASES} for setting in plan.settings})
@@ -182,7 +184,7 @@ def _measure_setting(
             samples = drive(store, chains, plan.duration, plan.threads)
             results.phases[setting.name][phase].add(samples)
             worked.append((chains, below))
-    # By another store than the one that wrote, as whoever needs the data later would be.
+    # Read back through another store, as a later reader would.
     with target.open() as store:
         for chains, below in worked:
             results.paths_read_back += read_back(store, chains, below)

@@ -7,11 +7,11 @@
         server.kill()       # as kill -9 does
         server.restart()    # the same ports, the same data
 
-A server and everything that it writes live in the directory that the caller names; removing it
-afterwards is the caller's, too. Nothing is written to the system's temporary folder, which may be
-memory and would make every fsync free.
+A server keeps all its files in the directory that the caller names. The caller removes it
+afterwards. Nothing is written to the system's temporary folder, which may be in memory and make
+every fsync free.
 
-Which etcd and which ZooKeeper they are is decided in ``releases.py``.
+``releases.py`` decides which etcd and which ZooKeeper run.
 """
 
 from __future__ import annotations
@@ -39,30 +39,31 @@ __all__ = [
 ]
 
 _HOST: Final = "127.0.0.1"
-# Reads until this process is gone, however it went, and then ends the server's process group.
+# A shell script that waits for the end of this process, even by a kill, and then kills the server's
+# process group.
 _GUARD: Final = 'read -r _; kill -s KILL -- "-$1"'
 
 
 class ServerStartError(RuntimeError):
-    """A server did not come up; the message holds the end of its log."""
+    """A server did not start. The message has the end of its log."""
 
 
 class LocalServer(ABC):
-    """One server process: started, killed, paused and restarted at will.
+    """One server process, which can be started, killed, paused and restarted.
 
-    Not for several threads at once: whoever owns a server controls it from one thread at a time.
+    It is not thread-safe: only one thread at a time may control a server.
 
     Args:
-        directory: where everything of this server lives; made if missing. Data that are there
-            from an earlier server are used.
+        directory: the directory for all files of this server; created if missing. The server uses
+            the data that an earlier server has left there.
         start_timeout: the most seconds that a start may take.
 
     Attributes:
-        directory: as given, absolute.
-        log: the file with all that the server printed, over all its restarts.
+        directory: the given directory as an absolute path.
+        log: the file with the output of the server, from all its starts.
     """
 
-    name: ClassVar[str]  # of the kind of store, which is also its URLs' scheme
+    name: ClassVar[str]  # the name of the kind of store, and the scheme of its URLs
 
     def __init__(self, directory: str | os.PathLike[str], *, start_timeout: float = 60.0) -> None:
         self.directory = Path(directory).absolute()
@@ -74,12 +75,12 @@ class LocalServer(ABC):
 
     @classmethod
     def for_bench(cls, directory: str | os.PathLike[str]) -> Self:
-        """Make a server for measurements, which put more into it than tests do."""
+        """Return a server for measurements, which put more into it than tests do."""
         return cls(directory)
 
     @property
     def address(self) -> str:
-        """``host:port`` for clients; known from the first start on, and kept over restarts."""
+        """``host:port`` for clients. It is known after the first start, and restarts keep it."""
         if not self._ports:
             raise RuntimeError(f"{self.name} was never started")
         return f"{_HOST}:{self._ports[0]}"
@@ -96,7 +97,7 @@ class LocalServer(ABC):
 
     @property
     def running(self) -> bool:
-        """Whether the process is there; a paused one is."""
+        """Whether the process exists. A paused process does."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -106,7 +107,7 @@ class LocalServer(ABC):
 
         Raises:
             ServerMissingError: a part of the server is not on this machine.
-            ServerStartError: it did not answer within ``start_timeout``, or it ended.
+            ServerStartError: the server did not answer within ``start_timeout``, or ended.
         """
         if self.running:
             raise RuntimeError(f"{self.name} is running already (pid {self.pid})")
@@ -128,8 +129,8 @@ class LocalServer(ABC):
                 return
             self.kill()
             said = self._log_from(log_start)
-            # Somebody else was quicker to take a port. New ports on a first start; on a restart
-            # the address must stay, so wait for whoever holds it.
+            # Another process has taken a port. A first start tries new ports. A restart must keep
+            # the address, so it waits until the port is free.
             if "address already in use" in said.lower() and time.monotonic() < deadline:
                 time.sleep(0.1)
                 continue
@@ -137,10 +138,10 @@ class LocalServer(ABC):
             raise ServerStartError(f"{self.name} {failure}; the end of {self.log}:\n{tail}")
 
     def stop(self) -> None:
-        """End the server in an orderly way, by force after 10 s. No-op if it does not run."""
+        """End the server with SIGTERM, and kill it after 10 s. Do nothing if it does not run."""
         if self._process is not None:
             self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # A paused process acts on SIGTERM only when it goes on.
+            self._signal(signal.SIGCONT)  # A paused process acts on SIGTERM only when it continues.
             try:
                 self._process.wait(10.0)
             except subprocess.TimeoutExpired:
@@ -148,27 +149,27 @@ class LocalServer(ABC):
         self._discard()
 
     def kill(self) -> None:
-        """End the server at once, as ``kill -9`` does, and return when it is gone."""
+        """Kill the server, as ``kill -9`` does, and return when it has ended."""
         self._signal(signal.SIGKILL)
         self._discard()
 
     def restart(self) -> None:
-        """Start again on the same ports and data; end it in an orderly way if it still runs."""
+        """Stop the server if it runs, and start it again on the same ports and data."""
         self.stop()
         self.start()
 
     def pause(self) -> None:
-        """Freeze the server (SIGSTOP), and return when it stands still.
+        """Freeze the server (SIGSTOP), and return when it has stopped.
 
-        The system still accepts its connections and takes in what they send; nobody answers.
+        The system still accepts connections and buffers their data, but nothing answers.
         """
         pid = self._running().pid
         self._signal(signal.SIGSTOP)
-        # WEXITED, so that a server that dies at this moment does not block us for ever.
+        # With WEXITED, a server that dies at this moment does not block this call forever.
         os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Let a paused server go on (SIGCONT)."""
+        """Let a paused server continue (SIGCONT)."""
         self._running()
         self._signal(signal.SIGCONT)
 
@@ -186,11 +187,11 @@ class LocalServer(ABC):
 
     @abstractmethod
     def _command(self, ports: tuple[int, ...]) -> list[str]:
-        """Write what the server needs on disk and return its command line, run in `directory`."""
+        """Write the server's configuration, and return its command line, to run in `directory`."""
 
     @abstractmethod
     def _answers(self, port: int) -> bool:
-        """Return whether the server does real work; an ``OSError`` counts as no."""
+        """Say whether the server serves requests. An ``OSError`` counts as no."""
 
     @abstractmethod
     def _environment(self) -> Mapping[str, str]: ...
@@ -201,8 +202,8 @@ class LocalServer(ABC):
         return self._process
 
     def _launch(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        # A session of its own: Ctrl-C at the terminal reaches us and not the server, and signals
-        # to its group also reach what a wrapper script started.
+        # In a new session, Ctrl-C at the terminal does not reach the server, and signals to its
+        # group also reach the processes that a wrapper script starts.
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -214,10 +215,10 @@ class LocalServer(ABC):
                 start_new_session=True,
             )
         self._process = process
-        # Nobody else ends the server if we are killed: atexit does not run then, and Linux's
-        # parent-death signal follows the thread that forked, not the process (and needs code
-        # between fork and exec, which is unsafe with threads). A pipe closes with its process in
-        # every case, so a shell waits for that.
+        # If this process is killed, atexit does not run. Linux's parent-death signal depends on the
+        # thread that forked, not on the process, and needs code between fork and exec, which is
+        # unsafe with threads. But a pipe always closes with its process. So a shell waits for that,
+        # and ends the server.
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, f"{self.name}-guard", str(process.pid)],
             stdin=subprocess.PIPE,
@@ -230,25 +231,25 @@ class LocalServer(ABC):
     def _await_answer(
         self, process: subprocess.Popen[bytes], port: int, deadline: float
     ) -> str | None:
-        """Return when the server answers, or return why it does not."""
+        """Wait until the server answers. Return ``None`` then, or the reason why it does not."""
         while process.poll() is None:
             try:
                 if self._answers(port):
                     return None
             except (OSError, http.client.HTTPException):
-                pass  # Not listening yet, or not ready to talk: asked again below.
+                pass  # It does not listen yet, or is not ready. Ask again below.
             if time.monotonic() >= deadline:
                 return f"did not answer at {_HOST}:{port} within {self._start_timeout:g} s"
             time.sleep(0.02)
         return f"ended at once with code {process.returncode}"
 
     def _signal(self, number: signal.Signals) -> None:
-        # A child that has ended keeps its id, and its group, until `_discard` reaps it.
+        # A child that has ended keeps its id and its group until `_discard` reaps it.
         if self._process is not None and self._process.returncode is None:
             os.killpg(self._process.pid, number)
 
     def _discard(self) -> None:
-        """Reap the server, which has ended or is about to, and then its guard."""
+        """Reap the server, which has ended or is ending, and then its guard."""
         if self._process is not None:
             self._process.wait()
             self._process = None
@@ -270,7 +271,7 @@ class EtcdServer(LocalServer):
 
     Args:
         directory: see :class:`LocalServer`.
-        flags: more of etcd's own flags, such as ``("--max-txn-ops", "16")``.
+        flags: further flags of etcd, such as ``("--max-txn-ops", "16")``.
         start_timeout: the most seconds that a start may take.
     """
 
@@ -299,11 +300,11 @@ class EtcdServer(LocalServer):
         ]
 
     def _environment(self) -> Mapping[str, str]:
-        # Each flag of etcd can come from a variable; those of the user's own etcd are not ours.
+        # Variables can set flags of etcd. Drop them, because they belong to the user's own etcd.
         return {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
 
     def _answers(self, port: int) -> bool:
-        # Since 3.4 the handler executes a linearizable range, so it says yes only with a leader.
+        # Since etcd 3.4, the handler executes a linearizable range, which needs a leader.
         connection = http.client.HTTPConnection(_HOST, port, timeout=1.0)
         try:
             connection.request("GET", "/health")
@@ -318,10 +319,11 @@ class ZooKeeperServer(LocalServer):
 
     Args:
         directory: see :class:`LocalServer`.
-        jvm_flags: more of Java's flags, such as ``("-Djute.maxbuffer=65536",)``.
-        tick_time: milliseconds; sessions time out after 2 to 20 ticks, 4 to 40 s by default.
-        heap_mib: what Java's heap may grow to. A node with 100 bytes takes about half a KiB, and a
-            hundred values of 0.8 MiB, read together, are too much for 512.
+        jvm_flags: further flags of Java, such as ``("-Djute.maxbuffer=65536",)``.
+        tick_time: a tick in milliseconds. Sessions time out after 2 to 20 ticks, by default 4 to
+            40 s.
+        heap_mib: the limit of Java's heap in MiB. A node with 100 bytes takes about half a KiB.
+            Reading a hundred values of 0.8 MiB at once takes more than 512 MiB.
         start_timeout: the most seconds that a start may take.
     """
 
@@ -343,17 +345,17 @@ class ZooKeeperServer(LocalServer):
 
     @classmethod
     def for_bench(cls, directory: str | os.PathLike[str]) -> Self:
-        """Make a server whose heap holds what all settings and rounds of a bench put there.
+        """Return a server whose heap can hold the nodes of all settings and rounds of a bench.
 
-        Each adds some ten thousand nodes, and one of 100 bytes takes half a KiB.
+        Each of them adds some ten thousand nodes, and a node of 100 bytes takes half a KiB.
         """
         return cls(directory, heap_mib=2048)
 
     def _command(self, ports: tuple[int, ...]) -> list[str]:
         runtime, jars = find_java(), find_zookeeper_jars()
         (self.directory / "tmp").mkdir(exist_ok=True)
-        # Paths relative to the directory: Java reads property files as Latin-1, and a clone may
-        # lie under any name.
+        # Relative paths, because Java reads property files as Latin-1, and the directory may have
+        # any name.
         (self.directory / "zoo.cfg").write_text(
             f"dataDir=./data\n"
             f"clientPort={ports[0]}\n"
@@ -374,13 +376,13 @@ class ZooKeeperServer(LocalServer):
         return [
             str(runtime),
             f"-Xmx{self._heap_mib}m",
-            # Java maps a file for its counters in the system's temporary folder, and a write to
-            # it can stall; natives are unpacked to java.io.tmpdir.
+            # Java would map a file for its counters in the system's temporary folder, and writes to
+            # it can stall. Native libraries are unpacked to java.io.tmpdir.
             "-XX:-UsePerfData",
             "-Djava.io.tmpdir=./tmp",
             "-Djava.awt.headless=true",
             "-Dlog4j2.configurationFile=./log4j2.properties",
-            # The log grows in steps of 16 MiB, not 64: a test's server writes a few of them.
+            # The log grows in steps of 16 MiB instead of 64: a test's server writes a few of them.
             "-Dzookeeper.preAllocSize=16384",
             *self._jvm_flags,
             *("-cp", os.pathsep.join(map(str, jars))),
@@ -392,8 +394,8 @@ class ZooKeeperServer(LocalServer):
         return os.environ
 
     def _answers(self, port: int) -> bool:
-        # `srvr`, since `ruok` says yes before requests are served. One that comes in the middle of
-        # the start is never answered, so the patience is short.
+        # `srvr`, because `ruok` is answered before requests are served. A `srvr` that arrives
+        # during the start is never answered, so the timeout is short.
         with socket.create_connection((_HOST, port), timeout=0.25) as connection:
             connection.sendall(b"srvr")
             with connection.makefile("rb") as answer:
@@ -401,11 +403,11 @@ class ZooKeeperServer(LocalServer):
 
 
 def _free_ports(count: int) -> tuple[int, ...]:
-    """Return ports that nobody listens on now; somebody may before they are used.
+    """Return ports that are free now. Another process may take them before they are used.
 
-    They lie outside the range from which the system takes the ports of outgoing connections. In
-    that range a client that keeps connecting to a dead server's port is in the end given that
-    very port, connects to itself, and holds it against the server's restart.
+    They lie outside the system's range for outgoing connections. In that range, a client that keeps
+    connecting to the port of a dead server eventually gets that port for itself. It then connects
+    to itself, and prevents the server's restart.
     """
     ports: list[int] = []
     for port in random.sample(range(10_240, _first_ephemeral_port()), 1_000):
@@ -424,5 +426,5 @@ def _first_ephemeral_port() -> int:
     try:
         text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
     except OSError:
-        return 32_768  # Not Linux; the others begin at 49152.
+        return 32_768  # The system is not Linux. Other systems begin at 49152.
     return max(int(text.split()[0]), 12_000)

@@ -1,4 +1,4 @@
-"""The results as a table for people and as JSON for programs."""
+"""Formats the results as tables for readers and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TITLES = {"hub": "The hubs' work", "puts": "Puts of new paths"}
 
 
 def as_json(target: Target, plan: Schedule, results: Results) -> dict[str, Any]:
-    """Return everything that was measured. Times are in seconds, rates in operations a second."""
+    """Return all results. Times are in seconds, rates in operations per second."""
     return {
         **conditions_as_json(target),
         "workload": {
@@ -58,7 +58,7 @@ def as_json(target: Target, plan: Schedule, results: Results) -> dict[str, Any]:
 
 
 def conditions_as_json(target: Target) -> dict[str, Any]:
-    """Return what was measured, and on what machine."""
+    """Return the conditions of a measurement: the version, the machine, the store and the disk."""
     disk = target.disk
     return {
         "batchkeeper": _version(),
@@ -82,7 +82,7 @@ def _version() -> str | None:
     try:
         return version("batchkeeper")
     except PackageNotFoundError:
-        return None  # Run from a tree that was never installed.
+        return None  # The package runs from a checkout and was never installed.
 
 
 def _phase(results: Results, setting: str, name: str) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def ratio_as_json(ratio: Ratio) -> dict[str, float]:
 
 
 def print_report(console: Console, target: Target, plan: Schedule, results: Results) -> None:
-    """Print what was measured, how, and what came of it."""
+    """Print the conditions, a table for each phase, and the verdicts."""
 
     def say(text: str = "") -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -144,7 +144,7 @@ def print_report(console: Console, target: Target, plan: Schedule, results: Resu
 
 
 def conditions(target: Target) -> Iterator[str]:
-    """Iterate over lines that say what was measured, and on what disk."""
+    """Yield lines with the store and its disk."""
     yield f"store    {target.url.text}"
     if target.disk is not None:
         disk = target.disk
@@ -168,7 +168,7 @@ def _conditions(target: Target, plan: Schedule) -> Iterator[str]:
 
 
 def _table(console: Console, target: Target, results: Results, phase: str) -> Table:
-    # Lines around cells are for people; what is piped is to be cut by columns.
+    # Piped output has no lines around cells, so that tools can split it into columns.
     box = SIMPLE_HEAD if console.is_terminal else None
     table = Table(box=box, pad_edge=False, header_style="bold")
     plain = target.plain if phase == "puts" else None

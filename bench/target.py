@@ -25,7 +25,7 @@ from .servers import LocalServer
 
 __all__ = ["BARE_TARGETS", "Target", "open_target"]
 
-#: What can be named instead of a URL: the kinds of stores that can be made here.
+#: The names to use instead of a URL: the kinds of stores that the bench can create.
 BARE_TARGETS: Final = tuple(
     name
     for name, kind in BUILT_IN.items()
@@ -35,15 +35,15 @@ BARE_TARGETS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A store to be measured.
+    """A store to measure.
 
     Attributes:
-        name: as the caller gave it.
-        url: of the store.
-        root: a folder in the store that nobody else uses.
-        disk: below the data; ``None`` where they are in memory, or on somebody else's server.
-        plain: what its puts are compared with; ``None`` where there is nothing.
-        connect_timeout: seconds in which the store must have been reached.
+        name: the name or URL that the caller gave.
+        url: the URL of the store.
+        root: a folder in the store that no other client uses.
+        disk: the disk of the data; ``None`` if the data is in memory or on an existing server.
+        plain: the plain client for comparison; ``None`` if there is none.
+        connect_timeout: seconds within which the store must answer.
     """
 
     name: str
@@ -59,10 +59,10 @@ class Target:
         return store_kind(self.url)
 
     def open(self, batching: BatchingConfig | None = None) -> MetadataStore:
-        """Open the store once more.
+        """Open another client of the store.
 
         Raises:
-            StoreUnavailableError: it cannot be reached.
+            StoreUnavailableError: the store cannot be reached.
         """
         return open_store(self.url.text, batching=batching, connect_timeout=self.connect_timeout)
 
@@ -71,14 +71,17 @@ class Target:
 def open_target(
     name: str, directory: Path, warn: Callable[[str], None], connect_timeout: float = 10.0
 ) -> Iterator[Target]:
-    """Make what is needed to measure ``name``, and remove it afterwards, however that ends.
+    """Yield a target to measure, and remove what was created for it, even after an error.
 
     Args:
-        name: one of :data:`BARE_TARGETS`, or a store's URL. A bare name of a store with servers
-            is a real server started here; the others are stores of this process.
-        directory: where the data of stores and servers made here lie; made if missing.
-        connect_timeout: seconds in which the store must have been reached.
-        warn: is told what makes the figures worth less, and what is left behind.
+        name: one of :data:`BARE_TARGETS`, or a store's URL. For a kind of store with servers, a
+            bare name starts a throw-away server. The other bare names stand for stores in this
+            process.
+        directory: the folder for the data of the stores and servers created here; created if
+            missing.
+        warn: a function that receives warnings about less reliable figures and about data left
+            behind.
+        connect_timeout: seconds within which the store must answer.
 
     Raises:
         InvalidSettingError: ``name`` is neither, or the directory cannot be used.
@@ -106,12 +109,13 @@ def open_target(
         plain = None if os.environ.get("BATCHKEEPER_USERNAME") else PLAIN_CLIENTS.get(kind.scheme)
         target = Target(name, url, root, disk, plain, connect_timeout)
         if kind.in_process:
-            # A memory store is dropped with its last opener; the harness opens one several times.
+            # A memory store ends with its last client, and the bench opens it several times. So
+            # keep one client open.
             stack.enter_context(target.open())
             if name not in BARE_TARGETS:
                 warn(f"{name} lives in this process: its data is lost when the command ends")
         elif name not in BARE_TARGETS:
-            target.open().close()  # Fails now, if it cannot be reached.
+            target.open().close()  # Fail now if the store cannot be reached.
             stack.callback(_clean, target, warn)
         yield target
 
@@ -132,7 +136,7 @@ def _scratch(directory: Path, name: str) -> Iterator[Path]:
 
 
 def _made(stack: ExitStack, kind: StoreKind, scratch: Path) -> str:
-    """Return the URL of a store made in a directory, with its server if it takes one."""
+    """Create a store in a directory, with its server if it needs one, and return its URL."""
     if kind.local_directory:
         return f"{kind.scheme}://{quote(str(scratch / 'store'))}"
     assert kind.server is not None
@@ -145,5 +149,5 @@ def _clean(target: Target, warn: Callable[[str], None]) -> None:
         with target.open() as store:
             remove_below(store, target.root)
     except MetadataStoreError as error:
-        # The figures are there all the same.
+        # The figures are valid nevertheless.
         warn(f"the data below {target.root} was not removed: {error}")

@@ -1,19 +1,19 @@
 """The workload of the benchmark: a hub's work on its topics, and plain puts.
 
 A *chain* has one operation under way at a time: it submits an operation, learns its outcome, and
-submits the next. A hub has a number of chains, and each chain has topics of its own, one
-of which it works on at a time:
+submits the next. A hub has a number of chains. Each chain has its own topics, and works on one of
+them at a time:
 
-- it claims the topic: a put of the owner that must find none there;
-- it then advances the topic's consume mark (a put that must find the version that the put before
-  it returned), reads the owner or the mark, or lets a rival try the same claim in vain, as the
-  mix has it;
-- it drops the ownership (a delete of the version that it holds) and turns to its next topic.
-  The mark stays, and goes on when the topic's turn comes again.
+- It claims the topic: a put of the owner, which requires that there is none.
+- It then takes steps as weighted by the mix. It advances the topic's consume mark, by a put that
+  requires the version from the previous put. Or it reads the owner or the mark. Or a rival tries
+  the same claim and must fail.
+- It drops the ownership, by a delete of the version that it holds, and turns to its next topic.
+  The mark stays, and continues when the chain returns to the topic.
 
-The seed, the number of the chain and the answers alone determine the chain's operations, so two
-runs do the same work, as far as each gets. Chains check every answer as it arrives, and know
-afterwards what the store must hold.
+The seed, the number of the chain and the answers alone determine the chain's operations. So two
+runs do the same work, as far as each gets. Chains check every answer as it arrives, and afterwards
+know the contents that the store must have.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ RIVAL: Final = 3
 DROP: Final = 4
 CLAIM: Final = 5
 
-#: The steps that a mix weighs, by their numbers in a script. Claims are as many as drops.
+#: The steps of a mix, by their numbers in a script. Each drop is followed by a claim.
 STEPS: Final[tuple[Step, ...]] = ("advance", "owner", "mark", "rival", "drop")
 
-#: A hub mostly acknowledges messages; an ownership lasts for some ten operations.
+#: A hub mostly acknowledges messages. An ownership lasts for about ten operations.
 DEFAULT_MIX: Final[Mapping[Step, float]] = {
     "advance": 50,
     "owner": 20,
@@ -68,18 +68,18 @@ DEFAULT_MIX: Final[Mapping[Step, float]] = {
 }
 
 _SCRIPT_STEPS: Final = 1 << 16
-# A prime, so that the chains start at places of the script that have nothing to do with each other.
+# A prime, so that the chains start at unrelated places of the script.
 _STRIDE: Final = 7919
-# Paths in one folder: a large one is slow to list, and no hub would keep all topics in one.
+# The paths of one folder: a large folder is slow to list, and no hub would keep all topics in one.
 _FOLDER: Final = 64
 
 
 class WrongAnswerError(Exception):
-    """A store acknowledged something, and then answered otherwise; the message names the path."""
+    """An answer of a store contradicts an acknowledged write. The message names the path."""
 
 
 class Expected(NamedTuple):
-    """What a path must hold: ``value`` at ``version``, or nothing where ``value`` is ``None``."""
+    """The expected contents of a path: ``value`` at ``version``, or nothing for ``None``."""
 
     path: str
     value: bytes | None
@@ -88,18 +88,18 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """How much of what the chains do.
+    """The parameters of the work.
 
     Attributes:
-        hubs: hubs at work at the same time.
-        outstanding: operations that each of them has under way.
-        topics: topics of all hubs together.
+        hubs: the number of hubs at work at the same time.
+        outstanding: the number of operations that each hub has under way.
+        topics: the number of topics of all hubs together.
         value_bytes: the size of each value.
-        mix: weights of the steps after a claim; see :data:`STEPS`.
-        seed: of everything that is drawn.
+        mix: the weights of the steps after a claim; see :data:`STEPS`.
+        seed: the seed of all random choices.
 
     Raises:
-        InvalidSettingError: for a value out of its range, with the value and the range.
+        InvalidSettingError: a value is out of its range. The message has the value and the range.
     """
 
     hubs: int = 16
@@ -136,12 +136,12 @@ class Workload:
 
     @property
     def chains(self) -> int:
-        """Operations under way, of all hubs together."""
+        """The number of chains, and so of operations under way, of all hubs together."""
         return self.hubs * self.outstanding
 
 
 class Chain(Protocol):
-    """One operation under way at a time."""
+    """A sequence of operations, with one under way at a time."""
 
     reading: bool  # whether the operation under way is a read
 
@@ -149,23 +149,23 @@ class Chain(Protocol):
         """Submit the next operation."""
 
     def ended(self, future: Future[Any]) -> None:
-        """Take in how it ended, by its future, which is done.
+        """Take the outcome of the operation from its future, which is done.
 
         Raises:
-            WrongAnswerError: it contradicts what was acknowledged before.
-            MetadataStoreError: what the operation ended with.
+            WrongAnswerError: the outcome contradicts an acknowledged write.
+            MetadataStoreError: the error of the operation.
         """
 
     def expected(self) -> Iterator[Expected]:
-        """Iterate over what the store must hold; only while no operation is under way."""
+        """Yield the expected contents of the store. Call it only if no operation is under way."""
 
 
 def make_script(workload: Workload) -> bytes:
-    """Draw the steps that chains take after a claim, as indexes of :data:`STEPS`."""
+    """Draw the steps of chains after a claim, as indexes of :data:`STEPS`."""
     return _draw(workload.seed, tuple(workload.mix.get(step, 0.0) for step in STEPS))
 
 
-# Drawing takes as long as a short measurement, and all measurements of a run draw the same.
+# Drawing takes as long as a short measurement, and all measurements of a run draw the same steps.
 @lru_cache(maxsize=1)
 def _draw(seed: int, weights: tuple[float, ...]) -> bytes:
     dice = random.Random(seed)
@@ -173,18 +173,18 @@ def _draw(seed: int, weights: tuple[float, ...]) -> bytes:
 
 
 def hub_chains(workload: Workload, root: str) -> list[HubChain]:
-    """Return the chains of all hubs, whose topics lie below ``root``, with nothing done yet."""
+    """Return new chains for all hubs, with their topics below ``root``."""
     script = make_script(workload)
     return [HubChain(workload, root, number, script) for number in range(workload.chains)]
 
 
 def put_chains(workload: Workload, root: str) -> list[PutChain]:
-    """Return as many chains of plain puts below ``root``."""
+    """Return the same number of chains of plain puts below ``root``."""
     return [PutChain(workload, root, number) for number in range(workload.chains)]
 
 
 class _Topic:
-    """What was acknowledged of a topic."""
+    """The acknowledged owner and mark of a topic."""
 
     __slots__ = ("mark", "mark_path", "mark_version", "owner", "owner_path")
 
@@ -192,13 +192,13 @@ class _Topic:
         name = f"ns-{number // _FOLDER}/topic-{number}"
         self.owner_path = f"{root}/owners/{name}"
         self.mark_path = f"{root}/marks/{name}"
-        self.owner: bytes | None = None  # at version 0 where there is one: it is never changed
+        self.owner: bytes | None = None  # always at version 0: an owner is never changed
         self.mark: bytes | None = None
         self.mark_version = ABSENT
 
 
 class HubChain:
-    """One chain of a hub: works on its topics, one after the other, and then again."""
+    """One chain of a hub. It works on its topics in turn, again and again."""
 
     __slots__ = ("_at", "_count", "_name", "_script", "_size", "_step", "_topics", "_turn",
                  "_value", "reading")  # fmt: skip
@@ -211,7 +211,7 @@ class HubChain:
         self._at = number * _STRIDE % len(script)
         self._name = b"hub-%d/%d" % (number % workload.hubs, number)
         self._size = workload.value_bytes
-        self._count = 0  # of values, so that no two are equal
+        self._count = 0  # the number of values so far, which makes each value different
         self._step = DROP
         self._value = b""
         self.reading = False
@@ -274,7 +274,7 @@ class HubChain:
 
 
 class PutChain:
-    """A chain of unconditional puts, each of a new path."""
+    """A chain of unconditional puts. Each puts a new path."""
 
     __slots__ = ("_first", "_next", "_root", "_size", "_step", "reading")
 
@@ -311,10 +311,10 @@ def put_value(number: int, size: int) -> bytes:
 
 
 def check(expected: Expected, found: Any) -> None:
-    """Compare what a path must hold with what a get of it gave.
+    """Compare the expected contents of a path with the result of a get.
 
     Raises:
-        WrongAnswerError: they differ; the message names the path.
+        WrongAnswerError: they differ. The message names the path.
     """
     path, value, version = expected
     if value is None:

@@ -31,7 +31,7 @@ from .errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from .operations import ABSENT, Delete, Exists, Get, GetChildren, Operation, Put
+from .operations import ABSENT, Delete, Exists, Get, GetChildren, Operation, Put, PutOptions
 from .results import (
     Change,
     ChangePage,
@@ -70,6 +70,7 @@ __all__ = [
     "OperationTimeoutError",
     "Outcome",
     "Put",
+    "PutOptions",
     "QueueFullError",
     "RevisionCompactedError",
     "Range",

@@ -32,6 +32,7 @@ It needs the extra ``spark``. Importing this module does not import pyspark.
 - ``java``: finds a Java on which Spark starts
 - ``jobs``: the command ``batchkeeper spark``
 - ``local_load``: the command ``batchkeeper load``, without Spark: lines to puts and outcomes
+- ``load_limits``: the limits that both commands for loading share
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ if TYPE_CHECKING:
 
 __all__ = ["bulk_apply", "register"]
 
-# The imports below wait for a call, so that the command and the workers do not load pyspark, which
-# takes a second, where they do not need it.
+# The functions below import when they are called: importing pyspark takes a second, and the command
+# and the workers do not always need it.
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source ``batchkeeper`` known to a session, classic or Connect.
+    """Register the data source ``batchkeeper`` in a session, classic or Connect.
 
-    Spark finds it by itself where the package is installed on the driver. It does not see an
-    editable install, a folder on ``PYTHONPATH`` or an archive shipped with ``--py-files``: then,
-    call this once per session. Calling it again does no harm.
+    Spark finds the data source by itself if the package is installed on the driver. It does not
+    find an editable install, a folder on ``PYTHONPATH`` or an archive shipped with ``--py-files``.
+    In these cases, call this function once per session. Further calls do no harm.
     """
     from pyspark.errors import AnalysisException
 
@@ -61,13 +62,13 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(BatchkeeperSource)
     except AnalysisException as error:
-        # Spark 4.0 takes no second source of a name, not even of one that it has found by itself.
+        # Spark 4.0 refuses to register a name twice, even if it found the first source by itself.
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
 
 
 def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
-    """Put and delete the rows of a frame, and return how each of them ended.
+    """Put and delete the rows of a frame, and return the outcome of each row.
 
     See :func:`batchkeeper.pipeline.bulk.bulk_apply`.
     """

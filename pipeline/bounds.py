@@ -18,9 +18,9 @@ __all__ = ["Bounds"]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is scanned: the paths under ``prefix`` from ``start`` up to, and without, ``end``.
+    """The bounds of a scan: the paths under ``prefix``, from ``start`` up to but excluding ``end``.
 
-    Each method returns narrower bounds, or the same.
+    Each method returns narrower bounds, or the same bounds.
     """
 
     prefix: str
@@ -36,7 +36,7 @@ class Bounds:
 
     def up_to(self, text: str) -> Bounds:
         """Leave out paths after ``text``."""
-        # Of all characters that a path may have, the space is the first.
+        # The space sorts before all other characters that a path may have.
         return self._before(f"{text} " if _is_path(text) else _after(text))
 
     def starting_with(self, text: str) -> Bounds:
@@ -74,14 +74,14 @@ def _is_path(text: str) -> bool:
 
 
 def _valid_part(text: str) -> str | None:
-    """Return the longest beginning of a text that is a path: it comes before the text."""
+    """Return the longest valid path that the text starts with. It sorts before the text."""
     while text and not _is_path(text):
         text = text[:-1]
     return text or None
 
 
 def _after(text: str) -> str | None:
-    """Return a path that comes after all those that start with ``text``, or before it."""
+    """Return a path that sorts after ``text`` and all paths that start with it, or ``None``."""
     while text:
         end = text[:-1] + chr(min(ord(text[-1]) + 1, 0x10FFFF))
         if _is_path(end):

@@ -19,7 +19,7 @@ from .throttle import rate_of
 
 __all__ = ["OUTCOMES", "bulk_apply"]
 
-#: The columns of what :func:`bulk_apply` returns.
+#: The columns of the frame that :func:`bulk_apply` returns.
 OUTCOMES: Final = "path string, status string, version bigint, error string"
 
 _SCHEMA: Final = pa.schema(
@@ -71,7 +71,7 @@ def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
 def _applier(
     options: SourceOptions, columns: Columns, rate: float | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what the tasks run. It is pickled, with the options and nothing else."""
+    """Return the function that the tasks run. It is pickled with its options and nothing else."""
 
     def apply(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         partition = write_partition(batches, columns, options, rate, RowCounts())

@@ -1,4 +1,4 @@
-"""The client that a worker process keeps, and uses for one task after the other.
+"""The client that a worker process keeps and uses for one task after the other.
 
 Spark's Python workers are forked, run one task at a time, serve tasks of several jobs, and end
 without notice (``os._exit``). So this module does nothing at a worker's end: every task waits for
@@ -21,36 +21,36 @@ from .options import SourceOptions
 
 __all__ = ["client", "opened"]
 
-# How many clients a worker keeps that no task uses: a URL holds a prefix or chroot, so that an
-# application may go through many.
+# The most idle clients that a worker keeps. A URL contains a prefix or chroot, so one application
+# may use many URLs.
 _KEPT: Final = 4
 
 
 class _Client(NamedTuple):
-    options: SourceOptions  # Those that the store was opened with, and nothing of the task.
+    options: SourceOptions  # Only those that the store was opened with, none of the task.
     store: MetadataStore
 
 
-_lock = Lock()  # guards _idle; held to look and to change, never while a store opens or closes
-_idle: OrderedDict[str, _Client] = OrderedDict()  # by URL; the one used last stands last
+_lock = Lock()  # guards _idle; never held while a store opens or closes
+_idle: OrderedDict[str, _Client] = OrderedDict()  # by URL; the most recently used is last
 
 
 @contextmanager
 def client(options: SourceOptions, *, read_only: bool = False) -> Generator[MetadataStore]:
-    """Give a store for the time of a task, in the process that runs it.
+    """Yield a store for the duration of a task, in the process that runs the task.
 
-    The client stays open for the next task with the same URL, if this one ends without an error. An
-    embedded store is opened for this task and closed. When the block ends, with an error too,
-    everything that was submitted in it has ended, so that a later attempt of the task meets nothing
-    of this one.
+    If the task ends without an error, the client stays open for the next task with the same URL. An
+    embedded store is opened for this task, and closed after it. When the block ends, even with an
+    error, all operations submitted in it have ended. So a later attempt of the task runs beside no
+    operation of this one.
 
     Args:
-        options: which store, and with what settings.
-        read_only: nothing will be written, and no store is made. A directory may then be open in
-            several processes.
+        options: the store and its settings.
+        read_only: the task only reads, and a missing store is not created. Several processes may
+            then have a directory open.
 
     Raises:
-        InvalidSettingError: a named variable or file with a login is not there.
+        InvalidSettingError: an environment variable or file with the login is missing.
         MetadataStoreError: as for :func:`batchkeeper.open_store`.
     """
     if options.embedded:
@@ -69,16 +69,16 @@ def client(options: SourceOptions, *, read_only: bool = False) -> Generator[Meta
             store.flush()
             _keep(_Client(asked, store))
         else:
-            # What is wrong may be the client. This sends what is queued and waits for it, too.
+            # The client itself may be at fault. `close` also sends queued operations and waits.
             store.close()
 
 
 @contextmanager
 def opened(options: SourceOptions, *, read_only: bool = False) -> Generator[MetadataStore]:
-    """Give a store for the time of the block, and close it: for the driver, and for its commits.
+    """Yield a store for the duration of the block, and close it. The driver uses it.
 
     Raises:
-        InvalidSettingError: a named variable or file with a login is not there.
+        InvalidSettingError: an environment variable or file with the login is missing.
         MetadataStoreError: as for :func:`batchkeeper.open_store`.
     """
     with _open(_reading(options) if read_only else options, create=not read_only) as store:
@@ -86,7 +86,7 @@ def opened(options: SourceOptions, *, read_only: bool = False) -> Generator[Meta
 
 
 def _connection(options: SourceOptions) -> SourceOptions:
-    """Return the options that an open store depends on, and no others."""
+    """Return only the options that an open store depends on."""
     return SourceOptions(
         url=options.url,
         batching=options.batching,
@@ -105,7 +105,7 @@ def _take(asked: SourceOptions) -> _Client | None:
         found = _idle.pop(asked.url, None)
     if found is None or found.options == asked:
         return found
-    found.store.close()  # Other settings: there is one client for a URL.
+    found.store.close()  # Its settings differ, and there is one client for each URL.
     return None
 
 
@@ -120,7 +120,7 @@ def _keep(used: _Client) -> None:
 
 
 def _forget_in_child() -> None:
-    """Leave the clients of the parent alone: their threads and connections are not the child's."""
+    """Forget the parent's clients in a forked child, which does not have their threads."""
     global _lock  # noqa: PLW0603 - Another thread of the parent may have held it.
     _lock = Lock()
     _idle.clear()
@@ -130,7 +130,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _reading(options: SourceOptions) -> SourceOptions:
-    """Return options that open a directory without its lock."""
+    """Return options that open a directory for reading, without its lock."""
     if not options.embedded:
         return options
     address, _, query = options.url.partition("?")

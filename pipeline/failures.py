@@ -11,9 +11,9 @@ from ..ops.errors import MetadataStoreError
 
 __all__ = ["plain_errors"]
 
-# Loaded by Spark's Python workers, on the driver and on executors, and by nobody else.
+# Only Spark's Python workers load it, on the driver and on executors.
 _IN_WORKER = "pyspark.worker_util"
-# Spark sets it for its workers where spark.sql.execution.pyspark.udf.hideTraceback.enabled is on.
+# Spark sets it for its workers if spark.sql.execution.pyspark.udf.hideTraceback.enabled is on.
 _HIDE = "SPARK_HIDE_TRACEBACK"
 
 
@@ -26,8 +26,8 @@ def plain_errors() -> Generator[None]:
     try:
         yield
     except MetadataStoreError as error:
-        # Spark reads it where it writes the error to Java, and ends the worker after that: no
-        # other error of this process can follow.
+        # Spark reads the variable when it writes the error to Java, and then ends the worker. So
+        # the variable cannot affect another error.
         if _IN_WORKER in sys.modules:
             os.environ[_HIDE] = "1"
         error.__suppress_context__ = True

@@ -1,4 +1,4 @@
-"""Spark's filters on the paths of a read, where it gives them to a source (from Spark 4.1 on)."""
+"""Spark's filters on the paths of a read. Spark 4.1 and newer pass them to a data source."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ __all__ = ["FilteringReader"]
 
 
 class FilteringReader(StoreReader):
-    """A reader that leaves out what filters on ``path`` would throw away.
+    """A reader that does not read the rows that filters on ``path`` discard.
 
-    Spark refuses a reader with ``pushFilters`` where it may not give it any, so this is one of its
-    own.
+    It is a class of its own because Spark refuses a reader with ``pushFilters`` if filter pushdown
+    is disabled.
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        """Narrow what is read. Spark applies all filters itself, too, so no bound need be exact."""
+        """Narrow the bounds of the read.
+
+        The bounds need not be exact, because Spark applies all filters itself, too.
+        """
         for given in filters:
             if getattr(given, "attribute", None) == ("path",):
                 self.bounds = _narrowed(self.bounds, given)

@@ -16,7 +16,7 @@ _Page = TypeVar("_Page", bound=ScanPage | StatPage)
 
 
 def counted(pages: Iterable[_Page], foreign: ForeignKeys) -> Generator[_Page, None, None]:
-    """Give the pages of a scan, and count their foreign keys."""
+    """Yield the pages of a scan, and add their foreign keys to ``foreign``."""
     for page in pages:
         foreign.add(page.foreign)
         yield page

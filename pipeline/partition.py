@@ -26,16 +26,16 @@ def write_partition(
     rate: float | None,
     tally: RowCounts,
 ) -> Generator[list[RowOutcome], None, None]:
-    """Write the rows of a partition; give their outcomes, in their order, by the slice.
+    """Write the rows of a partition, and yield their outcomes in order, slice by slice.
 
-    The store is opened for the first row, so that a partition without any costs nothing. What was
-    sent has ended when the generator ends or is closed.
+    The first row opens the store, so an empty partition costs nothing. When the generator ends or
+    is closed, all operations that were sent have ended.
 
     Args:
         batches: Arrow record batches.
-        columns: where they have their columns.
-        options: which store, and how.
-        rate: operations a second of this task; ``None`` for no limit.
+        columns: the places of the columns in the batches.
+        options: the store and its settings.
+        rate: operations per second of this task; ``None`` for no limit.
         tally: counts the rows.
 
     Raises:
@@ -60,7 +60,7 @@ def write_partition(
 
 @contextmanager
 def _one_task_at_a_time(options: SourceOptions) -> Iterator[None]:
-    """Say what to do where several tasks want to write one directory."""
+    """Explain the error if several tasks try to write one directory."""
     try:
         yield
     except StoreUnavailableError as error:

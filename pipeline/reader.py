@@ -23,7 +23,7 @@ from .options import SourceOptions
 
 __all__ = ["COLUMNS", "StorePartition", "StoreReader", "read_revision", "record_batches"]
 
-#: The columns of a read, and where a scan's result has them.
+#: The columns of a read, with their types in Spark and in Arrow.
 COLUMNS: Final[dict[str, tuple[types.DataType, pa.DataType]]] = {
     "path": (types.StringType(), pa.string()),
     "value": (types.BinaryType(), pa.binary()),
@@ -37,7 +37,7 @@ COLUMNS: Final[dict[str, tuple[types.DataType, pa.DataType]]] = {
 
 
 class StorePartition(InputPartition):
-    """The paths that one task reads, ``None`` for none, and of which revision."""
+    """The range of paths that one task reads (``None`` for no paths), and the revision."""
 
     def __init__(self, within: Range | None, revision: int | None) -> None:
         super().__init__(within)
@@ -52,7 +52,7 @@ class StoreReader(DataSourceReader):
         bounds: the bounds between which paths are read.
 
     Raises:
-        InvalidSettingError: the schema has a column that a store does not give, or of another type.
+        InvalidSettingError: the schema has a column that stores do not have, or a wrong type.
     """
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
@@ -61,20 +61,20 @@ class StoreReader(DataSourceReader):
         self.bounds = Bounds(options.prefix)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Note the revision once, and split what is there now: called once, on the driver.
+        """Fix the revision, and split the paths into ranges. Spark calls it once, on the driver.
 
-        Whatever is put later lies in one of the ranges too, so that they serve for any revision.
+        Together, the ranges cover all possible paths, so they also fit revisions with other paths.
         """
         wanted = self._options.partitions or 2 * (os.cpu_count() or 1)
         prefix = self.bounds.prefix
         with plain_errors(), opened(self._options, read_only=True) as store:
             revision = read_revision(store, prefix, self._options.revision)
             ranges = self.bounds.within(store.split(prefix, wanted))
-        # Without any, Spark would put one of its own in its place.
+        # If the list is empty, Spark reads a partition of its own instead.
         return [StorePartition(within, revision) for within in ranges or (None,)]
 
     def read(self, partition: InputPartition) -> Generator[pa.RecordBatch]:
-        """Give the rows of a partition; a second attempt gives the same ones of a snapshot."""
+        """Yield the rows of a partition. On a snapshot, each attempt yields the same rows."""
         if not isinstance(partition, StorePartition):
             raise TypeError(f"not a partition of a store: {partition!r}")
         if partition.within is None:
@@ -82,7 +82,7 @@ class StoreReader(DataSourceReader):
         options, (start, end) = self._options, partition.within
         schema = pa.schema(self._fields)
         with plain_errors(), client(options, read_only=True) as store:
-            # ZooKeeper may answer this session from before what the job's caller has seen.
+            # Without it, ZooKeeper may answer this session with an older state than the caller saw.
             store.sync()
             scan = store.scan_pages(
                 self.bounds.prefix,
@@ -101,13 +101,13 @@ class StoreReader(DataSourceReader):
 def record_batches(
     pages: Iterable[ScanPage | StatPage], schema: pa.Schema, rows: int, size: int
 ) -> Generator[pa.RecordBatch]:
-    """Gather pages of a scan into Arrow batches of the columns of ``schema``.
+    """Gather the pages of a scan into Arrow batches with the columns of ``schema``.
 
     Args:
-        pages: what is to be gathered.
-        schema: columns of :data:`COLUMNS`; no ``value`` if the pages have none.
+        pages: the pages.
+        schema: columns of :data:`COLUMNS`; without ``value`` if the pages have no values.
         rows: the most rows of a batch.
-        size: the most bytes of a batch; a larger row goes alone.
+        size: the most bytes of a batch; a larger row has a batch of its own.
     """
     gathered: list[pa.RecordBatch] = []
     count = held = 0
@@ -146,7 +146,7 @@ def _batch(page: ScanPage | StatPage, schema: pa.Schema) -> pa.RecordBatch:
 def _parts(
     batch: pa.RecordBatch, page: ScanPage | StatPage, rows: int, size: int
 ) -> Iterator[pa.RecordBatch]:
-    """Cut what is too large for one batch."""
+    """Split a page's batch that is larger than the limits."""
     if batch.num_rows <= rows and batch.nbytes <= size:
         if batch.num_rows:
             yield batch
@@ -184,18 +184,18 @@ def _field(field: types.StructField) -> pa.Field:
 
 
 def read_revision(store: MetadataStore, prefix: str, given: int | None) -> int | None:
-    """Return the revision that all tasks read: as given, or the newest.
+    """Return the revision that all tasks read: the given one, or the newest.
 
-    It is ``None`` where none is given and the store takes no snapshots.
+    Without a given revision, it returns ``None`` if the store has no snapshots.
 
     Raises:
-        RevisionCompactedError: the revision that is given is not kept any more.
-        InvalidSettingError: it does not exist yet.
-        UnsupportedError: a revision is given, and the store takes no snapshots.
+        RevisionCompactedError: the store no longer keeps the given revision.
+        InvalidSettingError: the given revision does not exist yet.
+        UnsupportedError: a revision is given, but the store has no snapshots.
     """
     if given is None:
         return store.revision() if "snapshots" in store.capabilities else None
-    # The value at the prefix itself, for the error if the revision cannot be read.
+    # Reading the value at the prefix raises the error if the revision cannot be read.
     scan = store.scan_pages(prefix, end=f"{prefix} ", revision=given, values=False)
     with closing(scan) as found:
         next(found, None)

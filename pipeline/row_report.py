@@ -1,6 +1,7 @@
 """The report of a job's rows: counts by outcome, times, and the first failed rows.
 
-Reports of partitions are merged into that of the job. They hold paths and errors, never values.
+The reports of partitions are merged into the job's report. They hold paths and errors, never
+values.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ __all__ = [
     "first_failed",
 ]
 
-#: How a row ended. ``ok``: done by this job. ``already_applied``: a conditional row whose effect
-#: was there before, as after an earlier attempt of its task. ``conflict``: not applied, because of
-#: what was at its path. ``not_found``: an unconditional delete of a path that held nothing.
-#: ``indeterminate``: it may have been applied. ``error``: not applied, for any other reason.
+#: How a row ended. ``ok``: this job applied it. ``already_applied``: a conditional row whose effect
+#: was already there, for example after an earlier attempt of its task. ``conflict``: not applied,
+#: because of the state of its path. ``not_found``: an unconditional delete of a path without a
+#: value. ``indeterminate``: it may have been applied. ``error``: not applied, for another reason.
 Status: TypeAlias = Literal[
     "ok", "already_applied", "conflict", "not_found", "indeterminate", "error"
 ]
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 
-#: The statuses of rows whose effect is there. A delete that finds nothing is one of them: the task
-#: that deleted the path may have been an earlier attempt of the same.
+#: The statuses of rows whose effect is there. ``not_found`` is among them, because an earlier
+#: attempt of the same task may have deleted the path.
 DONE: Final[frozenset[Status]] = frozenset(("ok", "already_applied", "not_found"))
 
-# Failed rows that a report names. A message that reaches the driver should be read by a person.
+# The most failed rows that a report names. The message on the driver must stay readable.
 _NAMED: Final = 10
 
 _NO_SECONDS: Final = Distribution(SECONDS).snapshot()
@@ -80,7 +81,7 @@ class FailedRow(NamedTuple):
 
 
 def add_histograms(one: Histogram, other: Histogram) -> Histogram:
-    """Return the histogram of the values of both, which have the same buckets."""
+    """Return the sum of two histograms with the same buckets."""
     if one.bounds != other.bounds:
         raise ValueError("histograms with different buckets cannot be added")
     return Histogram(
@@ -132,7 +133,7 @@ class Report:
 
     @classmethod
     def total(cls, reports: Iterable[Report]) -> Report:
-        """Return one report of all."""
+        """Return the sum of reports."""
         return sum(reports, start=cls())
 
     def __str__(self) -> str:
@@ -160,7 +161,7 @@ class RowCounts:
         self._resent = 0
 
     def add(self, outcomes: Sequence[RowOutcome], seconds: list[float], resent: int = 0) -> None:
-        """Count rows, with the seconds of the sent ones, which are sorted in place."""
+        """Count rows, and the seconds of the sent ones. Sorts ``seconds`` in place."""
         self._counts.update([outcome.status for outcome in outcomes])
         if seconds:
             self._seconds.add_all(seconds)

@@ -27,7 +27,7 @@ _TEXT: Final = ("string", "large_string", "varchar", "char", "void", "null")
 _BYTES: Final = ("binary", "large_binary", "void", "null")
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint", "int8", "int16", "int32", "int64")
 
-# What each column may be, by Spark's names of types and by Arrow's, and how it is told to people.
+# The types that each column may have, as Spark and Arrow name them, and the type named in messages.
 _TYPES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "path": (_TEXT[:4], "string"),
     "value": (_BYTES, "binary"),
@@ -35,18 +35,18 @@ _TYPES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "op": (_TEXT, "string"),
 }
 
-# Rows and bytes of a slice. A slice's end leaves the store idle for the time of one request, and
-# its rows are held in memory.
+# The most rows and bytes of a slice. Smaller slices leave the store idle more often, for the time
+# of one request at the end of each. Larger slices hold more rows in memory.
 _SLICE_ROWS: Final = 10_000
 _SLICE_BYTES: Final = 32 * 1024 * 1024
 
-# Conditional paths that are remembered, to find a second row of a path, at the least; at the most
-# twice as many. It is bounded so that a task's memory does not grow with its rows.
+# The fewest paths of conditional rows to remember, for detecting a second row of a path; the most
+# is twice that number. The bound keeps a task's memory from growing with its rows.
 _REMEMBERED: Final = 100_000
 
 
 class Columns(NamedTuple):
-    """Where a batch has its columns: ``None`` for one that it does not have."""
+    """The places of the columns in a batch; ``None`` for a missing column."""
 
     path: int
     value: int
@@ -120,9 +120,9 @@ class RowWriter:
         self._tally = tally
 
     def write(self, batch: pa.RecordBatch) -> Iterator[list[RowOutcome]]:
-        """Write an Arrow record batch; give the outcomes of its rows, in their order, by the slice.
+        """Write an Arrow record batch, and yield the outcomes of its rows in order, by slice.
 
-        A slice's rows have ended when its outcomes are given. No row raises.
+        All rows of a slice have ended when it is yielded. Failed rows raise no exception.
         """
         size = max(1, batch.nbytes // max(1, batch.num_rows))
         rows = max(1, min(_SLICE_ROWS, _SLICE_BYTES // size))
@@ -156,10 +156,10 @@ class RowWriter:
     def _operation(
         self, path: str | None, value: bytes | None, expected: int | None, op: str | None
     ) -> Put | Delete:
-        """Make the operation of a row.
+        """Return the operation of a row.
 
         Raises:
-            MetadataStoreError: with what is wrong with the row.
+            MetadataStoreError: the row is invalid. The message says why.
         """
         if path is None:
             raise InvalidPathError("the path is null")
@@ -182,9 +182,10 @@ class RowWriter:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return the values of a column; text that is not UTF-8, as Spark allows, with surrogates.
+    """Return the values of a column. Bytes that are not valid UTF-8 become surrogates.
 
-    Paths and the names of operations have none, so such a row is refused, and no other.
+    Spark allows such text. Paths and operation names may not contain surrogates, so only the rows
+    with such text are refused.
     """
     try:
         values: list[Any] = column.to_pylist()
@@ -195,7 +196,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _shown(path: str | None) -> str | None:
-    """Return a path as text that can be handed on: escapes stand for the bytes that are no text."""
+    """Return a path as valid text, with escapes in place of surrogates."""
     if path is None:
         return None
     return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
@@ -206,14 +207,14 @@ class _SecondConditionalError(MetadataStoreError):
 
 
 class _Seen:
-    """Remembers paths, the latest hundred thousand at least."""
+    """Remembers paths, at least the latest hundred thousand."""
 
     def __init__(self) -> None:
         self._young: set[str] = set()
         self._old: set[str] = set()
 
     def before(self, path: str) -> bool:
-        """Say whether the path was there before, and remember it."""
+        """Say whether the path was seen before, and remember it."""
         if path in self._young or path in self._old:
             return True
         if len(self._young) >= _REMEMBERED:

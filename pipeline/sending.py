@@ -38,11 +38,11 @@ __all__ = ["PATIENCE", "Patience", "Sender", "describe", "may_pass"]
 
 
 class Patience(NamedTuple):
-    """How often rows are sent again that failed for a reason that passes.
+    """How often to resend rows that failed for a temporary reason.
 
     Attributes:
-        times: how often, beside the first time.
-        backoff: the pauses before.
+        times: the most attempts after the first one.
+        backoff: the pauses before these attempts.
     """
 
     times: int = 5
@@ -53,19 +53,20 @@ PATIENCE: Final = Patience()
 
 
 class Sender:
-    """Executes writes by the slice, and again where that is safe, until each has its outcome.
+    """Executes slices of writes, and repeats writes where that is safe, until each has its outcome.
 
     Args:
-        store: where to.
-        parents_count: the store is one (ZooKeeper) where the first put of a path that has others
-            below it makes version 1, and not 0.
-        rate: operations a second; ``None`` for no limit.
-        patience: how often operations are sent again.
-        sleep: waits so many seconds.
+        store: the store to write.
+        parents_count: whether the first put of a path with values below it creates version 1
+            instead of 0, as on ZooKeeper.
+        rate: operations per second; ``None`` for no limit.
+        patience: how often to resend operations.
+        sleep: a function that waits for a number of seconds.
 
     Attributes:
-        seconds: what each of the last slice has taken, from its handing over to the client.
-        resent: how many of the last slice were sent again.
+        seconds: for each operation of the last slice, the seconds from its submission to the client
+            until its outcome.
+        resent: the number of operations of the last slice that were sent again.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Sender:
         self._throttle = Throttle(rate, sleep=sleep) if rate is not None else None
         self._patience = patience
         self._sleep = sleep
-        self._gave_up = False  # with the slice before
+        self._gave_up = False  # on the previous slice
         self.seconds: list[float] = []
         self.resent = 0
         self._begin(())
@@ -90,13 +91,13 @@ class Sender:
     def _begin(self, ops: Sequence[Put | Delete]) -> None:
         self._ops = ops
         self._ended: list[RowOutcome | None] = [None] * len(ops)
-        self._errors: dict[int, MetadataStoreError] = {}  # the last one of what has not ended
+        self._errors: dict[int, MetadataStoreError] = {}  # the last error of each failed operation
         self._unsure: set[int] = set()  # may have been applied by an earlier request
         self.seconds = []
         self.resent = 0
 
     def run(self, ops: Sequence[Put | Delete]) -> list[RowOutcome]:
-        """Execute operations, and return their outcomes in the same order, when all have ended."""
+        """Execute operations until all have ended, and return their outcomes in the same order."""
         self._begin(ops)
         places = range(len(ops))
         again = self._round(places, self.seconds)
@@ -107,9 +108,9 @@ class Sender:
         return [self._ended[place] or self._give_up(place) for place in places]
 
     def _send_again(self, places: list[int]) -> bool:
-        """Send operations again, those of one path one after the other; say whether all ended."""
+        """Resend operations, one after the other on each path; return whether all ended."""
         lines = self._lines(places)
-        # A server that is gone for long should not cost every slice the whole patience.
+        # If the server is away for long, only the first slice spends all of its attempts.
         most = 0 if self._gave_up else self._patience.times
         failures = 1
         while lines:
@@ -129,11 +130,11 @@ class Sender:
         return True
 
     def _lines(self, places: list[int]) -> dict[str, deque[int]]:
-        """Return what has to be sent, by path: operations that failed, and those that follow them.
+        """Return the operations to send, by path: those that failed, and those that follow them.
 
-        What came after a failed one has to come after it again: but for a conditional one that was
-        applied, whose condition would not hold any more. What failed before that one is not sent
-        again, for it would come after it, and undo it.
+        An operation that followed a failed one must follow it again. The exception is a conditional
+        operation that was applied, because its condition no longer holds. Operations that failed
+        before it are not sent again either: they would come after it and undo it.
         """
         lines: dict[str, deque[int]] = {self._ops[place].path: deque() for place in places}
         failed = set(places)
@@ -149,7 +150,7 @@ class Sender:
         return {path: line for path, line in lines.items() if line}
 
     def _round(self, places: Sequence[int], seconds: list[float] | None) -> list[int]:
-        """Send operations once; return which are to be sent again."""
+        """Send operations once, and return the places of those to send again."""
         again: list[int] = []
         looks: list[int] = []
         ops = [self._ops[place] for place in places]
@@ -168,7 +169,7 @@ class Sender:
     def _sort(
         self, place: int, error: MetadataStoreError, again: list[int], looks: list[int]
     ) -> None:
-        """End an operation that has failed, or put it among those to be sent or looked at."""
+        """End a failed operation, or add it to those to send again or to look up."""
         op = self._ops[place]
         conditional = op.expected_version is not None
         self._errors[place] = error
@@ -194,17 +195,17 @@ class Sender:
                 self._end(place, "error", error)
 
     def _look(self, places: list[int]) -> list[int]:
-        """Look whether the effect of conditional operations is there; return what to send again."""
+        """Read the paths of conditional operations, and return the operations to send again."""
         again: list[int] = []
         try:
-            self._store.sync()  # An attempt before this one was another session's.
+            self._store.sync()  # An earlier attempt may have written in another session.
         except MetadataStoreError:
-            return places  # Conditional: to send them again does no harm.
+            return places  # They are conditional: sending them again does no harm.
         gets = [Get(self._ops[place].path) for place in places]
         outcomes = self._send(gets, None)
         parents = self._created_parents(places, outcomes) if self._parents_count else {}
         for place, outcome in zip(places, outcomes, strict=True):
-            # Whether it is ours cannot be told where a look has failed.
+            # If a read failed, it is unknown whether the value at the path is ours.
             if outcome.error is not None or parents.get(self._ops[place].path, False) is None:
                 again.append(place)
                 continue
@@ -217,17 +218,17 @@ class Sender:
             elif not unsure:
                 self._end(place, "conflict", self._errors[place])
             elif op.expected_version == (ABSENT if found is None else found.stat.version):
-                again.append(place)  # It was not applied, and can be.
+                again.append(place)  # It was not applied, and its condition holds.
             else:
-                # Ours may have come before what is there now.
+                # Our write may have been applied before the value that is there now.
                 self._end(place, "indeterminate", self._errors[place])
         return again
 
     def _created_parents(self, places: list[int], gets: list[Outcome]) -> dict[str, bool | None]:
-        """Tell which paths look as creates would have left them where others were below.
+        """Say which paths are at version 1 because they were created with values below them.
 
-        Without any below them they are at version 1 because they were put twice. ``None`` stands
-        for those that could not be looked at.
+        A path at version 1 without values below it was put twice: ``False``. ``None`` stands for a
+        path whose children could not be read.
         """
         candidates = [
             GetChildren(op.path)
@@ -245,11 +246,11 @@ class Sender:
         }
 
     def _send(self, ops: Sequence[Operation], seconds: list[float] | None) -> list[Outcome]:
-        """Execute operations once; return what became of each, and note how long that took."""
+        """Execute operations once, return their outcomes, and record the seconds of each."""
         clock = time.monotonic
         throttle = self._throttle
         if throttle is None:
-            # A list: the client takes operations from it by the hundred.
+            # The client submits a list a hundred operations at a time.
             if seconds is None:
                 return self._store.apply(ops)
             begun, ended = clock(), []
@@ -274,14 +275,14 @@ class Sender:
 
     def _end(self, place: int, status: Status, error: MetadataStoreError | None = None) -> None:
         if place in self._unsure and status not in DONE:
-            status = "indeterminate"  # What was refused now may have been applied before.
+            status = "indeterminate"  # It was refused now, but may have been applied earlier.
         text = None if error is None else describe(error)
         self._ended[place] = RowOutcome(self._ops[place].path, status, None, text)
 
     def _give_up(self, place: int) -> RowOutcome:
-        """Return the outcome of an operation that has none after all."""
+        """Return the outcome of an operation that has not ended in any attempt."""
         error = self._errors[place]
-        # Refused by its condition, and nobody could look whether its own effect was the reason.
+        # Its condition refused it, perhaps because of its own effect: the path could not be read.
         unknown = isinstance(error, BadVersionError)
         self._end(place, "indeterminate" if unknown else "error", error)
         ended = self._ended[place]
@@ -290,7 +291,7 @@ class Sender:
 
 
 def _effect_is_there(op: Put | Delete, found: GetResult | None) -> bool:
-    """Say whether a path looks as a conditional operation would have left it."""
+    """Say whether a path is in the state that a conditional operation leaves."""
     match op:
         case Delete():
             return found is None
@@ -299,7 +300,7 @@ def _effect_is_there(op: Put | Delete, found: GetResult | None) -> bool:
         case _:
             assert_never(op)
     assert op.expected_version is not None
-    # ABSENT is -1, and a path that was made is at version 0.
+    # ABSENT is -1, and a new path is at version 0.
     return (
         found is not None
         and found.stat.version == op.expected_version + 1
@@ -308,11 +309,11 @@ def _effect_is_there(op: Put | Delete, found: GetResult | None) -> bool:
 
 
 def describe(error: MetadataStoreError) -> str:
-    """Return what a row's outcome says of an error."""
+    """Return the text of an error for a row's outcome."""
     return f"{type(error).__name__}: {error}"
 
 
 def may_pass(described: str) -> bool:
-    """Say whether an error that was described may be another one, or none, another time."""
+    """Say whether the error in a text of :func:`describe` is temporary."""
     kind = error_class(described.partition(":")[0])
     return kind is not None and passes(kind)

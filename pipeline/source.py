@@ -20,22 +20,22 @@ from .options import parse_options
 
 __all__ = ["SCHEMA", "STORED", "BatchkeeperSource", "Options"]
 
-#: What Spark hands over: names in lower case, values as text.
+#: The options as Spark passes them: names in lower case, values as text.
 Options: TypeAlias = MutableMapping[str, str]
 
-#: The columns of what a store holds. ``created`` and ``modified`` are milliseconds since the epoch,
-#: null where the store keeps none (etcd).
+#: The columns of a stored value. ``created`` and ``modified`` are milliseconds since the epoch, and
+#: null if the store does not keep times (etcd).
 STORED: Final = (
     "path string not null, value binary, version bigint, revision bigint not null, "
     "created bigint, modified bigint, ephemeral boolean not null"
 )
 
-#: The columns of a read, where the caller names none. Spark does not say whether a frame or a
-#: stream is to be read, so both have the same: ``op`` is ``put`` or, in a stream of changes,
-#: ``delete``; ``value`` and ``version`` are null then, as they never are in a frame.
+#: The columns of a read if the caller names none. Spark does not say whether it reads a frame or a
+#: stream, so both have the same columns. In a frame, ``op`` is always ``put``. In a stream of
+#: changes, it may be ``delete``: ``value`` and ``version`` are null then, and only then.
 SCHEMA: Final = f"{STORED}, op string not null"
 
-# Spark hands filters over in a process of its own that runs this module, and only where
+# Spark passes filters in a separate process that runs this module, and only if
 # spark.sql.python.filterPushdown.enabled is on.
 _PUSHDOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -43,12 +43,12 @@ _PUSHDOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 class BatchkeeperSource(DataSource):
     """Reads and writes a metadata store, in batches and as streams.
 
-    The options are those of :class:`batchkeeper.pipeline.options.SourceOptions`; a wrong one is
-    refused here, on the driver.
+    The options are those of :class:`batchkeeper.pipeline.options.SourceOptions`. Invalid options
+    are refused here, on the driver.
     """
 
-    # Spark pickles what is made here and sends it to its workers, and every call of these comes
-    # in another process. Each loads the module that it needs, and not those of the others.
+    # Spark calls each of these methods in a process of its own, and pickles the result for its
+    # workers. So each method imports only the module that it needs.
 
     @classmethod
     def name(cls) -> str:

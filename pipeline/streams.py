@@ -82,13 +82,13 @@ class ChangesPartition(InputPartition):
 
 
 class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The changes under the prefix, in micro-batches that can be read again.
+    """Reads the changes under the prefix, in micro-batches that can be read again.
 
-    On the driver one of these lives as long as its query; the tasks have copies of another one.
+    One instance lives on the driver as long as its query. The tasks have copies of another one.
 
     Raises:
-        InvalidSettingError: the schema has a column that a change does not have, or an option is
-            of no use.
+        InvalidSettingError: the schema has a column that a change does not have, or an option does
+            not apply to a stream.
     """
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
@@ -106,7 +106,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             UnsupportedError: the store keeps no history.
-            InvalidSettingError: the store has not come as far as ``starting_revision``.
+            InvalidSettingError: the store has not reached ``starting_revision``.
         """
         newest = self._look()
         start = self._options.starting_revision
@@ -118,17 +118,18 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(newest if start is None else start)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return what ``latestOffset`` is asked with: Spark has no limit that counts revisions."""
+        """Return the limit that Spark passes to ``latestOffset``."""
         most = self._options.max_revisions_per_batch
+        # Spark has no limit on revisions: the limit on rows carries it.
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, int], limit: ReadLimit
     ) -> dict[str, int]:
-        """Return how far the next micro-batch goes: the store's revision, or as far as is allowed.
+        """Return the end of the next micro-batch: the store's revision, or the limit before it.
 
         Raises:
-            InvalidSettingError: the store has not come as far as the checkpoint.
+            InvalidSettingError: the store has not reached the revision of the checkpoint.
         """
         after = _revision(start)
         newest = self._look()
@@ -146,15 +147,15 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(newest)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note the revision at which a query that processes what is there ends."""
+        """Record the store's revision, at which a query with ``availableNow`` ends."""
         self._target = self._look()
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
-        """Return the newest revision that was seen, for the query's progress reports."""
+        """Return the newest known revision of the store, for the query's progress reports."""
         return None if self._newest is None else _offset(self._newest)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Split a micro-batch's revisions.
+        """Split the revisions of a micro-batch into partitions.
 
         Raises:
             RevisionCompactedError: the store no longer keeps the changes. The message says what to
@@ -171,7 +172,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [ChangesPartition(*pair) for pair in pairwise(bounds)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the changes of a part, in order of their revisions: the same each time."""
+        """Yield the changes of a part, ordered by revision. Each call yields the same changes."""
         assert isinstance(partition, ChangesPartition)
         options = self._options
         with (
@@ -185,7 +186,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             warn_of_foreign(changes.foreign, "changes not read")
 
     def _look(self) -> int:
-        """Return the store's newest revision, on the driver."""
+        """Read the store's newest revision, on the driver."""
         with plain_errors(), client(self._options, read_only=True) as store:
             if "history" not in store.capabilities:
                 raise UnsupportedError(
@@ -196,11 +197,11 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._newest
 
     def _check_history(self, after: int) -> None:
-        """Refuse a batch that cannot be read, before tasks try to."""
+        """Refuse a batch whose changes are lost, before its tasks start."""
         options = self._options
         with client(options, read_only=True) as store:
             try:
-                # Nothing lies between them, but etcd is asked whether it has that revision.
+                # The range is empty, but etcd checks whether it still has the revision.
                 next(store.changes(options.prefix, after, after), None)
             except RevisionCompactedError as error:
                 raise RevisionCompactedError(_lost(error, after), oldest=error.oldest) from error
@@ -239,7 +240,10 @@ def _field(field: StructField) -> pa.Field:
 def _record_batches(
     changes: Iterator[Change], schema: pa.Schema, rows: int, size: int
 ) -> Generator[pa.RecordBatch]:
-    """Gather changes into Arrow batches of so many rows and bytes; a larger row goes alone."""
+    """Gather changes into Arrow batches, each of at most ``rows`` rows and ``size`` bytes.
+
+    A larger row has a batch of its own.
+    """
     gathered: list[Change] = []
     held = 0
     for change in changes:
@@ -263,12 +267,12 @@ def _batch(changes: Sequence[Change], schema: pa.Schema) -> pa.RecordBatch:
 
 
 class Key(NamedTuple):
-    """Which part of which micro-batch a task writes; the same in each attempt at it.
+    """Identifies the part of a micro-batch that a task writes. It is the same in every attempt.
 
     Attributes:
-        query: the id of the query, the same over its restarts from one checkpoint.
+        query: the id of the query. Restarts from the same checkpoint keep it.
         batch: the number of the micro-batch.
-        partition: the number of the part. What rows it has may differ after a restart.
+        partition: the number of the part. Its rows may differ after a restart.
     """
 
     query: str
@@ -342,7 +346,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return StreamWritten(key, report)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """End a batch whose tasks have all ended well.
+        """End a batch after all its tasks have succeeded.
 
         Raises:
             RowsFailedError: rows failed, and ``on_error`` is not ``skip``.
@@ -371,7 +375,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _task() -> tuple[Key, int]:
-    """Return the key of what this task writes, and the number of the attempt."""
+    """Return the key of the part that this task writes, and the number of the attempt."""
     context = TaskContext.get()
     assert context is not None, "write is called by Spark's tasks only"
     query = context.getLocalProperty("sql.streaming.queryId")

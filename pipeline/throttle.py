@@ -20,22 +20,22 @@ __all__ = ["Throttle", "TokenBucket", "parallelism", "rate_of"]
 
 _T = TypeVar("_T")
 
-# Seconds whose operations may go together after a time without any.
+# The largest burst after an idle time, in seconds of the rate.
 _BURST: Final = 0.1
 
 
 def rate_of(options: SourceOptions, spark: SparkSession | None = None) -> float | None:
     """Return the operations per second of one task, or ``None`` if the job has no limit.
 
-    The job's rate is divided by ``rate_tasks``, or else by the default parallelism of the session.
-    One task writes an embedded store.
+    The job's rate is divided by ``rate_tasks`` or, without it, by the default parallelism of the
+    session. An embedded store is written by one task, which gets the whole rate.
 
     Args:
-        options: with ``rate_limit`` and ``rate_tasks``.
-        spark: the session, where there is one: a data source has none.
+        options: the options, with ``rate_limit`` and ``rate_tasks``.
+        spark: the session, if there is one; a data source has none.
 
     Raises:
-        InvalidSettingError: there is a limit, and neither of the two.
+        InvalidSettingError: the job has a limit, but neither divisor is known.
     """
     if options.rate_limit is None:
         return None
@@ -51,18 +51,18 @@ def rate_of(options: SourceOptions, spark: SparkSession | None = None) -> float 
 
 
 def parallelism(spark: SparkSession) -> int | None:
-    """Return how many tasks Spark runs at a time by default; ``None`` where it does not tell."""
+    """Return the number of tasks that Spark runs at a time by default, or ``None`` if unknown."""
     try:
-        told = spark.conf.get("spark.default.parallelism", None)
-        return int(told or spark.sparkContext.defaultParallelism)
-    except Exception:  # Spark Connect has no context, and refuses with errors of several kinds.
+        configured = spark.conf.get("spark.default.parallelism", None)
+        return int(configured or spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context, and raises errors of several kinds.
         return None
 
 
 class TokenBucket:
-    """Says how long the next operation has to wait. It is given the time, and does not sleep.
+    """Computes how long the next operation has to wait. The caller passes the time and sleeps.
 
-    It is empty at first, so that a job of many short tasks keeps to its rate, too.
+    The bucket is empty at first, so that a job of many short tasks also keeps its rate.
     """
 
     def __init__(self, rate: float, now: float) -> None:
@@ -72,7 +72,7 @@ class TokenBucket:
         self._looked = now
 
     def take(self, now: float) -> float:
-        """Take a token, and return the seconds until it is there: 0 if it is."""
+        """Take a token, and return the seconds until it is available: 0 if it is now."""
         self._tokens = min(self._most, self._tokens + (now - self._looked) * self._rate) - 1.0
         self._looked = now
         return max(0.0, -self._tokens / self._rate)
@@ -93,7 +93,7 @@ class Throttle:
         self._sleep = sleep
 
     def pace(self, ops: Iterable[_T]) -> Iterator[_T]:
-        """Give operations one by one, each when its time has come."""
+        """Yield operations one by one, at the rate."""
         for op in ops:
             wait = self._bucket.take(self._clock())
             if wait > 0:

@@ -1,4 +1,4 @@
-"""Writing a frame to a store: ``df.write.format("batchkeeper")``."""
+"""Writes a frame to a store: ``df.write.format("batchkeeper")``."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._before: int | None = None
         if overwrite:
             self._check_overwrite()
-        # A store that cannot be reached is better found out about here than by every task.
+        # If the store cannot be reached, fail here and not in every task.
         with opened(options) as store:
             if overwrite:
                 self._before = store.revision()
@@ -96,7 +96,7 @@ class BatchWriter(DataSourceArrowWriter):
         return Written(tally.report())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """End a job whose tasks have all ended well.
+        """End a job after all its tasks have succeeded.
 
         Raises:
             RowsFailedError: rows failed, and ``on_error`` is not ``skip``.
@@ -129,7 +129,8 @@ class BatchWriter(DataSourceArrowWriter):
         unknown = sum(message is None for message in messages)
         older = ""
         if self._before is not None:
-            # Commit deletes when all tasks have ended well: then it is commit that has failed.
+            # The deletes start in commit, after all tasks have succeeded. So if all have, commit
+            # failed, perhaps amid the deletes.
             begun = not (unknown or report.failed)
             older = (
                 ". Some or all of the older values are deleted"
@@ -150,7 +151,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Refuse an overwrite that could delete values by accident.
 
         Raises:
-            InvalidSettingError: with the reason.
+            InvalidSettingError: the overwrite is refused. The message says why.
         """
         options = self._options
         if self._columns.expected_version is not None:

@@ -16,13 +16,17 @@
 from .backend import (
     Answer,
     Backend,
+    Deadline,
     History,
     Limits,
     PassingBackend,
+    ReadRequest,
     Request,
     RequestRefusedError,
     Scans,
     Tally,
+    WriteRequest,
+    send_by,
 )
 from .kinds import BUILT_IN, StoreKind
 from .registry import connect, parse_url, store_kind
@@ -33,16 +37,20 @@ __all__ = [
     "Answer",
     "Backend",
     "ConnectOptions",
+    "Deadline",
     "History",
     "Limits",
     "PassingBackend",
+    "ReadRequest",
     "Request",
     "RequestRefusedError",
     "Scans",
     "StoreKind",
     "StoreURL",
     "Tally",
+    "WriteRequest",
     "connect",
     "parse_url",
+    "send_by",
     "store_kind",
 ]

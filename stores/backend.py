@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Literal, Protocol, TypeAlias, assert_never, get_args
+from typing import Final, Literal, Protocol, Self, TypeAlias, assert_never, get_args
 
 from ..ops.errors import (
     BadVersionError,
@@ -27,6 +27,7 @@ __all__ = [
     "EVENTS",
     "Answer",
     "Backend",
+    "Deadline",
     "Event",
     "History",
     "Limits",
@@ -39,6 +40,7 @@ __all__ = [
     "WriteRequest",
     "partly_removed",
     "refusal",
+    "send_by",
 ]
 
 
@@ -144,6 +146,40 @@ class RequestRefusedError(MetadataStoreError):
         self.error = error
 
 
+class _Timed(Protocol):
+    @property
+    def deadline(self) -> float: ...
+
+
+class Deadline(float):
+    """The deadline of a call, by ``time.monotonic()``: the latest of its operations' deadlines."""
+
+    __slots__ = ("_operations",)
+
+    _operations: Sequence[_Timed]
+
+    @classmethod
+    def of(cls, operations: Sequence[_Timed]) -> Self:
+        """Return the deadline of a call with these operations."""
+        deadline = cls(max([operation.deadline for operation in operations]))
+        deadline._operations = operations
+        return deadline
+
+    @property
+    def earliest(self) -> float:
+        """The earliest deadline of the call's operations."""
+        return min([operation.deadline for operation in self._operations])
+
+
+def send_by(deadline: float) -> float:
+    """Return until when a write may wait to be sent, by ``time.monotonic()``.
+
+    That is the earliest deadline of its operations. A back end that waits longer keeps the engine
+    from knowing that the first of them was never sent.
+    """
+    return deadline.earliest if isinstance(deadline, Deadline) else deadline
+
+
 class Backend(Protocol):
     """A store that executes requests, several at a time, from several threads.
 
@@ -156,7 +192,9 @@ class Backend(Protocol):
     - ``outcome == "unknown"``: it was sent, and may have been applied.
 
     ``deadline`` is a value of ``time.monotonic()``. A read, or a write that was never sent, is
-    retried until then and ends by then or soon after. A write that was sent without an answer is
+    retried until then and ends by then or soon after. A write that still waits to be sent after
+    :func:`send_by` may end then: the engine calls again for the operations with time left. A write
+    that was sent without an answer is
     sent again only if the store can tell the copy from the original. Its call returns when it can
     no longer take effect. That may be after the deadline: the engine has then already ended the
     operations for their callers, and holds back later ones on the same paths.

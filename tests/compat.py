@@ -1,6 +1,6 @@
-"""Run the tests that no server's version may change, on one pair of servers after the other.
+"""Runs the tests that must pass with every server version, on one pair of servers after the other.
 
-For ``tox -e compat``, which has installed the servers: ``python tests/compat.py [pytest options]``.
+``tox -e compat`` installs the servers and runs ``python tests/compat.py [pytest options]``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from batchkeeper.bench import releases
 
 TESTS: Final = Path(__file__).parent
 
-# The contract, logins, a short history of faults; and what rests on the form of a server's answers.
+# The contract, logins, a short history of faults, and tests that depend on the form of a server's
+# answers.
 WHAT: Final = (
     "conformance",
     "histories/test_histories.py",
@@ -32,9 +33,9 @@ WHAT: Final = (
 
 
 class Pair(NamedTuple):
-    """The servers of a run, by version, and what is run on them.
+    """The versions of the servers for a run, and its tests.
 
-    ``wheel`` is the one that comes with the wheels.
+    ``wheel`` stands for the server that comes with the wheels.
     """
 
     etcd: str
@@ -52,7 +53,7 @@ PAIRS: Final = (
 
 
 def main(options: list[str]) -> int:
-    """Run the tests on each pair, say how they ended, and return the exit code."""
+    """Run the tests on each pair, print the results, and return the exit code."""
     rows = [("etcd", "zookeeper", "seconds", "tests")]
     failed = False
     wheel = releases.wheel_etcd()
@@ -76,7 +77,7 @@ def main(options: list[str]) -> int:
 
 
 def run(tests: Sequence[str], options: list[str], environment: dict[str, str]) -> tuple[int, str]:
-    """Run pytest and let it be seen; return its exit code and its closing line."""
+    """Run pytest and show its output; return its exit code and its last line."""
     command = [sys.executable, "-m", "pytest", *(str(TESTS / name) for name in tests), *options]
     last = ""
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:

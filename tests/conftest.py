@@ -1,7 +1,7 @@
 """Real servers and fresh stores for the tests.
 
-A server that cannot be started fails the tests that need it, with what is missing and how to get
-it. Nothing is skipped: at the end a run with a skipped test counts as failed.
+If a server cannot be started, the tests that need it fail, with a message that says what to
+install. No test is skipped: a run with a skipped test counts as failed.
 """
 
 from __future__ import annotations
@@ -28,20 +28,24 @@ from batchkeeper.stores.kinds import BUILT_IN, load_name
 
 from .proxy import Proxy
 
-# Bytes that a whole run has on the disk at a time, and some to spare.
+# The bytes that a whole run needs on the disk at a time, with a reserve.
 _DISK = 2 * 2**30
 
-# A test needs a server if it has a fixture that starts one, which its name says; if it makes stores
-# of a kind with a server, which a parameter says; or if it has the mark `server`.
+# A test needs a server in three cases: the name of a fixture shows that it starts one, a parameter
+# shows that it creates stores of a kind with a server, or it has the mark `server`.
 _STARTS: Final = re.compile(r"(.+_)?(etcd|zookeeper|server|spark)")
 _SERVED: Final = {name for name, kind in BUILT_IN.items() if kind.server}
 
-# What looks for servers takes these for their places, in processes of their own too. A test that
-# starts one in a quick run fails, with this in the message.
+# The variables with the places of servers, for this process and for those that tests start. A quick
+# run sets them to this text. So a test that starts a server fails, with the text in the message.
 PLACES: Final = ("BATCHKEEPER_ETCD", "BATCHKEEPER_ZOOKEEPER", "SPARK_HOME")
 NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server` (conftest.py)"
 
-# A test's Java lives for seconds, and would spend a third of its work on optimizing what it runs.
+# Fixtures that take long to make: where processes share the tests, one of them has all that use it,
+# and begins with them.
+_ONCE: Final = ("spark", "clone")
+
+# A test's Java lives for seconds, and would spend a third of its work on optimizing code.
 _SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -54,14 +58,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server or the one Spark; leave the former out of a quick run."""
+    """Mark the tests that need a server, or stay together; leave the former out of a quick run."""
     parallel = config.pluginmanager.hasplugin("xdist")
     for item in items:
         if _needs_server(item):
             item.add_marker("server")
-        # One of the processes has the Spark session, and begins with the tests that need it.
-        if parallel and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        for name in _ONCE if parallel else ():
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(name))
     if config.option.quick:
         left_out = [item for item in items if item.get_closest_marker("server")]
         items[:] = [item for item in items if not item.get_closest_marker("server")]
@@ -85,10 +89,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to begin on a full disk, where servers die one after the other, and slowly.
+    """Refuse to begin on a full disk, on which servers fail one after the other, and slowly.
 
-    And let Ctrl-C be one where a shell has started the run in the background, which ignores it; and
-    set what the servers of this run find in the environment.
+    It also sets the environment of the servers, and makes Ctrl-C work if a shell has started the
+    run in the background, where Python ignores it.
     """
     for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, " ".join(_SHORT_LIVED))
@@ -99,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if free < _DISK:
         pytest.exit(
             f"the tests' servers need {_DISK >> 20:,} MiB on the disk of {there}, "
-            f"and {free >> 20:,} MiB are free",
+            f"but only {free >> 20:,} MiB are free",
             returncode=pytest.ExitCode.USAGE_ERROR,
         )
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -107,7 +111,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    """Say which servers the tests run on."""
+    """Show the servers that the tests use."""
     return [
         f"etcd: {releases.describe_etcd()}",
         f"zookeeper: {releases.describe_zookeeper()}",
@@ -118,9 +122,9 @@ def pytest_report_header() -> list[str]:
 def shared_servers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str], LocalServer]]:
-    """Give the server of a kind of store that tests share; the first that asks starts it.
+    """Return the server that tests share, by the kind of store. The first use starts it.
 
-    They neither stop nor limit it (``own_etcd`` is for that).
+    Tests must not stop or limit a shared server. Fixtures such as ``own_etcd`` are for that.
     """
     with ExitStack() as stack:
 
@@ -152,7 +156,7 @@ def zookeeper_server(shared_servers: Callable[[str], LocalServer]) -> ZooKeeperS
 
 @pytest.fixture
 def own_directory(tmp_path: Path) -> Callable[[str], Path]:
-    """Make an empty directory for this test alone, on each call another one."""
+    """Create an empty directory for this test alone, a different one on each call."""
     numbers = itertools.count()
 
     def make(name: str) -> Path:
@@ -163,13 +167,13 @@ def own_directory(tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-# What belongs to one test lies in its own tmp_path, which goes when the test has passed: an etcd
-# leaves 125 MB behind, and hundreds of them a full disk.
+# The servers of one test keep their data in its tmp_path, which is removed when the test passes: an
+# etcd leaves 125 MB, and hundreds of them would fill the disk.
 
 
 @pytest.fixture
 def own_etcd(own_directory: Callable[[str], Path]) -> Iterator[Callable[..., EtcdServer]]:
-    """Start an etcd for this test alone: takes etcd's flags, stops it after the test."""
+    """Start an etcd for this test alone, with etcd's flags, and stop it after the test."""
     with ExitStack() as stack:
 
         def start(*flags: str) -> EtcdServer:
@@ -180,12 +184,12 @@ def own_etcd(own_directory: Callable[[str], Path]) -> Iterator[Callable[..., Etc
 
 @pytest.fixture
 def own_zookeeper(own_directory: Callable[[str], Path]) -> Iterator[Callable[..., ZooKeeperServer]]:
-    """Start a ZooKeeper for this test alone: takes Java's flags, stops it after the test."""
+    """Start a ZooKeeper for this test alone, with Java's flags, and stop it after the test."""
     with ExitStack() as stack:
 
         def start(*jvm_flags: str) -> ZooKeeperServer:
             directory = own_directory("zookeeper")
-            # Ticks of 500 ms: a session may time out after one second.
+            # With ticks of 500 ms, a session can time out after one second.
             flags = (*_SHORT_LIVED, *jvm_flags)
             server = ZooKeeperServer(directory, jvm_flags=flags, tick_time=500)
             return stack.enter_context(server)
@@ -195,7 +199,7 @@ def own_zookeeper(own_directory: Callable[[str], Path]) -> Iterator[Callable[...
 
 @pytest.fixture
 def proxy() -> Iterator[Callable[[str], Proxy]]:
-    """Put a proxy before a server's ``host:port``."""
+    """Start a proxy in front of a server's ``host:port``."""
     with ExitStack() as stack:
 
         def put_before(address: str) -> Proxy:
@@ -210,7 +214,7 @@ def proxy() -> Iterator[Callable[[str], Proxy]]:
 def fresh_url(
     own_directory: Callable[[str], Path], shared_servers: Callable[[str], LocalServer]
 ) -> Callable[[str], str]:
-    """Give the URL of an empty store that nobody else has, for the name of one of our kinds."""
+    """Return the URL of an empty store for this test alone, for the name of a built-in kind."""
 
     def make(name: str) -> str:
         kind, unique = BUILT_IN[name], f"test-{uuid.uuid4().hex}"
@@ -225,17 +229,17 @@ def fresh_url(
 
 @pytest.fixture(params=sorted(BUILT_IN, key=lambda name: BUILT_IN[name].server is not None))
 def store_url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
-    """The URL of an empty store of each of our kinds, one after the other."""
+    """The URL of an empty store, for each built-in kind in turn."""
     return fresh_url(request.param)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Count a skip as a failure: it would hide a server that could not be started."""
+    """Count a skip as a failure, because it would hide a server that could not be started."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:
         return
     skipped = reporter.stats.get("skipped", ())
     if skipped and session.exitstatus == pytest.ExitCode.OK:
-        reporter.write_line(f"\nfailed: {len(skipped)} skipped, and no test may be", red=True)
+        reporter.write_line(f"\nfailed: {len(skipped)} skipped, but no test may be", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,4 +1,4 @@
-"""What a store holds: put there by tests, and read back."""
+"""Puts the contents of a store, and reads them back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import batchkeeper as bk
 
 
 def put_all(store: bk.MetadataStore, values: Mapping[str, bytes]) -> None:
-    """Put values; none may fail."""
+    """Put values. All puts must succeed."""
     for outcome in store.apply([bk.Put(path, value) for path, value in values.items()]):
         assert outcome.ok, outcome
 

@@ -1,4 +1,4 @@
-"""Programs that tests run as processes of their own."""
+"""Programs that tests run as separate processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMAND: Final = (
 def run_python(
     *arguments: str, check: bool = False, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own, with arguments such as ``"-c"`` and a program."""
+    """Run Python in a separate process, with arguments such as ``"-c"`` and a program."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=check, **options)
 

@@ -1,4 +1,4 @@
-"""Faults on the line between client and server."""
+"""Faults on the connection between client and server."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["Proxy"]
 
 
 class Proxy:
-    """Passes bytes between clients and a server on loopback, until told otherwise.
+    """Passes bytes between clients and a server on loopback, and can lose them.
 
-    While ``swallows`` is set, what the server says is thrown away: requests arrive and are carried
-    out, and their answers are lost. ``swallowed`` is set when that has happened to something. While
-    ``drops`` is set, the requests are thrown away. Connections to which either has happened are of
-    no use any more, and to be ``cut``. ``answered`` is how many bytes the server has said so far.
+    While ``swallows`` is set, it discards the server's answers: requests arrive and are executed,
+    but their answers are lost. ``swallowed`` is set when it has discarded an answer. While
+    ``drops`` is set, it discards requests. A connection that has lost bytes is unusable: call
+    ``cut``. ``answered`` is the number of bytes that the server has sent so far.
     """
 
     def __init__(self, address: str) -> None:
@@ -33,7 +33,7 @@ class Proxy:
         self._accepting.start()
 
     def cut(self) -> None:
-        """End all connections, as a broken line would; new ones are taken."""
+        """End all connections, as a broken network does. New ones are accepted."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
         for pair in pairs:
@@ -42,7 +42,7 @@ class Proxy:
                     side.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End all connections and take no more."""
+        """End all connections, and accept no more."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._accepting.join()

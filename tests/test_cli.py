@@ -39,7 +39,7 @@ def url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 
 @pytest.fixture
 def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Run a command in this process: gives its exit code, its output and its lines of errors."""
+    """Run a command in this process; return its exit code, its output and its lines of errors."""
 
     def run(*arguments: str) -> tuple[int, bytes, list[str]]:
         try:
@@ -132,7 +132,7 @@ def test_values_from_standard_input(tmp_path: Path) -> None:
 
 
 def test_expected_versions(run: Run, url: str) -> None:
-    """put and delete take the version that the path has to have, or that it has to be absent."""
+    """put and delete take the expected version of the path, or that it must be absent."""
     assert run("put", "/a", "1", "--expected-version", "absent")[0] == 0
     assert run("put", "/a", "2", "--expected-version", "-1")[0] == 1
     assert run("put", "/a", "2", "--expected-version", "0")[0] == 0
@@ -150,7 +150,7 @@ def test_expected_versions(run: Run, url: str) -> None:
 def test_a_command_that_puts_nothing_makes_no_store(
     run: Run, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    """A mistyped directory: exit code 2, one line with the directory, and nothing on the disk."""
+    """A mistyped directory ends with 2 and one line that names it, and leaves no file."""
     typo = tmp_path / "no" / "such" / "place"
     code, output, errors = run(*command, "--store", f"rocksdb://{typo}")
     assert (code, output, len(errors)) == (2, b"", 1)
@@ -160,7 +160,7 @@ def test_a_command_that_puts_nothing_makes_no_store(
 
 @pytest.mark.parametrize("command", ["put", "load"])
 def test_a_command_that_puts_makes_the_store(run: Run, tmp_path: Path, command: str) -> None:
-    """The first put, or load, makes the directory, and later commands find what it wrote."""
+    """The first put, or load, creates the directory, and later commands read its values."""
     store = f"rocksdb://{tmp_path}/a/b/store"
     file = tmp_path / "records"
     file.write_bytes(lines([{"path": "/x", "value": "1"}]))
@@ -183,7 +183,7 @@ def test_a_command_that_puts_makes_the_store(run: Run, tmp_path: Path, command: 
 def test_memory_on_the_command_line_is_said_not_to_last(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...], code: int
 ) -> None:
-    """A command on memory:// says once, on standard error, that nothing of it will be kept."""
+    """A command on memory:// warns once on standard error that its data is lost."""
     monkeypatch.chdir(tmp_path)
     ended, output, errors = run("--store", "memory://x", *command)
     said = "batchkeeper: memory://x lives in this process: its data is lost when the command ends"
@@ -206,7 +206,7 @@ def test_memory_on_the_command_line_is_said_not_to_last(
 def test_what_the_store_refuses_ends_with_1(
     run: Run, url: str, arguments: tuple[str, ...], message: str
 ) -> None:
-    """The store said no: exit code 1, and one line that says why."""
+    """A refusal by the store ends with exit code 1 and one line with the reason."""
     run("put", "/a", "x")
     run("put", "/parent/child", "x")
     code, output, errors = run(*arguments)
@@ -301,7 +301,7 @@ def test_without_a_store_the_message_says_how_to_give_one(
 def test_an_error_of_the_system_is_told_as_it_is(
     run: Run, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 3 with the file, where there is one: not every such error is of the output."""
+    """An error of the system ends with 3, and names the file if there is one."""
     for error, message in (
         (PermissionError(13, "Permission denied", "/some/file"), "/some/file: Permission denied"),
         (OSError(28, "No space left on device"), "input or output failed: No space left on device"),
@@ -452,7 +452,7 @@ def test_load_from_standard_input(tmp_path: Path) -> None:
 
 
 def test_load_can_spare_what_is_there(run: Run, url: str, tmp_path: Path) -> None:
-    """--create-only leaves what is there as it is, counts it as conflicts, and ends with 1."""
+    """--create-only keeps existing values, counts them as conflicts, and ends with 1."""
     file = tmp_path / "records"
     file.write_bytes(lines(records(100)))
     run("put", records(1)[0]["path"], "precious")
@@ -463,7 +463,7 @@ def test_load_can_spare_what_is_there(run: Run, url: str, tmp_path: Path) -> Non
 
 
 def test_a_corrupt_line_ends_the_load_with_its_number(run: Run, url: str, tmp_path: Path) -> None:
-    """What comes before a corrupt line is written and counted; the error has the line's number."""
+    """Records before a corrupt line are written and counted; the error has the line's number."""
     file = tmp_path / "records"
     rows = records(60)
     file.write_bytes(lines(rows[:41]) + b'{"path": "/a"\n' + lines(rows[41:]))
@@ -478,7 +478,7 @@ def test_a_corrupt_line_ends_the_load_with_its_number(run: Run, url: str, tmp_pa
 
 
 def test_bad_lines_can_be_skipped(run: Run, url: str, tmp_path: Path) -> None:
-    """--skip-bad goes on, says which lines were bad, counts them, and ends with 0."""
+    """--skip-bad continues, reports and counts bad lines, and ends with 0."""
     file = tmp_path / "records"
     bad = [
         b"nonsense\n",
@@ -497,7 +497,7 @@ def test_bad_lines_can_be_skipped(run: Run, url: str, tmp_path: Path) -> None:
 
 
 def test_only_the_first_of_many_bad_lines_are_told(run: Run, url: str, tmp_path: Path) -> None:
-    """Of a hundred bad lines twenty are told one by one, and all are counted."""
+    """Of a hundred bad lines, twenty are reported one by one, and all are counted."""
     file = tmp_path / "records"
     file.write_bytes(b"nonsense\n" * 100)
     code, output, errors = run("load", str(file), "--skip-bad", "-o", "json")
@@ -527,7 +527,7 @@ def test_damaged_compression_is_said_to_be_that(run: Run, url: str, tmp_path: Pa
 
 
 def test_a_value_too_large_is_its_records_error(run: Run, url: str, tmp_path: Path) -> None:
-    """A record whose value the store does not take is counted and told; the others are written."""
+    """A record whose value the store refuses is counted and reported; the others are written."""
     file = tmp_path / "records"
     rows = [{"path": f"/{n}", "value": "x" * (200 if n == 5 else 10)} for n in range(10)]
     file.write_bytes(lines(rows))
@@ -544,8 +544,8 @@ def test_a_value_too_large_is_its_records_error(run: Run, url: str, tmp_path: Pa
 def test_an_overlong_line_is_a_bad_line(
     run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line longer than any record is read over in parts, and is one bad line."""
-    monkeypatch.setattr(local_load, "_LONGEST_LINE", 1000)
+    """A line longer than any record is skipped in parts, and is one bad line."""
+    monkeypatch.setattr(local_load, "LONGEST_LINE", 1000)
     file = tmp_path / "records"
     row = {"path": "/a", "value": "x"}
     file.write_bytes(lines([row]) + b"x" * 12_345 + b"\n" + lines([{**row, "path": "/b"}]))
@@ -609,7 +609,7 @@ def test_load_takes_batch_settings(run: Run, url: str, tmp_path: Path) -> None:
 def test_progress_goes_to_standard_error(
     run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a terminal a long load says now and then how far it is; the output stays clean."""
+    """Without a terminal, a long load reports its progress in lines; the output stays clean."""
     monkeypatch.setattr(local_load, "_LINE_EVERY", 0.0)
     file = tmp_path / "records"
     file.write_bytes(lines(records(50)))

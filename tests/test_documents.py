@@ -24,7 +24,7 @@ def anchors(document: Path) -> set[str]:
 
 
 def test_the_first_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """A new user copies it as it is; it needs no server, and prints what it says."""
+    """The first example runs unchanged without a server, and prints what its comments say."""
     first = examples("README.md")[0]
     assert "memory://" in first
     exec(compile(first, "README.md", "exec"), {})
@@ -35,7 +35,7 @@ def test_the_first_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("document", ["README.md", "docs/stores.md", "docs/spark.md"])
 def test_the_examples_are_python(document: str) -> None:
-    """Each compiles, with await where a task would stand around it."""
+    """Each example compiles, and may use await as if inside a coroutine."""
     for example in examples(document):
         compile(example, document, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
@@ -61,7 +61,7 @@ PACKAGES = sorted(
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_each_package_lists_its_modules(package: Path) -> None:
-    """The head of a package says in a line what each of its modules is, and of no others."""
+    """The docstring of a package has a line for each of its modules, and no others."""
     head = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
     listed = re.findall(r"^- ``(\w+)``: .", head, re.MULTILINE)
     modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}

@@ -1,14 +1,20 @@
-"""Threads and tasks are offered the same: names, arguments and their defaults."""
+"""The faces for threads and tasks have the same names, arguments and defaults."""
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import batchkeeper as bk
+
+API = Path(__file__).parent / "typing" / "api.py"
 
 
 def public(cls: type) -> set[str]:
@@ -23,7 +29,7 @@ def arguments(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
 
 
 def test_both_are_opened_alike() -> None:
-    """What one of the two functions takes, the other takes as well, with the same types."""
+    """Both functions take the same arguments, with the same types."""
     threads, tasks = inspect.signature(bk.open_store), inspect.signature(bk.open_async_store)
     assert list(threads.parameters.values()) == list(tasks.parameters.values())
 
@@ -35,9 +41,65 @@ def test_both_have_the_same_names() -> None:
 
 @pytest.mark.parametrize("name", sorted(public(bk.MetadataStore)))
 def test_each_method_is_called_alike(name: str) -> None:
-    """A method takes the same arguments in both faces, and says in both what it gives."""
+    """A method takes the same arguments in both faces, and both declare what it returns."""
     threads, tasks = getattr(bk.MetadataStore, name), getattr(bk.AsyncMetadataStore, name)
     assert threads.__doc__
     assert tasks.__doc__
     if callable(threads):  # and no property
         assert arguments(threads) == arguments(tasks)
+
+
+def attributes(tree: ast.AST, of: str) -> set[str]:
+    """Return the attributes of a name that a piece of code uses."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return {node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == of}
+
+
+def test_the_types_of_all_public_names_are_checked() -> None:
+    """The user of the public face that mypy checks uses every name of it, and no other."""
+    assert attributes(ast.parse(API.read_text("utf-8")), "bk") == set(bk.__all__)
+
+
+@pytest.mark.parametrize("face", [bk.MetadataStore, bk.AsyncMetadataStore])
+def test_the_types_of_all_methods_are_checked(face: type) -> None:
+    """That user calls every method of both stores."""
+    called: set[str] = set()
+    for function in ast.parse(API.read_text("utf-8")).body:
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            takes = [ast.unparse(arg.annotation or arg) for arg in function.args.args]
+            if f"bk.{face.__name__}" in takes:
+                called |= attributes(function, "store")
+    assert called == public(face)
+
+
+def apply_with_threads(ops: Callable[[Any], Iterator[bk.Operation]], config: Any) -> None:
+    with bk.open_store("memory://apply", config) as store:
+        store.apply(ops(store))
+
+
+def apply_with_tasks(ops: Callable[[Any], Iterator[bk.Operation]], config: Any) -> None:
+    async def main() -> None:
+        async with bk.open_async_store("memory://apply", config) as store:
+            await store.apply(ops(store))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("apply", "face"),
+    [(apply_with_threads, bk.MetadataStore), (apply_with_tasks, bk.AsyncMetadataStore)],
+)
+def test_apply_reads_as_many_operations_at_a_time_as_it_says(apply: Any, face: type) -> None:
+    """Before any of them is submitted, ``apply`` has read the number that its docstring names."""
+    (said,) = re.findall(r"(\d+) +operations at a time", " ".join(face.apply.__doc__.split()))
+    chunk = int(said)
+    queued: list[int] = []
+
+    def ops(store: Any) -> Iterator[bk.Operation]:
+        for n in range(2 * chunk):
+            queued.append(store.metrics().reads.queued)
+            yield bk.Exists(f"/{n}")
+
+    # Nothing leaves the queue before the last operation is in it.
+    apply(ops, bk.BatchingConfig(linger="fixed", max_delay=60, max_ops=2 * chunk))
+    assert queued == [0] * chunk + [chunk] * chunk

@@ -1,4 +1,4 @@
-"""The repository's root is the package: what is installed, and what a build takes along."""
+"""The repository's root is the package: the files that are installed and built."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ build_meta.build_wheel(sys.argv[1])
 
 
 def sources(root: Path) -> set[str]:
-    """Return the files that are the package: modules, and the mark that it has types.
+    """Return the files of the package: its modules, and the marker for its types.
 
     Of the root's folders, packages are those with an ``__init__.py``.
     """
@@ -42,7 +42,7 @@ def sources(root: Path) -> set[str]:
 
 
 def as_installed(root: Path) -> set[str]:
-    """Return where those files are once installed: Spark's entry is a package of its own."""
+    """Return the places of these files once installed: Spark's entry is a separate package."""
     return {
         f"pyspark_batchkeeper/{name.removeprefix(REGISTRATION)}"
         if name.startswith(REGISTRATION)
@@ -95,7 +95,7 @@ def test_the_tests_run_on_the_installed_package() -> None:
 
 
 def test_there_is_one_copy_of_the_package() -> None:
-    """Every module of ours was loaded from the installed package, and none from the tree."""
+    """Every module is loaded from the installed package, and none from the tree."""
     assert batchkeeper.__file__ is not None
     installed = Path(batchkeeper.__file__).parent
     stray = {
@@ -111,7 +111,7 @@ def test_there_is_one_copy_of_the_package() -> None:
 
 
 def test_the_installed_files_are_those_of_the_tree() -> None:
-    """What is installed is what the tree holds: nothing left out, nothing left over."""
+    """The installed files are those of the tree, without omissions or additions."""
     # Looked for in site-packages only: `python -m pytest` also sees what a build left in the tree.
     (distribution,) = importlib.metadata.distributions(
         name="batchkeeper", path=[sysconfig.get_path("purelib")]
@@ -146,7 +146,7 @@ def test_a_wheel_is_one_package_for_whoever_imports_it(clone: Path, unpacked: Pa
 @pytest.mark.server
 @pytest.mark.parametrize("clone", ["bk-clone"], indirect=True)
 def test_spark_finds_the_data_source_by_itself(unpacked: Path, tmp_path: Path) -> None:
-    """Where the wheel is installed, a session knows the format without a line of ours."""
+    """If the wheel is installed, a session finds the format without any registration."""
     done = run_python(
         "-c",
         SPARK,
@@ -165,7 +165,7 @@ def test_spark_finds_the_data_source_by_itself(unpacked: Path, tmp_path: Path) -
 def test_what_spark_imports_is_cheap_and_never_fails(
     before: str, offered: bool, unpacked: Path
 ) -> None:
-    """Spark's entry loads nothing of ours, and without Spark it is only without a data source."""
+    """Spark's entry loads no module of batchkeeper, and without Spark has no data source."""
     program = (
         f"import sys; {before}; known = set(sys.modules); import pyspark_batchkeeper as entry; "
         "new = {name.partition('.')[0] for name in set(sys.modules) - known}; "
@@ -211,7 +211,7 @@ def test_the_bench_can_be_imported_without_its_extras() -> None:
 def test_a_benchmark_without_its_extra_says_how_to_get_it(
     module: str, missing: str, advice: str, tmp_path: Path
 ) -> None:
-    """It ends at once with one line, which has the command to type, and leaves nothing behind."""
+    """The command ends at once with one line that says what to type, and leaves nothing behind."""
     # Runs a module like `python -m`, in an interpreter that lacks a package.
     program = f"import runpy, sys; sys.modules[{missing!r}] = None; sys.argv = {module.split()!r}; "
     program += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"

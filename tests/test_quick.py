@@ -1,4 +1,4 @@
-"""What a quick run leaves out, and that nothing in it can start a server."""
+"""The tests that a quick run leaves out, and that no other can start a server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_quick_run_takes_the_tests_that_need_no_server() -> None:
 def test_a_server_that_a_quick_run_does_not_expect_cannot_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever looks for etcd, ZooKeeper or Spark finds the reason instead, and does not wait."""
+    """A search for etcd, ZooKeeper or Spark fails at once, with the reason."""
     for place in PLACES:
         monkeypatch.setenv(place, NOWHERE)
     for find in (releases.find_etcd, releases.find_zookeeper_jars):

@@ -1,4 +1,4 @@
-"""How long the tests wait, and the ways to wait."""
+"""Helpers for waiting, with the time that tests wait at most."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import batchkeeper as bk
 
 T = TypeVar("T")
 
-#: Seconds; long enough for a slow machine: a test that comes near it has failed.
+#: Seconds. This is long enough for a slow machine: a test that waits as long has failed.
 PATIENCE: Final = 60.0
 
 
 def soon(seconds: float = PATIENCE) -> float:
-    """Return a deadline: one that no test comes near, or one that is to pass."""
+    """Return a deadline: by default one that no test reaches, or one that will pass."""
     return time.monotonic() + seconds
 
 
@@ -26,7 +26,7 @@ def result(future: Future[T]) -> T:
 
 
 def error(future: Future[Any]) -> bk.MetadataStoreError:
-    """Wait for a future and return the error that it has to end with."""
+    """Wait for a future, which must end with an error, and return the error."""
     found = future.exception(PATIENCE)
     assert isinstance(found, bk.MetadataStoreError), f"ended without an error: {future}"
     return found
@@ -35,7 +35,7 @@ def error(future: Future[Any]) -> bk.MetadataStoreError:
 def until(
     condition: Callable[[], T], otherwise: str = "waited in vain", within: float = PATIENCE
 ) -> T:
-    """Wait for something that tells nobody when it happens; return what is true then."""
+    """Poll a condition until it returns something true, and return that."""
     give_up = soon(within)
     while not (found := condition()):
         assert time.monotonic() < give_up, otherwise

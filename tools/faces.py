@@ -13,9 +13,10 @@ These are the changes:
   ``submit``, on any name that ends in ``store``.
 - The methods of these names in a store class return ``Future[T]`` instead of ``T``.
 - ``await asyncio.to_thread(call, x)`` becomes ``call(x)``. A name in ``_TWINS`` becomes its twin.
-- Names lose ``Async``, ``async_`` and ``_async``, in comments and docstrings as well; ``_WORDS``
-  lists the names that differ otherwise. So a hand-written pair, ``async_y.py`` and ``y.py``, can
-  give both faces code that has no twin, under one name.
+- Names lose ``Async``, ``async_`` and ``_async``, in comments, docstrings and ``__all__`` as well;
+  ``_WORDS`` lists the names that differ otherwise. So a hand-written pair, ``async_y.py`` and
+  ``y.py``, can give both faces code that has no twin, under one name. All other strings are data
+  and stay.
 - A marked pair has separate code for each face; either half may be missing::
 
       # async:
@@ -24,8 +25,10 @@ These are the changes:
       # | self._thread.join()
       # end
 
-The tool refuses code that has no twin, and names its line, so nothing asynchronous is left by
-mistake.
+  In a synchronous half, operations of a store are called as threads call them.
+
+The tool refuses code that it cannot turn, and names file, line and remedy. It does not know the
+coroutines of other libraries: ``await other.call()`` becomes ``other.call()``.
 """
 
 from __future__ import annotations
@@ -33,9 +36,12 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import io
 import re
 import subprocess
 import sys
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -78,6 +84,13 @@ _WORDS: Final = {
     "athrow": "throw",
 }
 
+# The scopes whose names must differ in the twin, too.
+_SCOPES: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+# Parts of the messages.
+_PAIR: Final = "mark a pair (# async:, # sync:, # end)"
+_ASYNCIO: Final = "asyncio is recognized as asyncio.NAME only; write 'import asyncio' and that"
+
 
 class RefusedError(Exception):
     """The source contains code that cannot be made synchronous."""
@@ -87,19 +100,34 @@ def synchronous(source: str) -> str:
     """Return the twin of a module, with the imports and the layout of its source.
 
     Raises:
-        RefusedError: the source contains code without a twin. The message names the line.
-        SyntaxError: the source, or a synchronous half, is not Python.
+        RefusedError: the source is not Python, or contains code without a twin. The message names
+            the line.
     """
-    text, numbers = _synchronous_halves(source)
-    text = _Rewriting(text, numbers).rewritten()
-    text = re.sub(r"\b\w+\b", lambda word: _renamed(word.group()), text)
+    text, numbers, halves = _synchronous_halves(source)
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        number = numbers[min(error.lineno or 1, len(numbers)) - 1]
+        raise RefusedError(f"line {number}: this is not Python: {error.msg}") from error
+    text = _with_names_for_threads(_Rewriting(text, tree, numbers, halves).rewritten())
+    try:
+        compile(text, "twin", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = text.splitlines()[(error.lineno or 1) - 1].strip()
+        why = f"the twin is not Python: {error.msg}: {line!r}"
+        raise RefusedError(f"{why}; rename what became that, or {_PAIR}") from error
     return _without_repeated_types(text)
 
 
-def _synchronous_halves(source: str) -> tuple[str, list[int]]:
-    """Return a source with the synchronous half of each pair, and its original line numbers."""
+def _synchronous_halves(source: str) -> tuple[str, list[int], set[int]]:
+    """Return a source with the synchronous half of each pair.
+
+    Returns:
+        the text; the number in the source of each of its lines; the numbers of those in a half.
+    """
     lines: list[str] = []
     numbers: list[int] = []
+    halves: set[int] = set()
     half, opened = "", 0
     for number, line in enumerate(source.splitlines(keepends=True), 1):
         indent, mark = re.match(r"(\s*)(.*)", line, re.DOTALL).groups()  # type: ignore[union-attr]
@@ -117,6 +145,7 @@ def _synchronous_halves(source: str) -> tuple[str, list[int]]:
         if half == "sync":
             if not mark.startswith("# |"):
                 raise RefusedError(f"line {number}: a synchronous line begins with '# | '")
+            halves.add(number)
             rest = mark.removeprefix("# |")
             lines.append(indent + rest.removeprefix(" ") if rest.strip() else "\n")
         else:
@@ -124,27 +153,29 @@ def _synchronous_halves(source: str) -> tuple[str, list[int]]:
         numbers.append(number)
     if half:
         raise RefusedError(f"line {opened}: '# {half}:' has no '# end'")
-    return "".join(lines), numbers
+    return "".join(lines), numbers, halves
 
 
 class _Rewriting(ast.NodeVisitor):
     """Finds the changes of a text in its tree, and makes them."""
 
-    def __init__(self, text: str, numbers: list[int]) -> None:
+    def __init__(self, text: str, tree: ast.Module, numbers: list[int], halves: set[int]) -> None:
         self._text = text.encode()  # the tree's columns are in bytes
+        self._tree = tree
         self._numbers = numbers
+        self._halves = halves
         self._lines = [0]
         for line in self._text.splitlines(keepends=True):
             self._lines.append(self._lines[-1] + len(line))
         self._edits: list[tuple[int, int, str]] = []
         self._imports: set[str] = set()
-        self._tree = ast.parse(text)
         self._parents = {
-            child: node for node in ast.walk(self._tree) for child in ast.iter_child_nodes(node)
+            child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)
         }
 
     def rewritten(self) -> str:
         """Return the text for threads, before names are replaced."""
+        self._check_names()
         self.visit(self._tree)
         self._import()
         pieces: list[bytes] = []
@@ -182,8 +213,8 @@ class _Rewriting(ast.NodeVisitor):
     def visit_Await(self, node: ast.Await) -> None:
         call = node.value
         if not isinstance(call, ast.Call):
-            raise self._refused(node, "only calls are awaited")
-        if _is_operation(call):
+            raise self._refused(node, f"only calls are awaited; await the call itself, or {_PAIR}")
+        if _is_operation(call.func):
             self._edit(self._end(call), self._end(call), ".result()")
         start, end = self._start(node), self._end(node)
         parent = self._parents[node]
@@ -197,12 +228,10 @@ class _Rewriting(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        awaited = isinstance(self._parents[node], ast.Await)
-        if _is_operation(node) and not awaited:
-            raise self._refused(node, "a store's operation is awaited where it is called")
         if not _is_to_thread(node.func):
             self.generic_visit(node)
             return
+        awaited = isinstance(self._parents[node], ast.Await)
         if not (awaited and node.args and isinstance(node.args[0], ast.Attribute | ast.Name)):
             raise self._refused(node, "to_thread is awaited, and takes a function by its name")
         call = node.args[0]
@@ -214,6 +243,9 @@ class _Rewriting(ast.NodeVisitor):
             self.visit(part)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
+        if self._is_loose_operation(node):
+            why = "a store's operation is awaited where it is called"
+            raise self._refused(node, f"{why}; await it here, or {_PAIR}")
         if not (isinstance(node.value, ast.Name) and node.value.id == "asyncio"):
             self.generic_visit(node)
         elif node.attr in _TWINS:
@@ -221,17 +253,28 @@ class _Rewriting(ast.NodeVisitor):
             self._imports.add(needed)
             self._edit(self._start(node), self._end(node), name)
         else:
-            raise self._refused(node, f"asyncio.{node.attr} has no synchronous twin")
+            raise self._refused(node, f"asyncio.{node.attr} has no synchronous twin; {_PAIR}")
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id == "asyncio":  # visit_Attribute does not come here for asyncio.NAME
+            raise self._refused(node, _ASYNCIO)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         # Before Python 3.12, the tree has no positions of expressions in an f-string.
         for part in ast.walk(node):
-            if isinstance(part, ast.Await) or (isinstance(part, ast.Name) and part.id == "asyncio"):
-                raise self._refused(node, "an f-string neither awaits nor names asyncio")
+            operation = isinstance(part, ast.Attribute) and _is_operation(part)
+            if _changes(part) or (operation and not self._in_half(node)):
+                why = "an f-string contains nothing that the twin would change"
+                raise self._refused(node, f"{why}; assign it to a name first")
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            if alias.name.startswith("asyncio.") or (alias.name == "asyncio" and alias.asname):
+                raise self._refused(node, _ASYNCIO)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        if node.module == "asyncio":
-            raise self._refused(node, "names of asyncio are recognized as asyncio.NAME only")
+        if str(node.module).split(".")[0] == "asyncio":
+            raise self._refused(node, _ASYNCIO)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         name = node.value.id if isinstance(node.value, ast.Name) else ""
@@ -265,9 +308,42 @@ class _Rewriting(ast.NodeVisitor):
         present = {ast.unparse(node) for node in self._tree.body}
         if missing := sorted(self._imports - present):
             imports = (ast.Import, ast.ImportFrom)
-            first = next(node for node in self._tree.body if isinstance(node, imports))
+            first = next((node for node in self._tree.body if isinstance(node, imports)), None)
+            if first is None:
+                why = f"the twin needs {missing[0]!r}, but the source imports nothing"
+                remedy = "begin it with 'from __future__ import annotations'"
+                raise RefusedError(f"line 1: {why}; {remedy}")
             at = self._end(first)  # behind `from __future__`, which comes first
             self._edit(at, at, "".join(f"\n{line}" for line in missing))
+
+    def _check_names(self) -> None:
+        """Refuse names that would be wrong in the twin, although the twin may be valid Python."""
+        for scope in ast.walk(self._tree):
+            if not isinstance(scope, _SCOPES):
+                continue
+            names: dict[str, str] = {}
+            for name, node in _defined(scope):
+                new = _renamed(name)
+                other = names.setdefault(new, name)
+                if other != name:
+                    why = f"{other!r} and {name!r} would both become {new!r}"
+                    raise self._refused(node, f"{why}; rename one, or {_PAIR}")
+        for part in _of_annotations(self._tree):
+            match part:
+                case ast.Constant(str(text)) if "asyncio" in text or _words_renamed(text) != text:
+                    why = "a string stays as it is, also in a type"
+                    raise self._refused(part, f"{why}; write the type without quotes")
+
+    def _is_loose_operation(self, node: ast.Attribute) -> bool:
+        """Say whether a store's operation is named without a call that is awaited."""
+        call = self._parents[node]
+        called = isinstance(call, ast.Call) and call.func is node
+        awaited = called and isinstance(self._parents[call], ast.Await)
+        return _is_operation(node) and not awaited and not self._in_half(node)
+
+    def _in_half(self, node: ast.expr) -> bool:
+        """Say whether code comes from the synchronous half of a pair."""
+        return self._numbers[node.lineno - 1] in self._halves
 
     def _leave(self, node: ast.expr, inner: ast.expr) -> None:
         """Replace an expression by an expression within it."""
@@ -290,15 +366,25 @@ class _Rewriting(ast.NodeVisitor):
         assert node.end_col_offset is not None
         return self._lines[node.end_lineno - 1] + node.end_col_offset
 
-    def _refused(self, node: ast.expr | ast.stmt, why: str) -> RefusedError:
+    def _refused(self, node: ast.expr | ast.stmt | ast.arg, why: str) -> RefusedError:
         return RefusedError(f"line {self._numbers[node.lineno - 1]}: {why}")
 
 
-def _is_operation(call: ast.Call) -> bool:
-    """Say whether a call is one of a store's operations."""
-    match call.func:
+def _is_operation(called: ast.expr) -> bool:
+    """Say whether an expression is one of a store's operations."""
+    match called:
         case ast.Attribute(ast.Name(of) | ast.Attribute(_, of), name):
             return of.endswith("store") and name in {*OPERATIONS, "submit"}
+    return False
+
+
+def _changes(part: ast.AST) -> bool:
+    """Say whether the twin would have other text, or none, for one node of an f-string."""
+    match part:
+        case ast.Await() | ast.comprehension(is_async=1):
+            return True
+        case ast.Name(name) | ast.Attribute(_, name) | ast.arg(name) | ast.keyword(str(name)):
+            return name == "asyncio" or _renamed(name) != name
     return False
 
 
@@ -317,12 +403,61 @@ def _renamed(word: str) -> str:
     return re.sub(r"(?<=\w)_async(?=_|$)", "", word)
 
 
+def _words_renamed(text: str) -> str:
+    return re.sub(r"\b\w+\b", lambda word: _renamed(word.group()), text)
+
+
+def _defined(scope: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt | ast.arg]]:
+    """Yield the names that a scope defines; for a class, with the attributes that methods set."""
+    for node in ast.iter_child_nodes(scope):
+        match node:
+            case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
+                yield name, node
+            case ast.Name(name, ast.Store()) | ast.arg(name):
+                yield name, node
+            case _:
+                yield from _defined(node)
+    if isinstance(scope, ast.ClassDef):
+        for node in ast.walk(scope):
+            match node:
+                case ast.Attribute(ast.Name("self"), name, ast.Store()):
+                    yield name, node
+
+
+def _of_annotations(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield all nodes in annotations."""
+    for node in ast.walk(tree):
+        for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if annotation is not None:
+                yield from ast.walk(annotation)
+
+
+def _with_names_for_threads(text: str) -> str:
+    """Replace names in code, comments, docstrings and ``__all__``, and in no other string."""
+    lines: set[int] = set()  # those of docstrings and `__all__`
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(ast.Constant(str())) | ast.Assign([ast.Name("__all__")]):
+                lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    pieces: list[str] = []
+    at = 0
+    for kind, old, (row, column), *_ in tokenize.generate_tokens(io.StringIO(text).readline):
+        if kind in {tokenize.NAME, tokenize.COMMENT} or (kind == tokenize.STRING and row in lines):
+            start = starts[row - 1] + column
+            pieces += text[at:start], _words_renamed(old)
+            at = start + len(old)
+    return "".join(pieces) + text[at:]
+
+
 def _without_repeated_types(text: str) -> str:
     """Replace ``X | X`` by ``X`` in annotations, where two types have become one."""
     encoded = text.encode()
     lines = encoded.splitlines(keepends=True)
     cuts: list[tuple[int, int]] = []
-    for node in ast.walk(ast.parse(text)):
+    for node in _of_annotations(ast.parse(text)):
         if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)):
             continue
         left = node.left.right if isinstance(node.left, ast.BinOp) else node.left
@@ -344,6 +479,8 @@ def made(source: Path, target: Path) -> str:
     Raises:
         RefusedError: the source contains code without a twin. The message names file and line.
     """
+    if target == source:
+        raise RefusedError(f"{source.name}: the name of a source begins with 'async_'; rename it")
     try:
         text = synchronous(source.read_text("utf-8"))
     except RefusedError as error:

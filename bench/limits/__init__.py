@@ -1,26 +1,26 @@
-"""The client at its limit: how near it comes to what its server can do.
+"""The client at its limit: how close it comes to the capacity of its server.
 
 ::
 
     python -m batchkeeper.bench.limits etcd
     python -m batchkeeper.bench.limits zookeeper --grid
 
-measures the rows of :mod:`.rows` on a throw-away server of this machine, each against something
-that was measured in the same rounds: the raw ceiling of its store, or its plain client.
+measures the rows of :mod:`.rows` on a throw-away server on this machine. Each row is compared with
+a figure of the same rounds: of the store's raw ceiling, of its plain client, or of another row.
 
 - ``command``: the options
 - ``rows``: the table of ratios and targets
 - ``rounds``: measures it
-- ``work``: what is put and got
-- ``places``: a place of its own for each measurement
+- ``work``: the paths and values to put and get
+- ``places``: a separate place for each measurement
 - ``ours``: the client's side of each ratio
 - ``plain``: the plain clients' side
-- ``ceilings``: the raw side: requests made beforehand, replayed
-- ``raw_etcd``: those of etcd
-- ``raw_zookeeper``: those of ZooKeeper
-- ``raw_rocksdb``: those of RocksDB
-- ``delays``: back ends that time calls, or only take time
+- ``ceilings``: the raw side: prepared requests, replayed
+- ``raw_etcd``: the ceilings of etcd
+- ``raw_zookeeper``: the ceilings of ZooKeeper
+- ``raw_rocksdb``: the ceilings of RocksDB
+- ``delays``: back ends that time calls, or only wait
 - ``neighbour``: another client of the same server
-- ``grid``: holds the defaults against sixty settings
+- ``grid``: compares the defaults with sixty settings
 - ``tables``: the results
 """

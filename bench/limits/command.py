@@ -26,22 +26,23 @@ from .tables import as_json, grid_as_json, print_grid, print_report
 
 __all__ = ["main"]
 
-#: What was found, as JSON, and what prints it for people.
+#: The results as JSON, and a function that prints them as a table.
 _Report: TypeAlias = tuple[dict[str, Any], Callable[[Console], None]]
 
 _FINE: Final = 0
 _WRONG: Final = 1
 _FAILED: Final = 2
 
-# Wide enough for the table: what is piped is not folded to a screen that nobody looks at.
+# Wide enough for the table: piped output must not be wrapped to the width of a screen.
 _PIPE_WIDTH: Final = 300
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print.
+    """Run the command, and return its exit code.
 
     Returns:
-        0, whether targets are reached or not; 1 if an answer was wrong; 2 if the store failed.
+        0 if everything was measured, even if targets are missed; 1 if an answer was wrong; 2 if the
+        store failed.
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
@@ -61,20 +62,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m batchkeeper.bench.limits",
-        description="Measure how near the client comes to what its server can do.",
+        description="Measure how close the client comes to the capacity of its server.",
     )
     parser.add_argument("store", choices=STORES)
     parser.add_argument(
         "--only",
         action="append",
         metavar="ROW",
-        help=f"measure this row only; several times for several "
+        help=f"measure only this row; repeat the option for several rows "
         f"({', '.join(row.name for row in ROWS)})",
     )
     parser.add_argument(
         "--grid",
         action="store_true",
-        help="measure the default settings against the best of sixty instead",
+        help="instead, compare the default settings with the best of sixty",
     )
     parser.add_argument("--rounds", type=at_least(1, int), metavar="N", help="default: 5; quick: 1")
     parser.add_argument(
@@ -82,10 +83,10 @@ def _parser() -> argparse.ArgumentParser:
         type=at_least(0.01, float),
         default=0.8,
         metavar="SECONDS",
-        help="of one measurement (default: %(default)s)",
+        help="duration of one measurement (default: %(default)s)",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="few operations: shows that it works, and no more"
+        "--quick", action="store_true", help="run few operations, only to show that it works"
     )
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s"

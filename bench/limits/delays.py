@@ -1,4 +1,4 @@
-"""Back ends for the engine: one measures the time of requests, and one only waits."""
+"""Back ends for the engine: one measures the time of requests, the other only waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Delayed", "Timed"]
 
 
 class Timed(PassingBackend):
-    """Passes everything on to ``backend``, and keeps how long each write took, in seconds."""
+    """Passes all calls on to ``backend``, and records the seconds of each write."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -39,7 +39,7 @@ class Timed(PassingBackend):
 
 
 class Delayed:
-    """Lets ``delay`` seconds pass for each call, and takes every put for a first one."""
+    """Waits ``delay`` seconds in each call, and answers every put as the first of its path."""
 
     scans = None
     history = None
@@ -61,4 +61,4 @@ class Delayed:
         time.sleep(self._delay)
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing: there is nothing to release."""

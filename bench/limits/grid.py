@@ -1,8 +1,8 @@
-"""Are the defaults good? Sixty settings are tried, and the best of them measured against them.
+"""Compares the default settings with the best of sixty settings.
 
-One short round of every setting at every load picks three: at each load the one with the highest
-rate. Of sixty measured once, the best is partly the luckiest, so these three and the default are
-then measured afresh, and only the fresh figures count.
+One short round of every setting at every load picks three settings: for each load, the one with the
+highest rate. The best of sixty single measurements owes something to luck. So these three and the
+default are measured again, and only the new figures count.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ __all__ = [
     "settings",
 ]
 
-#: Operations that one caller keeps under way: one who waits for each, some threads' worth, and as
-#: much as he can.
+#: The operations that a caller keeps under way: waiting for each one, as many as some threads, and
+#: as many as it can.
 LOADS: Final = (1, 64, 4096)
-#: What the default must reach of the best one's rate, and may take of its median latency.
+#: The least rate and the greatest median latency of the default, as parts of the best setting's.
 LEAST_RATE: Final = 0.9
 MOST_LATENCY: Final = 1.25
 
 DEFAULT: Final = "default"
 _PICKED: Final = 3
 
-# The settings: every combination. A batch ends at what comes first, operations or bytes.
+# The settings are all combinations of these. The first limit that a batch reaches, of operations or
+# of bytes, ends it.
 _KIB: Final = 1024
 _SIZES: Final = ((64, 128), (250, 128), (1000, 64), (1000, 512), (4000, 1024))
 _IN_FLIGHT: Final = (1, 2, 4, 8)
@@ -64,13 +65,13 @@ _WAITS: Final[Sequence[tuple[Literal["adaptive", "fixed"], float]]] = (
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a setting gave at a load: operations a second, and seconds in the median."""
+    """The result of a setting at a load: operations per second, and the median of the seconds."""
 
     rate: float
     latency: float
 
 
-#: By setting and load.
+#: Results by setting and load.
 Points: TypeAlias = Mapping[str, Mapping[int, Point]]
 
 
@@ -93,13 +94,13 @@ def settings() -> list[Setting]:
 
 @dataclass(frozen=True, slots=True)
 class GridExtent:
-    """How much of everything.
+    """The extent of a measurement.
 
     Attributes:
-        rounds: in which the picked settings and the default are measured.
-        trial: of each setting and load.
-        fresh: of each in the rounds.
-        settings: that are tried.
+        rounds: the number of rounds that measure the picked settings and the default.
+        trial: the duration of the first measurement of each setting and load.
+        fresh: the duration of each measurement in the rounds.
+        settings: the settings to try.
     """
 
     rounds: int
@@ -109,30 +110,30 @@ class GridExtent:
 
     @property
     def steps(self) -> int:
-        """How many measurements there are."""
+        """The number of measurements."""
         return (len(self.settings) + self.rounds * (1 + _PICKED)) * len(LOADS)
 
 
 def grid_extent(store: str, rounds: int) -> GridExtent:
-    """Return the extent that counts, for a kind of store."""
+    """Return the extent of a full measurement, for a kind of store."""
     most = 40_000 if BUILT_IN[store].keeps_in_heap else None
     return GridExtent(rounds, Duration(0.4, 0.1, most), Duration(1.0, 0.2, most))
 
 
 def quick_grid(rounds: int) -> GridExtent:
-    """Return an extent that shows that everything works, and measures nothing."""
+    """Return an extent that only shows that everything works. Its figures mean nothing."""
     short = Duration(1.0, 0.0, 50)
     return GridExtent(rounds, short, short, settings()[:: len(settings()) // _PICKED])
 
 
 @dataclass(slots=True)
 class GridResults:
-    """All that was measured.
+    """The results.
 
     Attributes:
-        trials: what each setting gave once.
-        picked: the names of those that were measured again.
-        points: a value for each round, by setting and load.
+        trials: the result of each setting's first measurement, by load.
+        picked: the names of the settings that were measured again.
+        points: a result for each round, by setting and load.
     """
 
     trials: dict[str, dict[int, Point]] = field(default_factory=dict)
@@ -140,7 +141,7 @@ class GridResults:
     points: dict[tuple[str, int], list[Point]] = field(default_factory=dict)
 
     def rate(self, name: str, load: int) -> Figure:
-        """Return a setting's operations a second at a load."""
+        """Return a setting's operations per second at a load."""
         return Figure(tuple(point.rate for point in self.points[name, load]))
 
     def latency(self, name: str, load: int) -> Figure:
@@ -148,27 +149,27 @@ class GridResults:
         return Figure(tuple(point.latency for point in self.points[name, load]))
 
     def best(self, load: int) -> str:
-        """Return the one of the picked that has the highest rate at a load."""
+        """Return the picked setting with the highest rate at a load."""
         return max(self.picked, key=lambda name: self.rate(name, load).median)
 
     def rates(self, load: int) -> Ratio:
-        """Return the default's rate, divided by the best one's."""
+        """Return the default's rate, divided by the best setting's."""
         return ratio(self.rate(DEFAULT, load), self.rate(self.best(load), load))
 
     def latencies(self, load: int) -> Ratio:
-        """Return the default's median latency, divided by that of the one with the best rate."""
+        """Return the default's median latency, divided by that of the best setting."""
         return ratio(self.latency(DEFAULT, load), self.latency(self.best(load), load))
 
     def reached(self, load: int) -> bool:
-        """Whether the default is as good as it is meant to be at a load."""
+        """Say whether the default reaches its targets at a load."""
         return self.rates(load).median >= LEAST_RATE and self.latencies(load).median <= MOST_LATENCY
 
 
 def pick(trials: Points) -> list[str]:
-    """Return the names of three settings: the best at each load, no name twice.
+    """Return the names of three different settings: the best at each load.
 
-    Where one is the best at several loads, those that are good at all of them take the free places:
-    by the product of their rates.
+    If one is the best at several loads, the settings with the highest product of the rates at all
+    loads take the free places.
     """
     picked: list[str] = []
     for load in LOADS:
@@ -184,7 +185,7 @@ def measure_grid(target: Target, extent: GridExtent, step: Callable[[str], None]
     """Try the settings, pick the best, and measure these and the default.
 
     Raises:
-        WrongAnswerError: an answer was not what it had to be.
+        WrongAnswerError: an answer was wrong.
         MetadataStoreError: the store failed.
     """
 
@@ -214,9 +215,9 @@ def _measure(
     duration: Duration,
     step: Callable[[str], None],
 ) -> dict[tuple[str, int], Point]:
-    """Measure settings at all loads, all of them at one load before the next.
+    """Measure settings at all loads: all settings at one load, then at the next.
 
-    Their stores are open at the same time, each on a place of its own.
+    Their stores are open at the same time, each in a separate place.
     """
     points = {}
     with ExitStack() as stack:
@@ -233,6 +234,6 @@ def _measure(
                 latency = statistics.median(samples.writes) / 1e9
                 points[name, load] = Point(samples.rate, latency)
                 if target.kind.keeps_in_heap:
-                    # Sixty settings put a few million nodes there.
+                    # Otherwise, the sixty settings would leave a few million nodes.
                     remove_below(store, f"{root}/{load}")
     return points

@@ -1,9 +1,9 @@
-"""Another client of the same server, in a process of its own, while this one saturates it.
+"""Measures another client of the same server, in a separate process, while this one saturates it.
 
 As a process, ``python -m batchkeeper.bench.limits.neighbour URL ROOT COUNT`` puts with the store's
-plain client, one value after the other. It puts a few on the server as it finds it, says ``ready``,
-waits for a line, puts COUNT more, and ends with a line of JSON: the latencies in nanoseconds of
-those that it put ``alone`` and ``beside`` others.
+plain client, one value after the other. It puts a few values on the idle server, prints ``ready``,
+waits for a line, and puts COUNT more. It ends with a line of JSON: the latencies in nanoseconds of
+the puts ``alone`` and ``beside`` others.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _UNTIL_SATURATED: Final = 0.3
 
 
 def neighbours_puts(there: Target, count: int) -> Figures:
-    """Return ``p99`` of the neighbour's puts in seconds, and what it was before (``alone``)."""
+    """Return the ``p99`` of the neighbour's puts in seconds, and that of its puts ``alone``."""
     command = [sys.executable, "-m", __name__, there.url.text, f"{there.root}/other", str(count)]
-    # Leaving the block closes the pipes, on which the process ends, and waits for it.
+    # Leaving the block closes the pipes, which ends the process, and waits for its end.
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -63,7 +63,7 @@ def neighbours_puts(there: Target, count: int) -> Figures:
 
 
 def _beside(stdin: IO[str], stdout: IO[str], ended: Event) -> str:
-    """Let the neighbour go as soon as the server has enough to do; return what it says."""
+    """Start the neighbour's puts once the server is saturated, and return its line of JSON."""
     try:
         time.sleep(_UNTIL_SATURATED)
         stdin.write("go\n")
@@ -91,7 +91,7 @@ def _main(argv: Sequence[str]) -> int:
         sys.stdout.write(_READY)
         sys.stdout.flush()
         if not sys.stdin.readline():
-            return 1  # nobody is there any more
+            return 1  # the parent has gone
         sys.stdout.write(json.dumps({"alone": alone, "beside": put_some(count)}) + "\n")
         sys.stdout.flush()
     return 0

@@ -1,8 +1,8 @@
-"""batchkeeper's side of the ratios: callers with default settings who check every answer.
+"""batchkeeper's side of the ratios: callers with default settings that check every answer.
 
-Each function measures one way to call a store, on a place that is its own. One caller submits in
-bursts and looks at the oldest burst while the later ones are under way, so that some thousand
-operations always are: what a program with much to do and a little care for memory does.
+Each function measures one way to call a store, in a separate place. A single caller submits bursts,
+and checks the oldest burst while the later ones are under way. So a few thousand operations are
+under way at any time, as in a busy program that bounds its memory.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-#: Threads that each wait for a put of their own.
+#: The number of threads, each of which waits for its own puts.
 THREADS: Final = 64
 _TASKS: Final = 1000
 
-# Operations of a burst, and the bursts that are under way when another is submitted: half of what
-# the default queues hold.
+# The operations of a burst, and the bursts under way when the next one is submitted: together half
+# of the default size of the queues.
 _BURST: Final = 1000
 _AHEAD: Final = 4
 
 _SEEDED: Final = 10_000
-# Enough that a path is never under way twice.
+# Enough paths that none is under way twice.
 _SATURATING: Final = 20_000
 _OPERATION_TIMEOUT: Final = 30.0
 
 
 def puts(there: Target, count: int) -> Figures:
-    """Unconditional puts of fresh paths, a future each."""
+    """Measure unconditional puts of fresh paths, with a future for each."""
     made = work(there.root, count)
     with there.open() as store:
         _put_in_bursts(store, made.warm_up)
@@ -72,12 +72,12 @@ def puts(there: Target, count: int) -> Figures:
 
 
 def conditional_puts(there: Target, count: int) -> Figures:
-    """Puts with an expected version, a verdict each: claims of fresh paths, then advances."""
+    """Measure conditional puts, with an outcome for each: creations of paths, then updates."""
     return _conditional(there, count, conflicts=False)
 
 
 def conflicting_puts(there: Target, count: int) -> Figures:
-    """The same puts, one in ten of which conflicts."""
+    """Measure the same puts as ``conditional_puts``, but one in ten conflicts."""
     return _conditional(there, count, conflicts=True)
 
 
@@ -94,7 +94,7 @@ def _conditional(there: Target, count: int, conflicts: bool) -> Figures:
 
 
 def gets(there: Target, count: int) -> Figures:
-    """Gets of paths that are there, a future each, the values compared."""
+    """Measure gets of existing paths, with a future for each, and compare the values."""
     seeded = items(there.root, min(count, _SEEDED))
     asked = _cycle(seeded, count)
     with there.open() as store:
@@ -115,10 +115,10 @@ def gets(there: Target, count: int) -> Figures:
 
 
 def applied_puts(there: Target, count: int) -> Figures:
-    """Unconditional puts through ``apply``, which gives outcomes and makes no future for each.
+    """Measure unconditional puts through ``apply``, which returns outcomes without futures.
 
-    ``rate`` is for operations that are there, as the paths and values are for puts with futures;
-    ``making`` counts the making of them as well.
+    For ``rate``, the operations are created before the clock starts, as the paths and values are
+    for puts with futures. ``making`` includes their creation.
     """
     made = work(there.root, count)
     ready = [Put(path, value) for path, value in made.timed]
@@ -133,11 +133,11 @@ def applied_puts(there: Target, count: int) -> Figures:
 
 
 def puts_of_threads(there: Target, count: int) -> Figures:
-    """Puts of 64 threads, each of which waits for its own before the next.
+    """Measure puts of 64 threads. Each thread waits for its put before the next one.
 
-    ``bound`` is the rate of the same threads on a store that does nothing but let as much time
-    pass as the real one took for a request (``request``, the median): what is lost there is lost
-    in Python, between callers and senders.
+    ``bound`` is the rate of the same threads on a store that only waits, for the median time of the
+    real store's requests (``request``). The loss that remains there is Python's, between callers
+    and senders.
     """
     made = work(there.root, count)
     options = ConnectOptions(connect_timeout=there.connect_timeout)
@@ -156,7 +156,7 @@ def puts_of_threads(there: Target, count: int) -> Figures:
 
 
 def _of_threads(store: MetadataStore, found: Sequence[Item]) -> None:
-    # One iterator for all: its `next` is atomic, and no thread ends long before the others.
+    # The threads share an iterator: its `next` is atomic, and they all end at about the same time.
     shared = iter(found)
 
     def caller() -> int:
@@ -172,7 +172,7 @@ def _of_threads(store: MetadataStore, found: Sequence[Item]) -> None:
 
 
 def puts_of_tasks(there: Target, count: int) -> Figures:
-    """Puts of 1,000 asyncio tasks, each of which awaits its own before the next."""
+    """Measure puts of 1,000 asyncio tasks. Each task awaits its put before the next one."""
     return asyncio.run(_measure_tasks(there, count))
 
 
@@ -203,7 +203,7 @@ async def _of_tasks(store: AsyncMetadataStore, found: Sequence[Item]) -> None:
 
 
 def lone_puts(there: Target, count: int) -> Figures:
-    """Puts of one caller who waits for each on a store that has nothing else to do."""
+    """Measure puts of one caller on an idle store. The caller waits for each put."""
     made = work(there.root, count)
     with there.open() as store:
         put, clock = store.put, time.perf_counter_ns
@@ -224,12 +224,12 @@ def lone_puts(there: Target, count: int) -> Figures:
 
 
 def seed(store: MetadataStore, found: Sequence[Item]) -> None:
-    """Put items in bulk, with a check of each outcome."""
+    """Put items in bulk, and check each outcome."""
     check_outcomes(store.apply([Put(path, value) for path, value in found]), len(found))
 
 
 def saturate(store: MetadataStore, root: str, until: Event) -> None:
-    """Put to a number of paths, again and again, as fast as one caller can."""
+    """Put to the same paths again and again, as fast as one caller can, until the event is set."""
     paths = parts(items(root, _SATURATING), _BURST)
 
     def bursts() -> Iterator[Sequence[Step]]:
@@ -266,7 +266,7 @@ def _in_bursts(
     submit: Callable[[Sequence[_T]], list[Future[Any]]],
     check: Callable[[Sequence[_T], list[Future[Any]]], int],
 ) -> int:
-    """Submit bursts, each while earlier ones are under way; return how many were checked."""
+    """Submit bursts while earlier ones are under way; return the number of checked operations."""
     under_way: deque[tuple[Sequence[_T], list[Future[Any]]]] = deque()
     checked = 0
     for burst in bursts:
@@ -286,8 +286,8 @@ def _cycle(found: Sequence[Item], count: int) -> Sequence[Item]:
     return [*found] * (count // len(found)) + [*found[: count % len(found)]]
 
 
-# What is compared is what a caller relies on: that an answer is there, of the right kind, for the
-# right path, at the right version.
+# The checks cover what a caller relies on: each answer exists, and has the right type, path and
+# version.
 
 
 def _check_puts(burst: Sequence[Item], futures: list[Future[Any]]) -> int:
@@ -314,13 +314,13 @@ def _check_gets(burst: Sequence[Item], futures: list[Future[Any]]) -> int:
     for (path, value), future in zip(burst, futures, strict=True):
         found = _result(path, future)
         if type(found) is not GetResult or found.value != value:
-            raise WrongAnswerError(f"{value!r:.60} was put at {path}, and found is {found!r}")
+            raise WrongAnswerError(f"{path} should have the value {value!r:.60}, not {found!r}")
         _check_stat(path, 0, found.stat)
     return len(futures)
 
 
 def check_outcomes(outcomes: Sequence[Outcome], count: int) -> None:
-    """See that so many puts of fresh paths succeeded."""
+    """Check that ``count`` puts of fresh paths succeeded."""
     for outcome in outcomes:
         if outcome.error is not None:
             raise WrongAnswerError(f"{outcome.op!r:.80} failed: {outcome.error}")
@@ -341,7 +341,7 @@ def _failed(path: str, error: MetadataStoreError) -> WrongAnswerError:
 
 def _check_stat(path: str, version: int, found: object) -> None:
     if type(found) is not Stat or found.path != path or found.version != version:
-        raise WrongAnswerError(f"version {version} of {path} was to be, and found is {found!r}")
+        raise WrongAnswerError(f"{path} should be at version {version}, not {found!r}")
 
 
 def _check_count(found: int, expected: int) -> None:

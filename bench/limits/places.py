@@ -1,4 +1,4 @@
-"""A place of its own for each measurement, equal to all others."""
+"""Provides a separate place for each measurement, under the same conditions as all others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["fresh_place"]
 
 @contextmanager
 def fresh_place(target: Target, label: str) -> Iterator[Target]:
-    """Give the target with a root that holds nothing yet.
+    """Yield the target with an empty root.
 
-    On a server it is a folder: what other measurements left behind slows both sides of a ratio
-    alike, as they take turns. An embedded store lies in a directory of its own, which is removed
-    afterwards: what is in it would slow only the side that put it there.
+    On a server, the root is a folder. Data of earlier measurements slows both sides of a ratio
+    alike, because they take turns. An embedded store gets a separate directory, which is removed
+    afterwards, because its data would slow only the side that put it there.
     """
     if not target.kind.local_directory:
         yield replace(target, root=f"{target.root}/{label}")

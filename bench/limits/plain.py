@@ -1,4 +1,4 @@
-"""The plain client's side of the ratios: one put after the other, without batches."""
+"""The plain clients' side of the ratios: one put after the other, without batches."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _LONGEST: Final = 3600.0
 
 
 def plain_client(there: Target) -> PlainClient:
-    """Return the plain client of a target that has one."""
+    """Return the plain client of a target, which must have one."""
     assert there.plain is not None
     return there.plain
 
 
 def plain_puts(there: Target, count: int) -> Figures:
-    """Puts in a loop, with the median of their latencies."""
+    """Measure puts in a loop, and the median of their latencies."""
     duration = Duration(_LONGEST, _WARM_UP, operations=count)
     samples = measure_plain(plain_client(there), there.url, there.root, VALUE_BYTES, duration)
     return {"rate": samples.rate, "latency": percentiles(histogram(samples.latencies))["p50"]}
 
 
 def plain_puts_of_threads(there: Target, count: int) -> Figures:
-    """Puts of 64 threads on one client, which all three take from any thread."""
+    """Measure puts of 64 threads on one client. All three clients can be shared by threads."""
     made = work(there.root, count)
     with plain_client(there).connect(there.url, there.root) as put:
         _of_threads(put, made.warm_up)

@@ -1,7 +1,6 @@
-"""etcd's ceilings: flat transactions of as many operations as its default takes, 4 in flight.
+"""etcd's ceilings: flat transactions, as large as its default allows, with 4 in flight.
 
-The bytes of the requests are made beforehand, the responses are parsed and their ``succeeded`` is
-looked at.
+The requests are encoded beforehand. The responses are parsed, and ``succeeded`` is checked.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .work import EXPECTATIONS, Figures, Item, Stopwatch, items, parts, work
 __all__ = ["CEILINGS"]
 
 _IN_FLIGHT: Final = 4
-# etcd's --max-txn-ops is 128; one of a batch of conditional puts is left for a token.
+# etcd's --max-txn-ops is 128. A batch of conditional puts leaves one operation for a write id.
 _PUTS: Final = 128
 _CONDITIONAL_PUTS: Final = 127
 _RANGES: Final = 128
@@ -38,7 +37,7 @@ _Replay: TypeAlias = Callable[[Sequence[Any], Sequence[bytes]], None]
 
 
 def _puts(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
-    """Plain puts of fresh keys."""
+    """Measure puts of fresh keys."""
     made = work(there.root, _whole(count, _PUTS))
     warm_up, timed = (
         [_put_request(there, part) for part in parts(found, _PUTS)]
@@ -52,13 +51,13 @@ def _puts(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
 
 
 def _conditional_puts(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
-    """Compares and puts of fresh keys, then of the same keys at their next versions."""
+    """Measure compares and puts of fresh keys, then of the same keys at their next versions."""
     made = work(there.root, _whole(count // 3, _CONDITIONAL_PUTS))
 
     def requests(found: Sequence[Item], expected: int) -> list[bytes]:
         return [_compare_request(there, p, expected) for p in parts(found, _CONDITIONAL_PUTS)]
 
-    # Later versions only after the earlier ones: requests in flight have no order.
+    # Requests in flight have no order, so all puts of one version end before those of the next.
     warm_up = [requests(made.warm_up, expected) for expected in EXPECTATIONS]
     timed = [requests(made.timed, expected) for expected in EXPECTATIONS]
     with _calls(there, channels) as calls:
@@ -74,7 +73,7 @@ def _conditional_puts(replay: _Replay, channels: int, there: Target, count: int)
 
 
 def _gets(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
-    """Ranges of one key each that is there."""
+    """Measure ranges of one existing key each."""
     seeded = items(there.root, min(_whole(count, _RANGES), _whole(_SEEDED, _RANGES)))
     with there.open() as store:
         seed(store, seeded)
@@ -88,7 +87,7 @@ def _gets(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
 
 
 def _whole(count: int, size: int) -> int:
-    """Return ``count`` as a number of full requests."""
+    """Return ``count``, rounded to a multiple of ``size``, at least one."""
     return max(1, round(count / size)) * size
 
 
@@ -108,7 +107,7 @@ def _put_request(there: Target, found: Sequence[Item]) -> bytes:
 
 
 def _compare_request(there: Target, found: Sequence[Item], expected: int) -> bytes:
-    # etcd counts versions from 1, and 0 is that of a key that is not there.
+    # etcd counts versions from 1; a missing key has version 0.
     compares = [
         messages.Compare(
             key=_key(there, path),
@@ -134,7 +133,7 @@ def _range_request(there: Target, found: Sequence[Item]) -> bytes:
 
 @contextmanager
 def _calls(there: Target, channels: int) -> Iterator[list[Any]]:
-    """Give the call of a transaction, as bytes, on each of a number of channels."""
+    """Yield a call for transactions, which takes bytes, on each of ``channels`` channels."""
     address = there.url.addresses(2379)[0]
     with ExitStack() as stack:
         calls = []

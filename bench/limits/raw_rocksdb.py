@@ -1,8 +1,8 @@
 """RocksDB's ceilings: a bare loop on rocksdict, batches of 1,000 with one sync each.
 
-What a put with a version cannot do without is in it: the old records are read, all of a batch in
-one multi-get, and looked at. Keys and records are encoded beforehand; the write batches cannot be,
-as what is read comes before them. The options are rocksdict's own.
+The loop includes what any put with versions needs: it reads the old records, all of a batch in one
+multi-get, and checks them. Keys and records are encoded beforehand. Write batches cannot be,
+because they follow the reads. The options are rocksdict's defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["CEILINGS"]
 
 _BATCH: Final = 1000
 _SEEDED: Final = 10_000
-# As large as the header of a record of ours, and with the version in it.
+# As large as the header of a record of the RocksDB back end, with the version in it.
 _HEADER: Final = struct.Struct(">I25x")
 _VERSION: Final = struct.Struct(">I")
 
@@ -37,12 +37,12 @@ _UNSYNCED: Final = WriteOptions()
 #: Writes a batch to a database, and returns when it is on the disk.
 _Write: TypeAlias = Callable[[Any, WriteBatch], None]
 
-#: The keys of a batch with their records, and what the records that they replace begin with.
+#: The keys of a batch, their records, and the first bytes of the records that they replace.
 _Batch: TypeAlias = tuple[list[bytes], list[bytes], bytes | None]
 
 
 def _puts(write: _Write, there: Target, count: int) -> Figures:
-    """Puts of fresh keys."""
+    """Measure puts of fresh keys."""
     made = work(there.root, count)
     warm_up, timed = _batches(made.warm_up, ABSENT), _batches(made.timed, ABSENT)
     with _database(there) as database:
@@ -53,7 +53,7 @@ def _puts(write: _Write, there: Target, count: int) -> Figures:
 
 
 def _conditional_puts(write: _Write, there: Target, count: int) -> Figures:
-    """Puts of fresh keys, then of the same keys at their next versions."""
+    """Measure puts of fresh keys, then of the same keys at their next versions."""
     made = work(there.root, max(1, count // 3))
     warm_up, timed = (
         [batch for expected in EXPECTATIONS for batch in _batches(found, expected)]
@@ -67,7 +67,7 @@ def _conditional_puts(write: _Write, there: Target, count: int) -> Figures:
 
 
 def _gets_one_by_one(there: Target, count: int) -> Figures:
-    """Gets of keys that are there, a call each."""
+    """Measure gets of existing keys, with a call for each."""
 
     def get(database: Any, asked: Sequence[tuple[bytes, bytes]]) -> None:
         get = database.get
@@ -79,7 +79,7 @@ def _gets_one_by_one(there: Target, count: int) -> Figures:
 
 
 def _gets_of_many(there: Target, count: int) -> Figures:
-    """Gets of keys that are there, as many in a call as puts in a batch."""
+    """Measure gets of existing keys, with as many in a call as there are puts in a batch."""
 
     def get(database: Any, asked: Sequence[tuple[bytes, bytes]]) -> None:
         for part in parts(asked, _BATCH):
@@ -103,7 +103,7 @@ def _gets(there: Target, count: int, get: Any) -> Figures:
 
 
 def _batches(found: Sequence[Item], expected: int) -> list[_Batch]:
-    """Return the batches that put each item as the version after the one expected."""
+    """Return the batches that put each item at the version after the expected one."""
     header = _HEADER.pack(expected + 1)
     old = None if expected == ABSENT else _VERSION.pack(expected)
     return [
@@ -120,7 +120,7 @@ def _replay(database: Any, batches: Sequence[_Batch], write: _Write) -> None:
         else:
             fine = all(record is not None and record.startswith(old) for record in found)
         if not fine:
-            raise WrongAnswerError(f"a ceiling's old records are not what was to be: {found!r:.80}")
+            raise WrongAnswerError(f"a ceiling found wrong old records: {found!r:.80}")
         batch = WriteBatch(raw_mode=True)
         for key, record in zip(keys, records, strict=True):
             batch[key] = record
@@ -132,7 +132,7 @@ def _synced(database: Any, batch: WriteBatch) -> None:
 
 
 def _written_and_flushed(database: Any, batch: WriteBatch) -> None:
-    """Write, and sync the log by a call of its own, which comes to the same on the disk."""
+    """Write a batch, and sync the log in a separate call. The effect on the disk is the same."""
     database.write(batch, _UNSYNCED)
     database.flush_wal(True)
 

@@ -1,7 +1,7 @@
 """ZooKeeper's ceilings: kazoo's own multi of 1,000, and its ``get_async``, both pipelined.
 
-The multis are filled beforehand; kazoo encodes them when it sends them, and offers nothing else.
-How many are best in flight is tried.
+The multis are filled beforehand, but kazoo can encode them only when it sends them. Several numbers
+in flight are tried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIMEOUT: Final = 60.0
 
 
 def _puts(in_flight: int, there: Target, count: int) -> Figures:
-    """Creates of fresh nodes."""
+    """Measure creates of fresh nodes."""
     made = work(there.root, count)
     with _client(there) as client:
         warm_up, timed = (
@@ -42,7 +42,7 @@ def _puts(in_flight: int, there: Target, count: int) -> Figures:
 
 
 def _conditional_puts(in_flight: int, there: Target, count: int) -> Figures:
-    """Creates of fresh nodes, then sets of the same nodes at their next versions."""
+    """Measure creates of fresh nodes, then sets of the same nodes at their next versions."""
     made = work(there.root, max(1, count // 3))
     with _client(there) as client:
         warm_up, timed = (
@@ -61,7 +61,7 @@ def _conditional_puts(in_flight: int, there: Target, count: int) -> Figures:
 
 
 def _gets(in_flight: int, there: Target, count: int) -> Figures:
-    """Gets of nodes that are there."""
+    """Measure gets of existing nodes."""
     seeded = items(there.root, min(count, _SEEDED))
     asked = [(_path(there, path), value) for path, value in islice(cycle(seeded), count)]
     with _client(there) as client:
@@ -83,7 +83,7 @@ def _gets(in_flight: int, there: Target, count: int) -> Figures:
 
 
 class _Multis:
-    """Multis that were filled, with what each must answer."""
+    """Filled multis, each with the answer that it must return."""
 
     def __init__(
         self, client: KazooClient, there: Target, found: Sequence[Item], expected: int
@@ -119,13 +119,13 @@ def _check_multi(result: Any, answer: list[str] | int) -> None:
         else found == answer
     )
     if not fine:
-        raise WrongAnswerError(f"a multi of a ceiling was answered with {found!r:.200}")
+        raise WrongAnswerError(f"a multi of a ceiling returned {found!r:.200}")
 
 
 def _check_get(value: bytes, result: Any) -> None:
     found, stat = result.get(timeout=_TIMEOUT)
     if found != value or stat.version != 0:
-        raise WrongAnswerError(f"a get of a ceiling was answered with {found!r:.60} at {stat}")
+        raise WrongAnswerError(f"a get of a ceiling returned {found!r:.60} at {stat}")
 
 
 def _path(there: Target, path: str) -> str:

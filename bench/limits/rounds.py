@@ -1,8 +1,8 @@
-"""The measurement: all variants that the rows need, in turn, several rounds of them.
+"""Measures all variants that the rows need, in turn, in several rounds.
 
-A machine's pace changes from minute to minute, and a server's with what it holds. So the two sides
-of a ratio stand beside each other in every round, every second round goes backwards, and a ratio
-is taken of medians over the same rounds.
+The speed of a machine changes from minute to minute, and that of a server with the data it holds.
+So the two sides of a ratio are measured next to each other in every round, every second round runs
+in reverse order, and a ratio compares medians over the same rounds.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = ["Extent", "Results", "Variant", "measure", "needed", "quick", "rows_o
 
 _Measure: TypeAlias = Callable[[Target, int], Figures]
 
-# A variant is tried with more and more operations, until it has taken this part of the time that a
-# measurement is to take.
+# A variant is tried with more and more operations, until it takes this part of the time for one
+# measurement.
 _GROWTH: Final = 6
 _ENOUGH: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One thing to be measured.
+    """One way to use a store, to be measured.
 
     Attributes:
-        name: which the rows know it by.
-        ways: to do it; where there are several, the quickest is found out first.
-        grows: whether the server holds more paths afterwards.
-        times: as long as others it takes.
-        least: operations of one measurement, and of the first try.
+        name: its name in the rows.
+        ways: the ways to implement it; if there are several, the fastest is determined first.
+        grows: whether it leaves more paths on the server.
+        times: the factor by which it takes longer than other variants.
+        least: the fewest operations of one measurement, also the number for the first try.
     """
 
     name: str
@@ -53,14 +53,14 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of everything.
+    """The extent of a measurement.
 
     Attributes:
-        rounds: in which each variant is measured once.
-        seconds: that one measurement takes, about.
-        most: operations of one measurement, whatever it takes.
-        most_growing: the same where they leave paths behind, by the kind of store. ZooKeeper
-            keeps all of them in Java's heap.
+        rounds: the number of rounds; each measures every variant once.
+        seconds: the approximate duration of one measurement.
+        most: the most operations of one measurement, even if it ends early.
+        most_growing: the same for variants that leave paths behind, by the kind of store. ZooKeeper
+            keeps all paths in Java's heap.
     """
 
     rounds: int = 5
@@ -72,13 +72,13 @@ class Extent:
 
 
 def quick(rounds: int) -> Extent:
-    """Return an extent that shows that everything works, and measures nothing."""
+    """Return an extent that only shows that everything works. Its figures mean nothing."""
     few = 600
     return Extent(rounds, 0.02, few, dict.fromkeys(STORES, few))
 
 
 def variants(store: str) -> list[Variant]:
-    """Return what can be measured on a kind of store; what is compared stands together."""
+    """Return the variants of a kind of store. Variants that are compared are neighbours."""
     raw = {name: f"raw {name}" for name in ceilings(store)}
     return [
         Variant(raw["puts"], ceilings(store)["puts"]),
@@ -104,14 +104,14 @@ def _one(name: str, measure: _Measure) -> Variant:
 
 @dataclass(slots=True)
 class Results:
-    """All that was measured.
+    """The results of a measurement.
 
     Attributes:
-        store: its kind.
-        rows: those that were measured.
-        figures: by variant and the figure's name, a value for each round.
-        ways: the best way of the variants that have several.
-        counts: operations of one measurement of each variant.
+        store: the kind of store.
+        rows: the rows that were measured.
+        figures: a value for each round, by variant and name of the figure.
+        ways: the best way, for variants with several ways.
+        counts: the number of operations of one measurement, by variant.
     """
 
     store: str
@@ -121,29 +121,29 @@ class Results:
     counts: dict[str, int] = field(default_factory=dict)
 
     def figure(self, name: tuple[str, str]) -> Figure:
-        """Return a figure of a variant: the values of all rounds."""
+        """Return a figure of a variant, with the values of all rounds."""
         return Figure(tuple(self.figures[name]))
 
     def ratio(self, row: Row) -> Ratio | None:
-        """Return a row's ratio; ``None`` where the figure itself is what counts."""
+        """Return a row's ratio; ``None`` if the row has a target for the figure itself."""
         if row.base is None:
             return None
         return ratio(self.figure(row.figure), self.figure(row.base))
 
     def verdict(self, row: Row) -> Verdict:
-        """Say what a row reaches."""
+        """Say whether a row reaches its goal, its target or neither."""
         found = self.ratio(row)
         value = self.figure(row.figure).median if found is None else found.median
         return verdict(value, row.goals[self.store], less=row.less)
 
 
 def rows_of(store: str, names: Sequence[str] | None = None) -> list[Row]:
-    """Return the rows that a kind of store has, or those of them that are named."""
+    """Return the rows of a kind of store, or only those with the given names."""
     return [row for row in ROWS if store in row.goals and (names is None or row.name in names)]
 
 
 def needed(store: str, rows: Sequence[Row]) -> list[Variant]:
-    """Return the variants that the rows are made of."""
+    """Return the variants that the rows compare."""
     names = {name for row in rows for name, _ in (row.figure, *([row.base] if row.base else []))}
     return [variant for variant in variants(store) if variant.name in names]
 
@@ -151,10 +151,10 @@ def needed(store: str, rows: Sequence[Row]) -> list[Variant]:
 def measure(
     target: Target, rows: Sequence[Row], extent: Extent, step: Callable[[str], None]
 ) -> Results:
-    """Measure all rows; say with ``step`` what comes next.
+    """Measure all rows. ``step`` receives a description of each step before it begins.
 
     Raises:
-        WrongAnswerError: an answer was not what it had to be.
+        WrongAnswerError: an answer was wrong.
         MetadataStoreError: the store failed.
     """
     results = Results(target.name, rows)
@@ -176,7 +176,7 @@ def measure(
 def _try(
     target: Target, variant: Variant, extent: Extent, label: str, results: Results
 ) -> _Measure:
-    """Find out about a variant's best way, and how many operations take as long as they should."""
+    """Determine a variant's best way, and the number of operations for the wanted duration."""
     most = extent.most_growing[target.name] if variant.grows else extent.most
     rates: dict[str, float] = {}
     counts = dict.fromkeys(variant.ways, min(variant.least, most))
@@ -189,7 +189,7 @@ def _try(
                 break
             counts[way] = min(counts[way] * _GROWTH, most)
     if len(rates) > 1:
-        # Once more, the other way round: a moment in which the machine was busy decides nothing.
+        # Repeat in reverse order, so that a moment in which the machine is busy does not decide.
         for way in reversed([*variant.ways]):
             with fresh_place(target, f"{label}{next(numbers):02d}") as there:
                 rates[way] = max(rates[way], variant.ways[way](there, counts[way])["rate"])

@@ -1,4 +1,4 @@
-"""The rows of the table: what is measured against what, and what is to be reached."""
+"""The rows of the table: the figures to compare, and the targets to reach."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final, Literal, TypeAlias
 
 __all__ = ["ROWS", "STORES", "Goal", "Row", "Verdict", "verdict"]
 
-#: ``goal``: as good as it is meant to become. ``target``: good enough. ``missed``: neither.
+#: ``goal``: it reaches the long-term goal. ``target``: it is good enough. ``missed``: neither.
 Verdict: TypeAlias = Literal["goal", "target", "missed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is to be reached: the target, and where there is one the goal beyond it."""
+    """The target to reach, and optionally the more ambitious goal."""
 
     target: float
     goal: float | None = None
@@ -25,13 +25,13 @@ class Row:
     """One line of the table.
 
     Attributes:
-        name: for ``--only``, and in the JSON.
-        what: the same for people.
-        figure: what is measured: a variant and one of its figures.
-        base: what it is divided by; ``None`` where the figure itself has a target, in seconds.
-        goals: by the kind of store; a store that is not named has no such row.
+        name: the name for ``--only`` and in the JSON.
+        what: the description for readers.
+        figure: the figure that is measured: a variant and the name of one of its figures.
+        base: the figure to divide it by; ``None`` if the figure itself has a target, in seconds.
+        goals: the goals by the kind of store; kinds without a goal do not have this row.
         less: whether less is better.
-        beside: more figures to be shown, by what they are called.
+        beside: more figures to show, by their descriptions.
     """
 
     name: str
@@ -130,7 +130,7 @@ STORES: Final = tuple(dict.fromkeys(store for row in ROWS for store in row.goals
 
 
 def verdict(value: float, goal: Goal, *, less: bool) -> Verdict:
-    """Say what a value reaches; ``less`` says that less is better."""
+    """Say whether a value reaches its goal, its target or neither. ``less``: less is better."""
     if goal.goal is not None and _reaches(value, goal.goal, less):
         return "goal"
     return "target" if _reaches(value, goal.target, less) else "missed"

@@ -1,4 +1,4 @@
-"""The results as a table for people and as JSON for programs."""
+"""Formats the results as a table for readers and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["as_json", "grid_as_json", "print_grid", "print_report"]
 
 
 def as_json(target: Target, extent: Extent, results: Results) -> dict[str, Any]:
-    """Return everything that was measured. Times are in seconds, rates in operations a second."""
+    """Return all results. Times are in seconds, rates in operations per second."""
     return {
         **conditions_as_json(target),
         "rounds": extent.rounds,
@@ -60,7 +60,7 @@ def _row(results: Results, row: Row) -> dict[str, Any]:
 
 
 def print_report(console: Console, target: Target, extent: Extent, results: Results) -> None:
-    """Print what was measured, how, and what came of it."""
+    """Print the conditions, the table and further figures."""
     _say(console, *conditions(target))
     _say(
         console,
@@ -79,7 +79,7 @@ def _say(console: Console, *lines: str) -> None:
 
 
 def _new_table(console: Console) -> Table:
-    # Lines around cells are for people; what is piped is to be cut by columns.
+    # Piped output has no lines around cells, so that tools can split it into columns.
     box = SIMPLE_HEAD if console.is_terminal else None
     return Table(box=box, pad_edge=False, header_style="bold")
 
@@ -119,7 +119,7 @@ def _bound(row: Row, bound: float) -> str:
 
 
 def _value(name: str, value: float) -> str:
-    # Everything that is no rate is a time.
+    # All figures that are not rates are times.
     return f"{value:,.0f}/s" if name in _RATES else f"{value * 1000:,.3g} ms"
 
 
@@ -139,11 +139,11 @@ def _details(results: Results) -> Iterator[str]:
     )
     yield f"microseconds of the client's CPU for each operation: {', '.join(costs)}"
     for variant, way in results.ways.items():
-        yield f"{variant}: {way}, the best of what was tried"
+        yield f"{variant}: {way}, the best of the ways tried"
 
 
 def grid_as_json(target: Target, extent: GridExtent, results: GridResults) -> dict[str, Any]:
-    """Return everything that was measured. Times are in seconds, rates in operations a second."""
+    """Return all results. Times are in seconds, rates in operations per second."""
     return {
         **conditions_as_json(target),
         "rounds": extent.rounds,
@@ -183,7 +183,7 @@ def _load(results: GridResults, load: int) -> dict[str, Any]:
 
 
 def print_grid(console: Console, target: Target, extent: GridExtent, results: GridResults) -> None:
-    """Print the picked settings beside the default, and what came of it."""
+    """Print the default beside the picked settings, and whether it reaches its targets."""
     _say(console, *conditions(target))
     _say(
         console,

@@ -29,18 +29,18 @@ __all__ = [
 _T = TypeVar("_T")
 
 VALUE_BYTES: Final = 100
-#: What the puts of a conditional measurement expect of each path, one after the other: a claim of
-#: a path that holds nothing, and two advances of what is there then.
+#: The versions that the conditional puts of each path expect, one after the other: one creates the
+#: path, and two update it.
 EXPECTATIONS: Final = (ABSENT, 0, 1)
 
 _CONFLICTING: Final = 10
-# Far from every version that a path has here.
+# No path ever has this version here.
 _WRONG_VERSION: Final = 7
-# Of the operations that are measured, this part comes before them and is not counted.
+# The operations of the warm-up, as a part of those that are measured. They are not counted.
 _WARM_UP: Final = 0.15
 
-#: What a measurement gave, by name: ``rate`` in operations a second; ``cpu``, the seconds of CPU
-#: that the client spent on each; others in seconds.
+#: The figures of a measurement, by name: ``rate`` in operations per second; ``cpu``, the client's
+#: CPU seconds for each operation; others in seconds.
 Figures: TypeAlias = dict[str, float]
 
 #: A path and its value.
@@ -48,7 +48,7 @@ Item: TypeAlias = tuple[str, bytes]
 
 
 class Step(NamedTuple):
-    """A put, what it expects, and the version that it must give; ``None`` if it must conflict."""
+    """A put with its expected version, and the version that must result (``None``: a conflict)."""
 
     path: str
     value: bytes
@@ -58,29 +58,29 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Items of fresh paths: those that warm up, and those that count."""
+    """Items with fresh paths, for the warm-up and for the measurement."""
 
     warm_up: Sequence[Item]
     timed: Sequence[Item]
 
 
 def items(root: str, count: int) -> list[Item]:
-    """Return ``count`` paths below ``root``, each with a value of its own."""
+    """Return ``count`` paths below ``root``, each with a different value."""
     return [(put_path(root, number), put_value(number, VALUE_BYTES)) for number in range(count)]
 
 
 def work(root: str, count: int) -> Work:
-    """Return ``count`` items to be timed, and some before them."""
+    """Return ``count`` items to time, and some more for the warm-up."""
     warm_up = max(1, int(count * _WARM_UP))
     found = items(root, warm_up + count)
     return Work(found[:warm_up], found[warm_up:])
 
 
 def steps(paths: Sequence[Item], conflicts: bool) -> list[Step]:
-    """Return the conditional puts of the paths: for each of EXPECTATIONS one of every path.
+    """Return the conditional puts of paths: for each of ``EXPECTATIONS``, one put of every path.
 
-    With ``conflicts`` one path in ten must be there already, at version 0, and all that is put
-    there conflicts: by turns a create of what exists, and a put that expects a wrong version.
+    With ``conflicts``, one path in ten must already exist at version 0, and all its puts conflict:
+    alternately a create of the existing path, and a put that expects a wrong version.
     """
     made = []
     for turn, expected in enumerate(EXPECTATIONS):
@@ -94,7 +94,7 @@ def steps(paths: Sequence[Item], conflicts: bool) -> list[Step]:
 
 
 def conflicting(number: int) -> bool:
-    """Whether the path of this number is one whose puts conflict, where some do."""
+    """Say whether the puts of the path with this number conflict, in a run with conflicts."""
     return number % _CONFLICTING == _CONFLICTING - 1
 
 
@@ -104,10 +104,10 @@ def parts(sequence: Sequence[_T], size: int) -> list[Sequence[_T]]:
 
 
 class Stopwatch:
-    """Takes the time of a block, and the CPU time that this process spent on it.
+    """Measures the time of a block, and the CPU time that this process spends on it.
 
-    What was prepared before is kept out of the collector's sight, as it is no part of what a
-    caller would hold; the collector itself runs, as it does in everybody's process.
+    The garbage collector runs, as it does in any process. It ignores the objects prepared before
+    the block, because a real caller would not hold them.
     """
 
     def __init__(self) -> None:
@@ -130,5 +130,5 @@ class Stopwatch:
         gc.unfreeze()
 
     def figures(self, count: int) -> Figures:
-        """Return ``rate`` and ``cpu`` of this many operations."""
+        """Return ``rate`` and ``cpu`` for ``count`` operations in the block."""
         return {"rate": count / self._seconds, "cpu": self._cpu / count}

@@ -1,12 +1,13 @@
-"""Spark at its limit: how much of what a store can take and give reaches it through the pipeline.
+"""Spark at its limit: how much of a store's capacity the pipeline reaches.
 
 ::
 
     python -m batchkeeper.bench.spark
     python -m batchkeeper.bench.spark etcd --rows 200000 --rounds 3
 
-measures the rows of :mod:`.rows` on throw-away servers of this machine, from ``local[2]``: each
-against one process without Spark, or Spark with the store's plain client, in the same rounds.
+measures the rows of :mod:`.rows` on throw-away servers on this machine, from ``local[2]``. Rates
+are compared with one process without Spark, or with Spark and the store's plain client, in the same
+rounds. The memory of a job is compared with that for a tenth of the rows.
 
 - ``command``: the options
 - ``rows``: the table of ratios and targets
@@ -14,8 +15,8 @@ against one process without Spark, or Spark with the store's plain client, in th
 - ``work``: the rows that are loaded
 - ``session``: the Spark that is measured
 - ``writes``: loading through Spark, one process, the plain client
-- ``reads``: reading back likewise
-- ``job``: one job in a process of its own
-- ``memory``: watches jobs in processes of their own
+- ``reads``: reading the rows back, in the same ways
+- ``job``: one job in a separate process
+- ``memory``: watches jobs in separate processes
 - ``tables``: the results
 """

@@ -38,16 +38,16 @@ _FAILURES: Final = (
     ServerStartError,
 )
 
-# Wide enough for the table: what is piped is not folded to a screen that nobody looks at.
+# Wide enough for the table: piped output must not be wrapped to the width of a screen.
 _PIPE_WIDTH: Final = 300
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print.
+    """Run the command, and return its exit code.
 
     Returns:
-        0, whether targets are reached or not; 1 if rows were lost or wrong; 2 if a store or a job
-        failed.
+        0 if everything was measured, even if targets are missed; 1 if rows were lost or wrong; 2 if
+        a store or a job failed.
     """
     arguments = _parser().parse_args(argv)
     try:
@@ -63,26 +63,26 @@ def _parser() -> argparse.ArgumentParser:
     default = Extent()
     parser = argparse.ArgumentParser(
         "python -m batchkeeper.bench.spark",
-        description="Measure what Spark loads into a store and exports from it, and its memory.",
+        description="Measure Spark's rates for loading and exporting rows, and its memory.",
     )
     parser.add_argument(
         "stores",
         nargs="*",
-        choices=[*STORES, []],  # The empty list is what argparse checks where none is named.
+        choices=[*STORES, []],  # Without a store, argparse checks the empty list.
         metavar="STORE",
-        help=f"of {', '.join(STORES)} (default: all)",
+        help=f"{' or '.join(STORES)} (default: all)",
     )
     parser.add_argument(
         "--only",
         action="append",
         choices=PARTS,
-        help="measure this part only; several times for several",
+        help="measure only this part; repeat the option for several parts",
     )
     parser.add_argument(
         "--rows",
         type=at_least(10, int),
         metavar="N",
-        help=f"to be loaded and exported (default: {default.rows}; quick: {quick(1).rows})",
+        help=f"rows to load and export (default: {default.rows}; quick: {quick(1).rows})",
     )
     parser.add_argument(
         "--rounds",
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"default: {default.rounds}; quick: 1",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="few rows: shows that it works, and no more"
+        "--quick", action="store_true", help="use few rows, only to show that it works"
     )
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s"
@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         "--dir",
         type=Path,
         default=Path(".scratch"),
-        help="where servers and Spark keep their data: some GiB (default: %(default)s)",
+        help="folder for a few GiB of data of servers and Spark (default: %(default)s)",
     )
     return parser
 

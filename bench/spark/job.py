@@ -1,11 +1,11 @@
-"""One job in a process and a Spark of its own, for its memory to be watched.
+"""Runs one job in a separate process with its own Spark, so that its memory can be watched.
 
 ::
 
     python -m batchkeeper.bench.spark.job load URL ROOT PARQUET DIRECTORY
 
-loads a Parquet directory into a store (``export``: writes what is below the root to another one),
-and prints as JSON what the JVM held afterwards.
+loads a Parquet directory into a store. With ``export``, it writes the values below the root to
+another directory. Then it prints the bytes that the JVM holds, as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .writes import write
 
 __all__ = ["main"]
 
-# The JVM fills its heap before it collects: so it gets little, and what does not fit shows.
+# The JVM collects only when its heap is full. A small heap shows whether the data of a job fits.
 _HEAP: Final = "512m"
 
 
@@ -44,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _held(spark: SparkSession) -> int:
-    """Return the bytes of the JVM's heap that a collection leaves."""
-    # Typed as callables, all of them, whatever is found there.
+    """Return the bytes of the JVM's heap that are in use after a collection."""
+    # The stubs declare every attribute of the JVM as a callable.
     lang: Any = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]
     lang.System.gc()
     runtime = lang.Runtime.getRuntime()

@@ -1,4 +1,4 @@
-"""Measures the memory of a job, which runs in a Spark of its own and is watched from outside."""
+"""Measures the memory of a job, which runs in its own Spark and is watched from outside."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from ..limits.work import Figures
 
 __all__ = ["JobFailedError", "peaks"]
 
-# Seconds between two looks. The system keeps each process' peak; it only must not end unseen.
+# The seconds between two looks. Linux records the peak of each process, so a look only has to come
+# before the process ends.
 _LOOK: Final = 0.05
 _JOB: Final = f"{__package__}.job"
 _LONGEST: Final = 1800.0
 
 
 class JobFailedError(RuntimeError):
-    """A job ended with an error; the message holds the end of what it said."""
+    """A job ended with an error. The message has the end of its output."""
 
 
 def peaks(job: str, url: str, root: str, parquet: Path, directory: Path) -> Figures:
-    """Run a job in a process of its own; return how much memory its processes took, in bytes.
+    """Run a job in a separate process, and return the memory of its processes in bytes.
 
-    ``worker`` is the peak of the largest Python worker, ``driver`` that of the driver's Python,
-    ``jvm peak`` that of the driver's JVM, and ``jvm`` what its heap held after the job.
+    ``worker`` is the peak of the largest Python worker, ``driver`` the peak of the driver's Python,
+    ``jvm peak`` the peak of the driver's JVM, and ``jvm`` the size of its heap after the job.
 
     Raises:
-        JobFailedError: it failed.
+        JobFailedError: the job failed.
     """
     directory.mkdir(parents=True)
     log = directory / "log"
@@ -55,7 +56,7 @@ def peaks(job: str, url: str, root: str, parquet: Path, directory: Path) -> Figu
 
 
 def _watch(running: subprocess.Popen[str]) -> Figures:
-    """Look at a process and those below it until it ends; return the peaks by kind."""
+    """Watch a process and its descendants until it ends; return the peaks by kind."""
     seen = {"driver": 0.0, "jvm peak": 0.0, "worker": 0.0}
     deadline = time.monotonic() + _LONGEST
     while running.poll() is None and time.monotonic() < deadline:
@@ -72,7 +73,7 @@ class _Process(NamedTuple):
 
 
 def _look(root: int) -> Iterator[tuple[str, int]]:
-    """Give the kind and the peak of each process at and below one."""
+    """Yield the kind and the peak of a process and of each of its descendants."""
     found = {int(each.name): each for each in Path("/proc").iterdir() if each.name.isdigit()}
     processes = {pid: known for pid, each in found.items() if (known := _process(each))}
     if root in processes:
@@ -97,9 +98,9 @@ def _process(directory: Path) -> _Process | None:
     try:
         lines = (directory / "status").read_text().splitlines()
     except OSError:
-        return None  # It has ended meanwhile.
+        return None  # The process has ended.
     said = dict(line.split(":", 1) for line in lines if ":" in line)
     if "VmHWM" not in said:
-        return None  # A thread of the system, or a process that is ending.
+        return None  # A kernel thread, or a process that is ending.
     peak = int(said["VmHWM"].split()[0]) * 1024
     return _Process(int(said["PPid"]), said["Name"].strip(), peak)

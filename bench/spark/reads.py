@@ -1,4 +1,4 @@
-"""Reading rows back: through the data source, and with a bare loop of ranges in one process."""
+"""Reads rows back: through the data source, and with a bare loop of ranges in one process."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from ..workload import WrongAnswerError
 
 __all__ = ["bare_loop", "export", "export_to", "read"]
 
-# What one range is to hold, about: with an open end etcd would count all that follows.
+# About the number of keys in one range. Without an end, etcd would count all keys that follow.
 _PAGE: Final = 10_000
 _TIMEOUT: Final = 60.0
 
 
 def export_to(spark: SparkSession, url: str, root: str, directory: Path) -> None:
-    """Run the job ``export`` on what a store holds below a folder."""
+    """Run the job ``export`` on the values of a store below ``root``."""
     options = parse_options({"url": url, "prefix": root})
     jobs.export(spark, options, Folder(str(directory)), Steps())
 
 
 def export(spark: SparkSession, there: Target, parquet: Path, scratch: Path) -> Figures:
-    """Export all that was loaded from a Parquet directory, and compare them."""
+    """Export the rows that were loaded from a Parquet directory, and compare them with it."""
     directory = scratch / "exported"
     try:
         begun = time.perf_counter()
@@ -49,8 +49,8 @@ def export(spark: SparkSession, there: Target, parquet: Path, scratch: Path) -> 
         found, expected = (_sorted(each) for each in (directory / DATA, parquet))
         if any(found[name] != expected[name] for name in expected.column_names):
             raise WrongAnswerError(
-                f"{expected.num_rows} rows were loaded below {there.root}, and of the "
-                f"{found.num_rows} that were exported some are others"
+                f"{expected.num_rows} rows were loaded below {there.root}, but the "
+                f"{found.num_rows} exported rows differ from them"
             )
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -62,7 +62,7 @@ def _sorted(directory: Path) -> pa.Table:
 
 
 def read(spark: SparkSession, there: Target, count: int) -> Figures:
-    """Read all that was loaded and write it nowhere: every column of every row is made."""
+    """Read all loaded rows without writing them. Spark produces every column of every row."""
     seen = Observation()
     frame = jobs.stored_rows(spark, {"url": there.url.text, "prefix": there.root}).observe(
         seen, count_of(lit(1)).alias("rows"), sum_of(length("value")).alias("bytes")
@@ -78,14 +78,14 @@ def read(spark: SparkSession, there: Target, count: int) -> Figures:
 def bare_loop(there: Target, parquet: Path) -> Figures:
     """Read the same rows in this process, range after range, at one revision.
 
-    It knows the keys, so that each range ends 10,000 of them ahead, and takes the key and the value
-    of each record out of the answers.
+    The loop knows the keys, so each range ends 10,000 keys ahead. It takes the key and the value of
+    each record out of the answers.
     """
     prefix = there.url.prefix()
     keys = [(prefix + path).encode() for path in _paths(parquet)]
     bounds = [*range(0, len(keys), _PAGE), len(keys)]
     ends = [*keys[_PAGE::_PAGE], keys[-1] + b"\0"]
-    # The largest answers have some MiB, which is gRPC's bound as it comes.
+    # The largest answers have a few MiB, more than gRPC's default limit.
     options = (("grpc.max_receive_message_length", -1),)
     with grpc.insecure_channel(there.url.addresses(2379)[0], options=options) as channel:
         call: Any = channel.unary_unary(

@@ -1,7 +1,8 @@
-"""The measurement: everything in turn, in several rounds, each on a server of its own.
+"""Measures all rows in turn, in several rounds, each on a fresh server.
 
-A server gets slower the more it holds, and the benchmark writes millions of rows. So each round has
-a fresh server, which all sides of its ratios share, and every second round goes backwards.
+A server gets slower with the data it holds, and the benchmark writes millions of rows. So each
+round has a fresh server, which all sides of its ratios share. Every second round runs in reverse
+order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..limits.work import Figures
 from ..target import Target, open_target
 from .memory import peaks
 from .reads import bare_loop, export, read
-from .rows import rows_of
+from .rows import jobs_of, rows_of
 from .session import spark_session
 from .work import check_loaded, flat_rows, rows, write_parquet
 from .writes import apply, load, plain
@@ -30,18 +31,18 @@ __all__ = ["Extent", "Found", "measure", "quick", "steps_of"]
 
 _Turn: TypeAlias = tuple[str, Callable[[], Figures]]
 
-# What comes before anything counts: classes are loaded, workers forked, clients opened.
+# The rows of the warm-up, in which classes are loaded, workers forked and clients opened.
 _WARM_UP_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of everything.
+    """The extent of a measurement.
 
     Attributes:
-        rows: that are loaded and exported.
-        plain_rows: that the plain client puts, which takes about as long.
-        rounds: in which each is measured once.
+        rows: the number of rows to load and export.
+        plain_rows: the number of rows that the plain client puts, which takes about as long.
+        rounds: the number of rounds; each measures everything once.
     """
 
     rows: int = 1_000_000
@@ -50,24 +51,24 @@ class Extent:
 
 
 def quick(rounds: int) -> Extent:
-    """Return an extent that shows that everything works, and measures nothing."""
+    """Return an extent that only shows that everything works. Its figures mean nothing."""
     return Extent(2_500, 200, rounds)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was measured on one kind of store, and the last server that it was measured on."""
+    """The results for one kind of store, and the last server that was measured."""
 
     target: Target
     results: Results
 
 
 def steps_of(store: str, parts: Sequence[str], extent: Extent) -> int:
-    """Return how often ``step`` will be called."""
-    reads = 3 if "export" in parts and store == "etcd" else 0
+    """Return the number of calls of ``step`` in :func:`measure`."""
+    reads = 3 if "export" in parts and "export" in jobs_of(store) else 0
     writes = 3 if "load" in parts else bool(reads)
     rounds = (writes + reads) * extent.rounds + 1 if writes else 0
-    memory = (4 if store == "etcd" else 2) if "memory" in parts else 0
+    memory = 2 * len(jobs_of(store)) if "memory" in parts else 0
     return rounds + memory
 
 
@@ -79,10 +80,10 @@ def measure(
     warn: Callable[[str], None],
     step: Callable[[str], None],
 ) -> Found:
-    """Measure all rows of a kind of store; say with ``step`` what comes next.
+    """Measure all rows of a kind of store. ``step`` receives a description of each step.
 
     Raises:
-        WrongAnswerError: a row was not there that had to be, or was another.
+        WrongAnswerError: a row was missing or wrong.
         MetadataStoreError: the store failed.
     """
     results = Results(store, rows_of(store, parts))
@@ -124,7 +125,7 @@ def _rounds(
 
 
 class _Work:
-    """What is done on one server: rows to be loaded, and everything that is to be timed."""
+    """The work on one server: the rows to load, and the operations to time."""
 
     def __init__(
         self, spark: SparkSession, target: Target, scratch: Path, count: int, plain_count: int
@@ -141,7 +142,7 @@ class _Work:
         self._plain_parquet = write_parquet(scratch / "plain", plain_rows, plain_count)
 
     def turns(self, parts: Sequence[str], *, backwards: bool) -> list[_Turn]:
-        """Return what is to be called, in this order: what is read was written before."""
+        """Return the functions to call, in order. Rows are written before they are read."""
         spark, there = self._spark, self._load
         writes: list[_Turn] = [("load", partial(load, spark, there, self._parquet, self._count))]
         if "load" in parts:
@@ -153,7 +154,7 @@ class _Work:
                 ),
             ]
         reads: list[_Turn] = []
-        if "export" in parts and there.name == "etcd":
+        if "export" in parts and "export" in jobs_of(there.name):
             reads = [
                 ("read", partial(read, spark, there, self._count)),
                 ("export", partial(export, spark, there, self._parquet, self.scratch)),
@@ -169,13 +170,12 @@ def _memory(
     warn: Callable[[str], None],
     step: Callable[[str], None],
 ) -> Target:
-    jobs = ("load", "export") if results.store == "etcd" else ("load",)
     with open_target(results.store, scratch, warn) as target:
         for suffix, count in ((", a tenth", extent.rows // 10), ("", extent.rows)):
             there = replace(target, root=f"{target.root}/{count}")
             place = scratch / f"memory-{count}"
             parquet = write_parquet(place / "rows", rows(there.root, count), count)
-            for job in jobs:
+            for job in jobs_of(results.store):
                 name = f"memory of {job}{suffix}"
                 step(name)
                 found = peaks(job, there.url.text, there.root, parquet, place / job)

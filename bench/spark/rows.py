@@ -1,38 +1,49 @@
-"""The rows of the table: what is measured against what, and what is to be reached."""
+"""The rows of the table: the figures to compare, and the targets to reach."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ...stores.kinds import BUILT_IN
 from ..limits.rows import Goal, Row
 
-__all__ = ["PARTS", "STORES", "rows_of"]
+__all__ = ["PARTS", "STORES", "jobs_of", "rows_of"]
 
 STORES: Final = ("etcd", "zookeeper")
-#: What can be measured by itself, for ``--only``.
+#: The parts that can be measured alone, with ``--only``.
 PARTS: Final = ("load", "export", "memory")
 
-# How many times the memory for a tenth of the rows may be taken for all of them.
+# The memory for all rows may be at most this many times the memory for a tenth of them.
 _FLAT: Final = Goal(1.25)
 _MEMORY: Final = {
     "worker": "the largest Python worker's peak",
     "driver": "the driver's Python: peak",
     "jvm": "the driver's JVM: what it holds after a collection",
 }
-# A JVM's heap grows to its bound before anything is collected, so this one says little: shown only.
+# A JVM's heap grows to its limit before it is collected. So this figure says little, and is only
+# shown beside the others.
 _JVM_PEAK: Final = "jvm peak"
 
 
+def jobs_of(store: str) -> Sequence[str]:
+    """Return the jobs that are measured on a kind of store.
+
+    ``export`` is among them only if the store has snapshots, because it is compared with a bare
+    loop that reads one revision.
+    """
+    return ("load", "export") if "snapshots" in BUILT_IN[store].capabilities else ("load",)
+
+
 def rows_of(store: str, parts: Sequence[str]) -> list[Row]:
-    """Return the rows that a kind of store has in these parts."""
+    """Return the rows of a kind of store in these parts."""
     found: list[Row] = []
     if "load" in parts:
         found += _load(store)
-    if "export" in parts and store == "etcd":
+    if "export" in parts and "export" in jobs_of(store):
         found.append(_export(store))
     if "memory" in parts:
-        for job in ("load", "export") if store == "etcd" else ("load",):
+        for job in jobs_of(store):
             found += _memory(store, job)
     return found
 

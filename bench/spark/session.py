@@ -21,11 +21,11 @@ _MASTER: Final = "local[2]"
 
 @contextmanager
 def spark_session(directory: Path, memory: str = "1g") -> Iterator[SparkSession]:
-    """Give a session of its own, with the data source registered; end it afterwards.
+    """Yield a new session with the data source registered, and stop it afterwards.
 
     Args:
-        directory: of all that Spark writes beside what it is told to.
-        memory: what the JVM's heap may grow to; the default is Spark's.
+        directory: the folder for Spark's own files.
+        memory: the limit of the JVM's heap; the default is Spark's.
     """
     provide_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

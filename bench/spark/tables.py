@@ -1,4 +1,4 @@
-"""The results as a table for people and as JSON for programs."""
+"""Formats the results as a table for readers and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RATES: Final = frozenset({"rate", "making"})
 
 
 def as_json(found: Sequence[Found], extent: Extent) -> list[dict[str, Any]]:
-    """Return everything that was measured. Rates are in rows a second, memory is in bytes."""
+    """Return all results. Rates are in rows per second, memory is in bytes."""
     return [
         {
             **conditions_as_json(each.target),
@@ -60,7 +60,7 @@ def _row(results: Results, row: Row) -> dict[str, Any]:
 
 
 def print_report(console: Console, found: Sequence[Found], extent: Extent) -> None:
-    """Print what was measured, how, and what came of it."""
+    """Print the conditions, the table and further figures."""
     for each in found:
         _say(console, *conditions(each.target))
         _say(
@@ -81,7 +81,7 @@ def _say(console: Console, *lines: str) -> None:
 
 
 def _table(console: Console, results: Results) -> Table:
-    # Lines around cells are for people; what is piped is to be cut by columns.
+    # Piped output has no lines around cells, so that tools can split it into columns.
     box = SIMPLE_HEAD if console.is_terminal else None
     table = Table(box=box, pad_edge=False, header_style="bold")
     table.add_column("row", no_wrap=True)

@@ -1,4 +1,4 @@
-"""The rows that are loaded: made before any clock runs, and looked for afterwards."""
+"""The rows to load: prepared before the clock starts, and checked afterwards."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ..workload import WrongAnswerError, put_path, put_value
 
 __all__ = ["check_flat", "check_loaded", "flat_rows", "rows", "write_parquet"]
 
-# Paths of one folder: a store is asked for the names in it, and ZooKeeper answers with 1 MiB.
+# The paths of one folder. The check lists its names, and ZooKeeper's answers have at most 1 MiB.
 _FOLDER: Final = 1000
-# Rows of one Parquet file, as many small files as a job before this one might have left.
+# The rows of one Parquet file, as an earlier job might write them.
 _FILE_ROWS: Final = 100_000
-# Of the values, one in so many is read back; of the paths, all.
+# All paths are read back, but only one in this number of values.
 _SAMPLED: Final = 97
 
 
 def rows(root: str, count: int) -> Iterator[tuple[str, bytes]]:
-    """Iterate over paths in folders below ``root``, each with a value of its own."""
+    """Yield ``count`` paths in folders below ``root``, each with a different value."""
     for number in range(count):
         yield _path(root, number), put_value(number, VALUE_BYTES)
 
 
 def flat_rows(root: str, count: int) -> Iterator[tuple[str, bytes]]:
-    """Iterate over as many rows right below ``root``: kazoo's ``create`` wants the folder made."""
+    """Yield ``count`` rows directly below ``root``. kazoo's ``create`` makes no parent folders."""
     for number in range(count):
         yield put_path(root, number), put_value(number, VALUE_BYTES)
 
@@ -58,10 +58,10 @@ def write_parquet(directory: Path, found: Iterator[tuple[str, bytes]], count: in
 
 
 def check_loaded(there: Target, count: int) -> None:
-    """See that all rows of ``rows(there.root, count)`` are there, and no others.
+    """Check that the store holds exactly the rows of ``rows(there.root, count)``.
 
     Raises:
-        WrongAnswerError: one is missing, or too many, or a value or version is wrong.
+        WrongAnswerError: a row is missing or unexpected, or a value or version is wrong.
     """
     folders = {
         _folder(there.root, first // _FOLDER): range(first, min(first + _FOLDER, count))
@@ -73,7 +73,7 @@ def check_loaded(there: Target, count: int) -> None:
 
 
 def check_flat(there: Target, count: int) -> None:
-    """See that all rows of ``flat_rows(there.root, count)`` are there, and no others."""
+    """Check that the store holds exactly the rows of ``flat_rows(there.root, count)``."""
     _check_names(there, {there.root: range(count)})
     numbers = range(0, count, _SAMPLED)
     _check_values(there, {put_path(there.root, number): number for number in numbers})

@@ -1,4 +1,4 @@
-"""Loading rows: through the data source, in one process, and with the plain client."""
+"""Loads rows: through the data source, in one process, and with the plain client."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def load(spark: SparkSession, there: Target, parquet: Path, count: int) -> Figur
 
 
 def write(frame: DataFrame, url: str) -> None:
-    """Append rows to a store; anything but success of all of them is an exception."""
+    """Append rows to a store. It raises unless all rows succeed."""
     frame.write.format("batchkeeper").option("url", url).mode("append").save()
 
 
 def apply(there: Target, count: int) -> Figures:
-    """Put the same rows from this process, in one ``apply``; all is ready when the clock starts.
+    """Put the same rows from this process, in one ``apply``.
 
-    ``making`` is the rate with the making of the operations.
+    For ``rate``, the operations are created before the clock starts. ``making`` includes their
+    creation.
     """
     with there.open() as store:
         seed(store, [*rows(f"{there.root}-warm-up", min(count, _WARM_UP))])
@@ -56,7 +57,7 @@ def apply(there: Target, count: int) -> Figures:
 
 
 class _PlainWriter:
-    """What who has no connector writes: a client for each partition, a put for each row."""
+    """Writes rows without a connector: a client for each partition, and a put for each row."""
 
     def __init__(self, url: str, root: str) -> None:
         self._url = url
@@ -66,12 +67,12 @@ class _PlainWriter:
         url = parse_url(self._url)
         with PLAIN_CLIENTS[store_kind(url).scheme].connect(url, self._root) as put:
             for path, value in found:
-                # Spark gives binary as a bytearray; what a client wants is bytes.
+                # Spark passes binary values as a bytearray, but the clients take bytes.
                 put(path, bytes(value))
 
 
 def plain(spark: SparkSession, there: Target, parquet: Path, count: int) -> Figures:
-    """Put rows with the plain client, one after the other in each of the two tasks."""
+    """Put rows with the plain client. Each of the two tasks puts one after the other."""
     frame = spark.read.parquet(str(parquet)).select("path", "value")
     begun = time.perf_counter()
     frame.foreachPartition(_PlainWriter(there.url.text, there.root))

@@ -127,7 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common(job: argparse.ArgumentParser) -> None:
-    # A default here would overwrite what stood before the command.
+    # A default here would overwrite an option given before the command.
     common = job.add_argument_group("common options", argument_default=argparse.SUPPRESS)
     common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
     common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
@@ -153,8 +153,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run a job, and return the exit code.
 
     Raises:
-        MetadataStoreError: an argument is bad, or the extra ``spark`` is missing; each kind has
-            the exit code that it has with the other commands.
+        MetadataStoreError: an argument is bad, or the extra ``spark`` is missing. The classes have
+            the same exit codes as in the other commands.
     """
     stores = [
         _store(arguments, name, options) if is_store(name) else None
@@ -167,16 +167,16 @@ def run(arguments: argparse.Namespace) -> int:
             raise UnsupportedError(
                 f"the package {package!r} is missing: pip install 'batchkeeper[spark]'"
             )
-    # Here, because it imports pyspark, which takes a second, and may not be there.
+    # It imports pyspark, which takes a second and may be missing.
     from .running import run as run_job
 
     return run_job(arguments, stores)
 
 
 def _named_stores(arguments: argparse.Namespace) -> list[tuple[str, list[str]]]:
-    """Return the stores that a job is about, with options of their own.
+    """Return the names of a job's stores, each with the options for this store only.
 
-    What may be an export instead is among them.
+    A name may also be the folder of an export.
     """
     if arguments.job == "copy":
         return [

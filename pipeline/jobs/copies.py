@@ -38,13 +38,13 @@ from .writing import REPORT_DDL, report_batch, total
 
 __all__ = ["copy"]
 
-# Rows and bytes of what a task reads before it writes them.
+# The most rows and bytes that a task reads before it writes them.
 _CHUNK_ROWS: Final = 10_000
 _CHUNK_BYTES: Final = 16 * 1024 * 1024
-_NAMED: Final = 10  # paths in the summary, of those that are not on both sides alike
-# The status of a key that is not a valid path, in the report alone.
+_NAMED: Final = 10  # the most differing paths in the summary
+# The status of a key that is not a valid path. It occurs only in the report.
 _FOREIGN: Final = "foreign"
-# Ranges, at the least: a kill costs the work of those that are under way.
+# The fewest ranges. A kill costs the work on the ranges under way, so small ranges lose less.
 _RANGES: Final = 32
 
 _REPORT: Final = pa.schema(
@@ -68,12 +68,12 @@ def copy(
     resume: bool = False,
     overwrite: bool = False,
 ) -> tuple[bool, dict[str, Any]]:
-    """Copy, and return whether the target holds now what the source does, with the summary.
+    """Copy, verify, and return whether the target now equals the source, with the summary.
 
     Raises:
         JobError: the state belongs to another copy, or there is none to resume.
-        UnsupportedError: a revision is asked for, and the source keeps no old ones.
-        PySparkException: a task failed. What was done stays recorded.
+        UnsupportedError: a revision is given, but the source keeps no old revisions.
+        PySparkException: a task failed. The finished ranges stay recorded.
     """
     plan = _plan(spark, source, target, folder, resume=resume, overwrite=overwrite)
     done = done_ranges(folder, plan)
@@ -112,7 +112,7 @@ def _plan(
     resume: bool,
     overwrite: bool,
 ) -> CopyPlan:
-    """Return the plan of this copy: the one that is resumed, or a new one, which is kept."""
+    """Return the plan of this copy: the plan to resume, or a new plan, which is saved."""
     found = read_plan(folder)
     asked = (source.options.url, target.options.url, source.options.prefix, overwrite)
     if found is not None:
@@ -136,7 +136,7 @@ def _plan(
                 "InputError",
             )
         for name in folder.names(REPORT):
-            if name.startswith("."):  # What a killed task has left.
+            if name.startswith("."):  # A killed task has left it.
                 folder.remove(f"{REPORT}/{name}")
         return found
     if resume:
@@ -175,7 +175,7 @@ def _copy_ranges(
         with client(source, read_only=True) as here, client(target) as there:
             for batch in batches:
                 for place in batch.column("id").to_pylist():
-                    # One for each range: two of them have no path in common.
+                    # A writer for each range: ranges have no paths in common.
                     tally = RowCounts()
                     writer = RowWriter(
                         there,
@@ -194,14 +194,14 @@ def _copy_ranges(
 
 
 def _outcomes(rows: DataFrame) -> dict[str, int]:
-    """Count what became of the paths, by status, over all that was done before as well."""
+    """Count paths by status, including those of earlier runs of this copy."""
     return {row.status: row["count"] for row in rows.groupBy("status").count().collect()}
 
 
 def _verify(
     spark: SparkSession, plan: CopyPlan, source: Store, target: Store, report: DataFrame
 ) -> tuple[bool, dict[str, Any]]:
-    """Compare the source, as of the plan's revision where it keeps old ones, with the target."""
+    """Compare the source with the target; at the plan's revision if the source has snapshots."""
     revision = plan.revision if plan.snapshot else None
     given = {**source.given, "revision": revision}
     left = stored_rows(spark, given)
@@ -252,7 +252,7 @@ def _copy_range(
         for rows in _chunks(results()):
             kept = [row for row in rows if not row.stat.ephemeral]
             outcomes = _write(kept, there, writer, None if plan.overwrite else ABSENT)
-            report.write_batch(_told(rows, outcomes))
+            report.write_batch(_report_rows(rows, outcomes))
 
 
 def _chunks(rows: Iterable[ScanResult]) -> Iterator[list[ScanResult]]:
@@ -282,7 +282,7 @@ def _write(
     outcomes = [outcome for part in writer.write(batch) for outcome in part]
     for outcome in outcomes:
         if outcome.error is not None and may_pass(outcome.error):
-            # The range is not recorded as done: its task is tried again, or the copy resumed.
+            # The range is not recorded as done: Spark retries its task, or the copy is resumed.
             raise JobError(f"{outcome.path!r}: {outcome.error}")
     return _same_counts(rows, outcomes, there)
 
@@ -290,9 +290,9 @@ def _write(
 def _same_counts(
     rows: Sequence[ScanResult], outcomes: list[RowOutcome], there: MetadataStore
 ) -> list[RowOutcome]:
-    """Count conflicts with an equal value as copied, whatever its version is.
+    """Count conflicts with an equal value as copied, at any version.
 
-    That of ZooKeeper's parents begins at 1, and an attempt before this one may have made them.
+    An earlier attempt may have created the value, and ZooKeeper may create a parent at version 1.
     """
     places = [place for place, outcome in enumerate(outcomes) if outcome.status == "conflict"]
     looks = there.apply([Get(rows[place].path) for place in places]) if places else []
@@ -304,12 +304,12 @@ def _same_counts(
 
 
 def _foreign(keys: Sequence[bytes]) -> pa.RecordBatch:
-    """Return the rows of a report for keys that cannot be copied: no path leads to them."""
+    """Return report rows for keys that cannot be copied, because they are not valid paths."""
     rows = [{"path": printable(key), "status": _FOREIGN} for key in keys]
     return pa.RecordBatch.from_pylist(rows, schema=_REPORT)
 
 
-def _told(rows: Sequence[ScanResult], outcomes: Sequence[RowOutcome]) -> pa.RecordBatch:
+def _report_rows(rows: Sequence[ScanResult], outcomes: Sequence[RowOutcome]) -> pa.RecordBatch:
     ended = iter(outcomes)
     table = [
         (row.path, row.stat.version, None, "ephemeral", None)

@@ -1,4 +1,4 @@
-"""``diff``: compares two sides, each of them a store or an export."""
+"""``diff``: compares two sides. Each is a store or an export."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .summary import left_out
 
 __all__ = ["Comparison", "compare", "diff"]
 
-#: How the two sides stand at a path.
+# The results of comparing the two sides at a path.
 _KINDS: Final = ("only_left", "only_right", "different", "equal", "ephemeral")
-# A row that says which keys a side has left out, of that side.
+# The kinds of rows that count the keys left out of a side, and the side.
 _FOREIGN: Final = {"foreign_left": "left", "foreign_right": "right"}
-_NAMED: Final = 10  # such keys, of each side
-# What a path may be reported as, one by one.
+_NAMED: Final = 10  # the most such keys to name, for each side
+# The kinds whose paths are reported one by one.
 _UNLIKE: Final = frozenset(("only_left", "only_right", "different"))
 
 _DDL: Final = "kind string, rows bigint, changed bigint, examples array<string>"
@@ -41,11 +41,12 @@ class Comparison(NamedTuple):
     """How two sides differ.
 
     Attributes:
-        counts: paths that are ``only_left``, ``only_right``, ``different`` or ``equal``, and
-            those that hold something ``ephemeral`` and nothing else, which are not compared.
-        changed: of each kind, paths whose left value is newer than the revision that was given.
-        examples: the first paths of each kind that differ, in their order.
-        left_out: of each side, the keys that its rows say were left out.
+        counts: the numbers of paths that are ``only_left``, ``only_right``, ``different`` or
+            ``equal``, and of paths with only ``ephemeral`` values, which are not compared.
+        changed: for each kind, the number of paths whose left value is newer than the given
+            revision.
+        examples: the first differing paths of each kind, sorted.
+        left_out: for each side, the keys left out, as counted by its rows.
     """
 
     counts: dict[str, int]
@@ -70,17 +71,17 @@ def compare(
     """Compare two sides by path and value, in one pass over each.
 
     Args:
-        left: with the columns of the data source; see :mod:`.sides` for rows without a path.
-        right: likewise.
-        since: count what is newer than this revision on the left.
-        ephemeral: compare what ends with a session, too.
-        show: how many paths of each kind are named.
+        left: rows with the columns of the data source; see :mod:`.sides` for rows without a path.
+        right: the same for the other side.
+        since: count left values newer than this revision.
+        ephemeral: compare ephemeral values, too.
+        show: the most paths of each kind to name.
     """
-    # Digests, so that values are not moved to where they are compared.
+    # Compare digests, so that Spark does not move the values between its tasks.
     digest = F.sha2("value", 256)
     kept = digest if ephemeral else F.when(~F.col("ephemeral"), digest)
     changed = F.lit(False) if since is None else F.col("revision") > since
-    # No path equals none, so a join leaves such rows as they are.
+    # A null path equals no other, so the join keeps rows without a path unchanged.
     said = F.when(F.col("path").isNull(), F.col("value"))
     one = left.select(
         "path", kept.alias("left"), changed.alias("changed"), said.alias("foreign_left")
@@ -155,7 +156,7 @@ def _texts(keys: Sequence[str]) -> list[str]:
 
 
 def _left_out(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Give what rows without a path say, as counts."""
+    """Yield the counts that rows without a path contain."""
     for row in batch.filter(batch.column("said").is_valid()).to_pylist():
         number, first = parse_left_out(row["said"])
         found = {"kind": row["kind"], "rows": number, "changed": 0, "examples": first}
@@ -171,9 +172,9 @@ def diff(
     show: int,
     allow_foreign_keys: bool = False,
 ) -> tuple[bool, dict[str, Any]]:
-    """Compare two sides; return whether they are the same, and the summary.
+    """Compare two sides, and return whether they are the same, with the summary.
 
-    They are not called the same if a side has left out keys, unless that is allowed.
+    If a side has left out keys, they are the same only with ``allow_foreign_keys``.
     """
     steps.begin("comparing")
     found = compare(left.rows, right.rows, ephemeral=ephemeral, show=show)

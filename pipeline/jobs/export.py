@@ -29,14 +29,14 @@ __all__ = ["Reading", "export", "exported_rows", "reading", "restore", "stored_r
 
 
 def stored_rows(spark: SparkSession, given: dict[str, object], columns: str = STORED) -> DataFrame:
-    """Return a store's subtree as a DataFrame, of options by their names.
+    """Return a store's subtree as a DataFrame.
 
     Args:
         spark: the session.
-        given: the options.
-        columns: what is read; without ``value``, the store is not asked for values.
+        given: the options of the data source, by name.
+        columns: the columns to read; without ``value``, the store sends no values.
     """
-    # Without op, which is always the same here, and took a tenth of the time.
+    # The column op is always the same here, and took a tenth of the time.
     reader = spark.read.format("batchkeeper").schema(columns)
     for name, value in given.items():
         if value is not None:
@@ -45,12 +45,12 @@ def stored_rows(spark: SparkSession, given: dict[str, object], columns: str = ST
 
 
 class Reading(NamedTuple):
-    """What a job reads of a store.
+    """The revision and the ranges that a job reads.
 
     Attributes:
-        revision: of the store as the job begins.
-        snapshot: whether the store can be read as of that revision.
-        ranges: of paths; together all that there are.
+        revision: the revision of the store at the start of the job.
+        snapshot: whether the job reads the store at that revision.
+        ranges: ranges of paths that together cover the whole subtree.
     """
 
     revision: int
@@ -59,20 +59,20 @@ class Reading(NamedTuple):
 
 
 def reading(options: SourceOptions, wanted: int) -> Reading:
-    """Return what a job is to read of a store, in about as many ranges as are wanted.
+    """Return the revision and about ``wanted`` ranges for a job that reads a store.
 
     Raises:
-        UnsupportedError: a revision is asked for, and the store keeps no old ones.
+        UnsupportedError: a revision is given, but the store keeps no old revisions.
     """
     with opened(options, read_only=True) as store:
         read = read_revision(store, options.prefix, options.revision)
-        # In this order: what is written between the two counts as changed meanwhile.
+        # The revision first: writes between the two calls then count as changed meanwhile.
         revision = store.revision() if read is None else read
         return Reading(revision, read is not None, store.split(options.prefix, wanted))
 
 
 def exported_rows(spark: SparkSession, folder: Folder, manifest: Manifest) -> DataFrame:
-    """Return the rows of an export, of the files that its manifest names."""
+    """Return the rows of an export, from the files that its manifest names."""
     return spark.read.parquet(*(folder.for_spark(DATA, file.name) for file in manifest.files))
 
 
@@ -87,16 +87,15 @@ def export(
     """Write a store's subtree to a folder, and return the summary.
 
     Args:
-        spark: where it is done.
-        options: the store, and the prefix.
-        folder: where to; it has to be empty, or not there yet.
-        steps: shown meanwhile.
-        overwrite: replace what an earlier export has left in the folder. It stays until all of
-            the new one is written.
+        spark: the session.
+        options: the store and the prefix.
+        folder: the folder to write. It must be empty or missing.
+        steps: shows the progress.
+        overwrite: replace an earlier export in the folder. It stays until the new one is complete.
 
     Raises:
-        JobError: the folder holds something.
-        UnsupportedError: a revision is asked for, and the store keeps no old ones.
+        JobError: the folder is not empty.
+        UnsupportedError: a revision is given, but the store keeps no old revisions.
         PySparkException: a task failed.
     """
     _check_place(folder, overwrite=overwrite)
@@ -105,14 +104,14 @@ def export(
     begun = time.monotonic()
     wanted = options.partitions or 2 * (parallelism(spark) or 1)
     revision, snapshot, ranges = reading(options, wanted)
-    _remove(folder, HIDDEN)  # What a driver has left that was killed.
+    _remove(folder, HIDDEN)  # A killed driver has left them.
     try:
         parts = write_parts(spark, options, ranges, revision, folder, snapshot=snapshot)
         folder.remove(MANIFEST)
         _remove(folder, NAMED)
         files = [_take(folder, part) for part in parts]
     finally:
-        # What attempts have left that Spark gave up.
+        # Attempts that Spark gave up have left them.
         _remove(folder, HIDDEN)
     foreign = ForeignKeys()
     for part in parts:
@@ -148,13 +147,13 @@ def export(
 
 
 def _take(folder: Folder, part: Part) -> PartFile:
-    """Give a part its name."""
+    """Give a part its final name."""
     folder.move(f"{DATA}/{part.file}", f"{DATA}/{part.name}")
     return PartFile(part.name, part.rows, part.first, part.last, part.length, part.sha256)
 
 
 def _remove(folder: Folder, names: re.Pattern[str]) -> None:
-    """Remove files of an export, and nobody else's."""
+    """Remove the files of an export whose names match a pattern, and no other files."""
     for name in folder.names(DATA):
         if names.fullmatch(name):
             folder.remove(f"{DATA}/{name}")
@@ -170,11 +169,12 @@ def restore(
 ) -> dict[str, Any]:
     """Put the rows of an export into a store, and return the summary.
 
-    What ended with a session in the store that was exported is left out. Keys that the export
-    has left out, because they are not valid paths, are named in the summary again.
+    Ephemeral values of the exported store are left out. The summary repeats the keys that the
+    export left out because they are not valid paths.
 
     Raises:
-        JobError: there is no export, or it is not as its manifest says: nothing was written.
+        JobError: the folder holds no export, or it does not match its manifest. Nothing was
+            written.
         PySparkException: a task failed.
     """
     steps.begin("checking")
@@ -198,7 +198,7 @@ def restore(
 
 
 def _check_place(folder: Folder, *, overwrite: bool) -> None:
-    """See to it that an export may be written to a folder, and removes nothing else there.
+    """Check that an export may be written to a folder without removing other files.
 
     Raises:
         JobError: it may not.
@@ -209,7 +209,7 @@ def _check_place(folder: Folder, *, overwrite: bool) -> None:
     others = [name for name in folder.entries(DATA) if not _ours(name)]
     data = folder.read(MANIFEST)
     if data is None:
-        # As a driver leaves it that was killed.
+        # A killed driver leaves these files.
         ours = not others and set(there) <= {DATA, f".{MANIFEST}.unfinished"}
     else:
         ours = is_manifest(data)

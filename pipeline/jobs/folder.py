@@ -21,21 +21,21 @@ from .spark_session import JobError
 __all__ = ["FileState", "Folder", "Output"]
 
 _CHUNK: Final = 4 * 1024 * 1024
-# What Hadoop's file systems are called by pyarrow's.
+# Hadoop's schemes, and pyarrow's names for the same file systems.
 _SAME: Final = {"s3a": "s3", "gs": "gcs"}
-# What Spark takes for a pattern, and not for a name.
+# The characters that Spark reads as patterns in a name.
 _PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
 
 
 class FileState(NamedTuple):
-    """What a file holds: its length in bytes, and the SHA-256 of them, in hexadecimal."""
+    """A file's length in bytes, and the SHA-256 of its content in hexadecimal."""
 
     length: int
     sha256: str
 
 
 class Output(RawIOBase):
-    """A file that is being written, and what it holds so far."""
+    """A file that is being written, with its length and checksum so far."""
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream
@@ -46,61 +46,62 @@ class Output(RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Write all of some bytes."""
+        """Write all the bytes, and return their number."""
         self._stream.write(data)
         self._digest.update(data)
         self._length += len(data)
         return len(data)
 
     def state(self) -> FileState:
-        """Return what was written so far."""
+        """Return the length and checksum of the bytes written so far."""
         return FileState(self._length, self._digest.hexdigest())
 
 
 class Folder:
-    """A folder, by a path of this machine or a URI; ``uri`` is what Spark takes for it.
+    """A folder, named by a path on this machine or a URI. ``uri`` is its name for Spark.
 
-    Errors of the file system are ``JobError``s that name the file.
+    Errors of the file system become ``JobError``s that name the file.
     """
 
     def __init__(self, name: str) -> None:
         scheme = urlsplit(name).scheme
-        # Java has a working directory of its own, which may be another.
+        # Make it absolute: Java's working directory may differ from ours.
         self.uri = name if scheme in FOLDER_SCHEMES else str(Path(name).absolute())
         try:
             if scheme in FOLDER_SCHEMES:
                 same = _SAME.get(scheme, scheme)
                 self._system, self._root = fs.FileSystem.from_uri(same + name.removeprefix(scheme))
             else:
-                # pyarrow takes an absolute path for a URI of this machine's files.
+                # pyarrow accepts an absolute path as a URI of a local file.
                 self._system, self._root = fs.FileSystem.from_uri(self.uri)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise JobError(f"{name}: the folder cannot be used: {error}", "InputError") from error
         self._local = isinstance(self._system, fs.LocalFileSystem)
 
     def names(self, below: str = "") -> Sequence[str]:
-        """Return the files right below, sorted; none where there is no such folder."""
+        """Return the names of the files directly in a folder, sorted; none if it is missing."""
         found = self._listed(below)
         return sorted(info.base_name for info in found if info.type == fs.FileType.File)
 
     def entries(self, below: str = "") -> Sequence[str]:
-        """Return what lies right below, folders too, sorted."""
+        """Return the names of the files and folders directly in a folder, sorted."""
         return sorted(info.base_name for info in self._listed(below))
 
     def empty(self) -> bool:
-        """Say whether there is nothing in it, or no such folder."""
+        """Say whether the folder is empty or missing."""
         return not self._listed("")
 
     def for_spark(self, *names: str) -> str:
-        """Return what Spark's readers take for a file or a folder in it.
+        """Return the name for Spark's readers of a file or folder in this folder.
 
-        They take some characters for patterns, and none for quoted, as a URI has them.
+        The readers expand patterns, so their characters are escaped. They do not decode the quoting
+        of URIs.
         """
         root = f"file:{self._root}" if self._local else self.uri.rstrip("/")
         return _PATTERN.sub(r"\\\g<0>", "/".join((root, *names)))
 
     def read(self, name: str) -> bytes | None:
-        """Return what a small file holds; ``None`` if it is not there."""
+        """Return the content of a small file, or ``None`` if it is missing."""
         try:
             with self._system.open_input_stream(self._path(name)) as stream:
                 data: bytes = stream.read()
@@ -111,7 +112,7 @@ class Folder:
         return data
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a small file there, whole or not at all."""
+        """Write a small file, completely or not at all."""
         path = self._path(name)
         unfinished = self._path(f".{name}.unfinished")
         try:
@@ -123,7 +124,7 @@ class Folder:
             raise self._failed("cannot be written", name, error) from error
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         try:
             self._system.delete_file(self._path(name))
         except FileNotFoundError:
@@ -132,7 +133,7 @@ class Folder:
             raise self._failed("cannot be removed", name, error) from error
 
     def state(self, name: str) -> FileState | None:
-        """Return a file's length and checksum; ``None`` if it is not there."""
+        """Return a file's length and checksum, or ``None`` if it is missing."""
         digest, length = hashlib.sha256(), 0
         try:
             with self._system.open_input_stream(self._path(name)) as stream:
@@ -146,7 +147,7 @@ class Folder:
         return FileState(length, digest.hexdigest())
 
     def move(self, name: str, to: str) -> None:
-        """Give a file another name; what has that name is replaced."""
+        """Rename a file, and replace a file of the new name."""
         try:
             self._system.move(self._path(name), self._path(to))
         except OSError as error:
@@ -154,7 +155,7 @@ class Folder:
 
     @contextmanager
     def output(self, name: str) -> Generator[Output, None, None]:
-        """Write a file from its beginning to its end; it is removed if the block ends badly."""
+        """Write a file sequentially. It is removed if the block raises."""
         path = self._path(name)
         try:
             self._system.create_dir(path.rpartition("/")[0], recursive=True)
@@ -169,10 +170,10 @@ class Folder:
 
     @contextmanager
     def table(self, name: str, schema: pa.Schema) -> Generator[parquet.ParquetWriter, None, None]:
-        """Write a Parquet file, batch by batch; it gets its name when the block ends well."""
+        """Write a Parquet file, batch by batch. It gets its name if the block succeeds."""
         path = self._path(name)
         above, _, last = path.rpartition("/")
-        # A name of its own: an earlier attempt may be writing the same still.
+        # A unique name, because an earlier attempt may still be writing the same file.
         unfinished = f"{above}/.{last}.{uuid.uuid4().hex}"
         try:
             self._system.create_dir(above, recursive=True)

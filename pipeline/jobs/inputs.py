@@ -18,14 +18,11 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ...ops.paths import check_path
 from ...ops.records import parse_record
+from ..load_limits import LONGEST_LINE, MOST_REPORTED
 from .spark_session import JobError
 
 __all__ = ["BadRow", "Batches", "Checked", "Input", "check", "format_of", "listed", "read"]
 
-#: Bad rows that are told one by one; of more there is only the number.
-_TOLD: Final = 20
-# As in ``batchkeeper load``: the largest value that a store takes, in JSON's longest spelling.
-_LONGEST_LINE: Final = 128 * 1024 * 1024
 _CORRUPT: Final = "_corrupt_record"
 _REPLACEMENT: Final = "\ufffd"
 
@@ -37,10 +34,10 @@ _ENDINGS: Final = {
     ".parquet": "parquet",
 }
 
-#: What goes through a task.
+#: The Arrow batches that a task receives or yields.
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
-# A row stands in a block: the part of a file that one task reads, by its first byte.
+# A block is the part of a file that one task reads. Its first byte identifies it.
 _ROWS: Final = pa.schema(
     [
         ("path", pa.string()),
@@ -67,11 +64,11 @@ _COUNTS: Final = pa.schema(
 
 
 class Input(NamedTuple):
-    """Files as Spark reads them, and what makes rows of that, in the tasks.
+    """Files as Spark reads them, and the function that parses them into rows, in the tasks.
 
-    ``parse`` gives batches of ``path``, ``value``, ``bad``, ``file`` and ``block``; an empty line
-    is a row of nulls. It is called within a task's own function, so that no second Python stands
-    between a file and its rows.
+    ``parse`` yields batches of ``path``, ``value``, ``bad``, ``file`` and ``block``. An empty line
+    is a row of nulls. A task's own function calls it, so that the rows pass through only one Python
+    process.
     """
 
     raw: DataFrame
@@ -79,7 +76,7 @@ class Input(NamedTuple):
 
 
 class BadRow(NamedTuple):
-    """A row that cannot be written: ``file``, its number from 1 up in that file, and why."""
+    """A row that cannot be written: its file, its number in that file from 1, and the reason."""
 
     file: str
     row: int
@@ -87,7 +84,7 @@ class BadRow(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What the first pass found: how many good and bad rows, and the first of the bad ones."""
+    """The result of the first pass: the numbers of good and bad rows, and the first bad ones."""
 
     rows: int
     bad: int
@@ -95,10 +92,10 @@ class Checked(NamedTuple):
 
 
 def format_of(name: str) -> str:
-    """Return the format that a file's name says.
+    """Return the format of a file, from the ending of its name.
 
     Raises:
-        JobError: it says none.
+        JobError: the ending does not show a format.
     """
     bare = name.rstrip("/").removesuffix(".gz").removesuffix(".bz2")
     for ending, found in _ENDINGS.items():
@@ -108,11 +105,11 @@ def format_of(name: str) -> str:
 
 
 def read(spark: SparkSession, names: Sequence[str], kind: str) -> Input:
-    """Return the rows of files.
+    """Return the input for files of one format. Spark reads the rows later.
 
     Raises:
-        JobError: a column is missing, or has a type that cannot be meant.
-        PySparkException: a file is not there, or cannot be read.
+        JobError: a column is missing or has the wrong type.
+        PySparkException: a file is missing or cannot be read.
     """
     readers: dict[str, Callable[[SparkSession, Sequence[str]], Input]] = {
         "jsonl": _json_lines,
@@ -123,10 +120,10 @@ def read(spark: SparkSession, names: Sequence[str], kind: str) -> Input:
 
 
 def check(given: Input) -> Checked:
-    """Look at every row without writing any."""
+    """Check every row without writing any."""
     parse = given.parse
     blocks = given.raw.mapInArrow(lambda batches: _count(parse(batches)), _COUNTS_DDL).collect()
-    # A task's block begins where the blocks before it in the same file have ended.
+    # Tasks number rows within their block: add the rows of the blocks before it in the same file.
     before: Counter[str] = Counter()
     examples = []
     for block in sorted(blocks, key=lambda found: (found.file, found.block)):
@@ -135,11 +132,11 @@ def check(given: Input) -> Checked:
             examples.append(BadRow(_readable(block.file), row, example.reason))
         before[block.file] += block.rows
     good, bad = (sum(block[name] for block in blocks) for name in ("good", "bad"))
-    return Checked(good, bad, examples[:_TOLD])
+    return Checked(good, bad, examples[:MOST_REPORTED])
 
 
 def _json_lines(spark: SparkSession, names: Sequence[str]) -> Input:
-    # As bytes: Spark would put a replacement character where a line is not UTF-8.
+    # Read lines as bytes: as text, Spark replaces invalid UTF-8 with replacement characters.
     lines = spark.read.text(list(names), lineSep="\n").select(
         F.col("value").cast("binary").alias("line"),
         F.col("_metadata.file_path").alias("file"),
@@ -149,14 +146,14 @@ def _json_lines(spark: SparkSession, names: Sequence[str]) -> Input:
 
 
 def _csv(spark: SparkSession, names: Sequence[str]) -> Input:
-    # Fields may hold line breaks, so a file is read by one task; and `""` stands for a quote.
+    # Fields may contain line breaks, so one task reads a whole file. `""` in a field is a quote.
     options: dict[str, Any] = {"header": True, "multiLine": True, "escape": '"', "emptyValue": ""}
     header = spark.read.csv(list(names), **options, enforceSchema=False).schema
     _need_columns(header, names)
     schema = StructType([StructField(name, StringType()) for name in header.names])
     schema.add(StructField(_CORRUPT, StringType()))
     records = (
-        spark.read.option("columnPruning", False)  # Else only the two columns are looked at.
+        spark.read.option("columnPruning", False)  # Otherwise Spark checks only the two columns.
         .csv(
             list(names),
             schema=schema,
@@ -215,9 +212,9 @@ def _parse_lines(batches: Batches) -> Batches:
 
 def _parsed(line: bytes) -> tuple[str | None, bytes | None, str | None]:
     if not line or line.isspace():
-        return None, None, None  # No record, and nothing wrong with it; still a line to count.
-    if len(line) >= _LONGEST_LINE:
-        return None, None, f"longer than {_LONGEST_LINE} bytes"
+        return None, None, None  # An empty line is not an error, but counts as a line.
+    if len(line) >= LONGEST_LINE:
+        return None, None, f"longer than {LONGEST_LINE} bytes"
     try:
         put = parse_record(line)
     except ValueError as error:
@@ -242,7 +239,7 @@ def _check_records(batches: Batches) -> Batches:
 def _checked(
     path: str | None, value: str | None, corrupt: bool
 ) -> tuple[str | None, bytes | None, str | None]:
-    # CSV does not tell an empty field from none.
+    # CSV does not distinguish an empty field from a missing one.
     value = value or ""
     if corrupt:
         return (
@@ -295,7 +292,7 @@ def _batch(rows: Sequence[tuple[Any, Any, Any]], file: pa.Array, block: pa.Array
 
 
 def _count(batches: Batches) -> Batches:
-    """Count rows and bad rows of each block; its first bad ones come with their numbers in it."""
+    """Count the good and bad rows of each block, and keep the numbers of its first bad rows."""
     rows: Counter[tuple[str, int]] = Counter()
     good: Counter[tuple[str, int]] = Counter()
     bad: Counter[tuple[str, int]] = Counter()
@@ -309,9 +306,9 @@ def _count(batches: Batches) -> Batches:
                 good[place] += 1
             elif reason is not None:
                 bad[place] += 1
-                told = examples.setdefault(place, [])
-                if len(told) < _TOLD:
-                    told.append({"row": rows[place], "reason": reason})
+                reported = examples.setdefault(place, [])
+                if len(reported) < MOST_REPORTED:
+                    reported.append({"row": rows[place], "reason": reason})
     found = [
         {
             "file": place[0],
@@ -327,11 +324,11 @@ def _count(batches: Batches) -> Batches:
 
 
 def _readable(file: str) -> str:
-    """Return a file's name as a user writes it: Spark gives a URI with everything quoted."""
+    """Return a file's name as a user writes it. Spark reports a URI with quoted characters."""
     parts = urlsplit(file)
     return unquote(parts.path) if parts.scheme == "file" else unquote(file)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return what to call these files in a message."""
+    """Return a name for these files, for messages."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

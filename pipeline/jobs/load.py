@@ -29,10 +29,10 @@ def load(
 ) -> dict[str, Any]:
     """Put the records of files into a store, and return the summary.
 
-    All rows are looked at before the first is written.
+    All rows are checked before the first is written.
 
     Raises:
-        JobError: a file cannot be read, or a row is bad and ``on_error`` is ``fail``: nothing was
+        JobError: a file cannot be read, or a row is bad and ``on_error`` is ``fail``. Nothing was
             written.
         PySparkException: a task failed.
     """
@@ -42,7 +42,7 @@ def load(
         checked = check(given)
     except JobError:
         raise
-    except Exception as error:  # Spark's, of several kinds; they do not always name the file.
+    except Exception as error:  # Spark's errors have several classes, and may not name the file.
         reason = explain(error)[0]
         raise JobError(f"{listed(names)} cannot be read: {reason}", "InputError") from error
     if checked.bad and options.on_error == "fail":

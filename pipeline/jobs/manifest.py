@@ -31,8 +31,8 @@ __all__ = [
 
 MANIFEST: Final = "manifest.json"
 DATA: Final = "data"
-#: Of the manifest and of the columns of the files. It grows when an older reader could not read.
-#: Version 1 did not tell of foreign keys.
+#: The version of the manifest and of the files' columns. A change that older readers cannot read
+#: increases it. Version 1 had no foreign keys.
 SCHEMA_VERSION: Final = 2
 _KNOWN: Final = (1, SCHEMA_VERSION)
 
@@ -44,11 +44,11 @@ class PartFile:
     """One file of an export.
 
     Attributes:
-        name: in ``data/``.
-        rows: how many it holds, in the order of their paths.
-        first, last: the first and the last path, ``None`` if it holds no rows.
-        length: bytes.
-        sha256: of the bytes, in hexadecimal.
+        name: its name in ``data/``.
+        rows: the number of its rows, which are sorted by path.
+        first, last: the first and the last path; ``None`` if it has no rows.
+        length: its length in bytes.
+        sha256: the SHA-256 of its content, in hexadecimal.
     """
 
     name: str
@@ -61,21 +61,22 @@ class PartFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an export holds.
+    """The manifest of an export.
 
     Attributes:
-        url: of the store, without its query.
-        prefix: what was exported: the value there, and all below.
-        revision: of the store as the export began.
-        snapshot: whether all rows are of that revision. Where not (only etcd keeps old ones), ...
-        changed_meanwhile: ... so many rows were written after it.
-        rows: in all files.
-        ephemeral: so many of them end with a session.
-        exported: when it began, in UTC, as ISO 8601.
-        files: all that there are.
-        foreign_keys: keys of the store that are not in the export, because they are not valid
-            paths; ``None`` where that was not counted, as in exports of schema version 1.
-        first_foreign_keys: the first ones, as text.
+        url: the URL of the store, without its query.
+        prefix: the path that was exported, with all values below it.
+        revision: the revision of the store at the start of the export.
+        snapshot: whether all rows are of that revision. Only etcd keeps old revisions.
+        changed_meanwhile: the number of rows that were written after that revision; 0 for a
+            snapshot.
+        rows: the number of rows in all files.
+        ephemeral: the number of rows that are ephemeral.
+        exported: the time when the export began, in UTC, in the format of ISO 8601.
+        files: all files of the export.
+        foreign_keys: the number of keys left out of the export because they are not valid paths;
+            ``None`` if they were not counted, as in exports of schema version 1.
+        first_foreign_keys: the first of these keys, as text.
     """
 
     url: str
@@ -91,16 +92,16 @@ class Manifest:
     first_foreign_keys: Sequence[str] = ()
 
     def dumps(self) -> bytes:
-        """Return it as JSON."""
+        """Return the manifest as JSON."""
         fields = {"format": _FORMAT, "schema_version": SCHEMA_VERSION, **asdict(self)}
         return (json.dumps(fields, ensure_ascii=False, indent=2) + "\n").encode()
 
     @classmethod
     def loads(cls, data: bytes) -> Self:
-        """Make it of JSON.
+        """Parse a manifest from JSON.
 
         Raises:
-            ValueError: it is no manifest, or one of a version that is not known here.
+            ValueError: it is not a manifest, is inconsistent, or has an unknown version.
         """
         try:
             fields: dict[str, Any] = json.loads(data)
@@ -117,7 +118,7 @@ class Manifest:
         return manifest
 
     def _check(self) -> None:
-        if not self.files:  # One for each range, and there is always one.
+        if not self.files:  # Each range has a file, and there is at least one range.
             raise ValueError("it names no file")
         rows = sum(file.rows for file in self.files)
         if rows != self.rows or not 0 <= self.ephemeral <= rows:
@@ -128,7 +129,7 @@ class Manifest:
 
 
 def is_manifest(data: bytes) -> bool:
-    """Say whether it is the manifest of an export, of whatever version, usable or not."""
+    """Say whether ``data`` is the manifest of an export, of any version, usable or not."""
     try:
         fields = json.loads(data)
     except ValueError:
@@ -140,7 +141,7 @@ def read_manifest(folder: Folder) -> Manifest:
     """Return the manifest of an export.
 
     Raises:
-        JobError: there is none, or it cannot be used.
+        JobError: the folder has no manifest, or the manifest cannot be used.
     """
     data = folder.read(MANIFEST)
     if data is None:
@@ -153,7 +154,7 @@ def read_manifest(folder: Folder) -> Manifest:
 
 
 def verify(spark: SparkSession, folder: Folder, manifest: Manifest) -> None:
-    """Hold the files of an export against its manifest.
+    """Check the files of an export against its manifest.
 
     Raises:
         JobError: a file is missing, has changed, or does not belong there.
@@ -178,16 +179,16 @@ def _unlike(folder: Folder, name: str, what: str) -> JobError:
 
 
 def part_names(folder: Folder) -> Sequence[str]:
-    """Return the files with rows in them. Spark leaves others beside them."""
+    """Return the names of the files with rows. Spark leaves other files beside them."""
     return [name for name in folder.names(DATA) if name.endswith(".parquet")]
 
 
 def file_states(
     spark: SparkSession, folder: Folder, names: Sequence[str]
 ) -> Mapping[str, FileState]:
-    """Return what the files in ``data/`` hold now, without those that are not there.
+    """Return the lengths and checksums of files in ``data/``. Missing files are left out.
 
-    They are read by Spark's tasks, several at a time.
+    Spark's tasks read the files, several at a time.
     """
     if not names:
         return {}

@@ -31,36 +31,36 @@ from .spark_session import JobError
 
 __all__ = ["HIDDEN", "NAMED", "Part", "write_parts"]
 
-#: What the file of an attempt is called, and what it is called when Spark has taken the attempt.
+#: The names of an attempt's file: while it is hidden, and after Spark has accepted the attempt.
 HIDDEN: Final = re.compile(r"\.part-\d{5,}\.[0-9a-f]{32}")
 NAMED: Final = re.compile(r"part-\d{5,}\.parquet")
 
-# Rows and bytes of a row group: what a task holds in memory, twice.
+# The most rows and bytes of a row group. A task holds two in memory.
 _GROUP_ROWS: Final = 50_000
 _GROUP_BYTES: Final = 32 * 1024 * 1024
-# The columns whose values come again and again. Paths never do, and values seldom: to look for the
-# same ones would be in vain.
+# The columns with repeated values, for dictionary encoding. Paths never repeat, and values seldom,
+# so a dictionary would not make them smaller.
 _REPEATED: Final = ["version", "revision", "created", "modified", "ephemeral"]
 _COMPRESSION: Final = "snappy"
 
-# Without op, which is always the same here.
+# The column op is always the same here.
 _SCHEMA: Final = pa.schema([(name, kind) for name, (_, kind) in COLUMNS.items() if name != "op"])
 
 
 class Part(NamedTuple):
-    """What an attempt has written of one range.
+    """The file that an attempt has written for one range.
 
     Attributes:
-        number: of the range.
-        file: its hidden name in ``data/``.
-        rows: in the order of their paths.
-        first, last: the first and the last path, ``None`` if there are no rows.
-        length: of the file, in bytes.
-        sha256: of the file as it was written, in hexadecimal.
-        ephemeral: rows that end with a session.
-        changed: rows that are newer than the export's revision.
-        foreign_keys: keys in the range that are not valid paths, and are in no row.
-        first_foreign_keys: the first ones.
+        number: the number of the range.
+        file: the hidden name of the file in ``data/``.
+        rows: the number of rows, which are sorted by path.
+        first, last: the first and the last path; ``None`` if there are no rows.
+        length: the length of the file in bytes.
+        sha256: the SHA-256 of the file as it was written, in hexadecimal.
+        ephemeral: the number of ephemeral rows.
+        changed: the number of rows that are newer than the export's revision.
+        foreign_keys: the number of keys in the range that are not valid paths, and so have no row.
+        first_foreign_keys: the first of these keys.
     """
 
     number: int
@@ -77,11 +77,12 @@ class Part(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the file is called in the end."""
+        """The final name of the file."""
         return f"part-{self.number:05}.parquet"
 
 
-_TOLD: Final = pa.schema(
+# The columns in which a task reports its parts to the driver.
+_PARTS: Final = pa.schema(
     [
         ("number", pa.int64()),
         ("file", pa.string()),
@@ -96,7 +97,7 @@ _TOLD: Final = pa.schema(
         ("first_foreign_keys", pa.list_(pa.binary())),
     ]
 )
-_TOLD_DDL: Final = (
+_PARTS_DDL: Final = (
     "number bigint, file string, rows bigint, first string, last string, length bigint, "
     "sha256 string, ephemeral bigint, changed bigint, foreign_keys bigint, "
     "first_foreign_keys array<binary>"
@@ -112,18 +113,18 @@ def write_parts(
     *,
     snapshot: bool,
 ) -> list[Part]:
-    """Write what lies in ranges of paths below ``data/``, a task for each; return what they wrote.
+    """Write the values of each range to a file in ``data/``, one task for each; return the parts.
 
     Args:
-        spark: where the tasks run.
-        options: the store, and the prefix.
-        ranges: together all that there is.
-        revision: of the export.
-        folder: where the files go, under hidden names.
-        snapshot: whether all is read as of that revision.
+        spark: the session.
+        options: the store and the prefix.
+        ranges: ranges of paths that together cover the whole subtree.
+        revision: the revision of the export.
+        folder: the folder of the export; the files get hidden names there.
+        snapshot: whether to read the store at that revision.
 
     Raises:
-        JobError: a range was not told of, or more than once.
+        JobError: the tasks did not report each range exactly once.
         PySparkException: a task failed.
     """
     uri = folder.uri
@@ -131,7 +132,7 @@ def write_parts(
     def task(batches: Batches) -> Iterator[pa.RecordBatch]:
         there = Folder(uri)
         with client(options, read_only=True) as store:
-            # ZooKeeper may answer this session from before what the job's caller has seen.
+            # Without it, ZooKeeper may answer this session with an older state than the caller saw.
             store.sync()
             for batch in batches:
                 for number in batch.column("id").to_pylist():
@@ -141,12 +142,12 @@ def write_parts(
                     )
                     with closing(scan) as pages:
                         part = _write_part(number, pages, revision, there)
-                    yield pa.RecordBatch.from_pylist([part._asdict()], _TOLD)
+                    yield pa.RecordBatch.from_pylist([part._asdict()], _PARTS)
 
     numbers = spark.range(0, len(ranges), 1, len(ranges))
-    found = numbers.mapInArrow(task, _TOLD_DDL).collect()
+    found = numbers.mapInArrow(task, _PARTS_DDL).collect()
     parts = sorted((Part(*row) for row in found), key=lambda part: part.number)
-    # An export that lacks a range would look like a smaller store.
+    # An export without one of the ranges would look like a smaller store.
     if [part.number for part in parts] != list(range(len(ranges))):
         raise JobError(f"{len(parts)} of {len(ranges)} ranges were reported as written")
     return parts

@@ -13,13 +13,13 @@ FOLDER_SCHEMES: Final = ("file", "hdfs", "viewfs", "s3", "s3a", "gs", "gcs", "ab
 
 
 def is_store(name: str) -> bool:
-    """Say whether a name is a store's URL: everything else is a folder."""
+    """Say whether a name is a store's URL. All other names are folders."""
     scheme, separator, _ = name.partition("://")
     return bool(separator) and scheme.lower() not in FOLDER_SCHEMES
 
 
 class Store(NamedTuple):
-    """A store, as options that were checked, and as the data source takes them."""
+    """A store's options, parsed and checked, and in the form that the data source takes."""
 
     options: SourceOptions
     given: dict[str, object]

@@ -22,20 +22,20 @@ from rich.progress import (
 
 __all__ = ["Steps", "progress"]
 
-_EVERY: Final = 0.2  # seconds from one look to the next
+_EVERY: Final = 0.2  # seconds between two updates
 
 
 class Steps:
-    """Announces what a job does: one step after the other, and none where nobody looks."""
+    """Shows the steps of a job, one after the other. Without ``bars``, it shows nothing."""
 
     def __init__(self, bars: Progress | None = None) -> None:
         self._bars = bars
         self._bar: TaskID | None = None
-        #: Whose tasks are counted, as soon as there is one.
+        #: The session whose tasks are counted, once it has started.
         self.spark: SparkSession | None = None
 
     def begin(self, name: str) -> None:
-        """Say which step begins."""
+        """Begin a step, and show its name."""
         if self._bars is None:
             return
         if self._bar is not None:
@@ -43,7 +43,7 @@ class Steps:
         self._bar = self._bars.add_task(name, total=None)
 
     def look(self) -> None:
-        """Show how many tasks of Spark's running stages are done."""
+        """Show the number of completed tasks in Spark's running stages."""
         if self._bars is None or self._bar is None or self.spark is None:
             return
         tracker = self.spark.sparkContext.statusTracker()
@@ -63,7 +63,7 @@ def progress() -> Generator[Steps, None, None]:
     if not sys.stderr.isatty():
         yield Steps()
         return
-    # Its own way to the terminal: standard error is turned elsewhere while Java starts.
+    # A duplicate of the descriptor, because standard error is redirected while Java starts.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as terminal:
         console = Console(file=terminal)
         columns = (
@@ -79,8 +79,8 @@ def progress() -> Generator[Steps, None, None]:
 
             def watch() -> None:
                 while not ended.wait(_EVERY):
-                    # Nothing that goes wrong with a bar is the job's affair. Spark Connect has no
-                    # tracker: there the bar moves without numbers.
+                    # A failure of the bar must not affect the job. Spark Connect has no tracker,
+                    # so the bar moves without numbers.
                     with suppress(Exception):
                         steps.look()
 

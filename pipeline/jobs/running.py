@@ -1,4 +1,4 @@
-"""Running a job of ``batchkeeper spark``, from its arguments to its summary."""
+"""Runs a job of ``batchkeeper spark``, from its arguments to its summary."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from .summary import print_summary
 
 __all__ = ["run"]
 
-# diff's own, as of other commands that compare: 1 says that the sides differ.
+# As for other commands that compare, 1 means that the sides differ, so errors need another code.
 _DIFF_FAILED: Final = 2
 
-# Errors that are no store's, and the user's doing all the same.
+# Errors that no store raises, and that bad input or a missing Java causes.
 _OF_INPUT: Final = frozenset({"AnalysisException", "InputError", "JavaMissingError"})
 
-#: Which of a job's stores it writes.
+# For each job, the places of the stores that it writes.
 _WRITTEN: Final[Mapping[str, Sequence[int]]] = {
     "load": (0,),
     "export": (),
@@ -51,15 +51,15 @@ _Ended = tuple[int, dict[str, Any]]
 def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
     """Run a job, print its summary, and return the exit code.
 
-    Errors are shown in one line, whatever Spark and Java print.
+    An error is shown in one line, regardless of the output of Spark and Java.
 
     Args:
         arguments: the arguments of the command.
-        stores: the stores that it names, in order; ``None`` for an export.
+        stores: the stores that the arguments name, in order; ``None`` for an export.
     """
     try:
         settings = dict(_setting(text) for text in arguments.conf)
-        # Said now, once, and not by every task after Spark has started.
+        # Report a store that cannot be opened now, once, and not in every task after Spark's start.
         for place, store in enumerate(stores):
             if store is not None:
                 with opened(store.options, read_only=place not in _WRITTEN[arguments.job]):
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace, stores: Sequence[Store | None]) -> int:
 
 
 def _code_of_error(cause: str) -> int:
-    """Return the exit code by the name of an error's class: it may come from a task."""
+    """Return the exit code for the name of an error's class. The error may come from a task."""
     if cause in _OF_INPUT:
         return BAD_INPUT
     kind = error_class(cause)
@@ -104,7 +104,7 @@ def _load(
     [store] = stores
     assert store is not None
     kind = arguments.format or format_of(arguments.files[0])
-    # Java has a working directory of its own, which may be another.
+    # Make them absolute: Java's working directory may differ from ours.
     files = [name if "://" in name else str(Path(name).absolute()) for name in arguments.files]
     summary = load(spark, files, kind, store.options, steps, create_only=arguments.create_only)
     return _code_of(summary), summary
@@ -177,7 +177,7 @@ _JOBS: Final[
 
 
 def _whole(code: int, summary: Mapping[str, Any], arguments: argparse.Namespace) -> int:
-    """Return the exit code of a job that may have left keys out, and say that it has."""
+    """Return the exit code of a job, and warn on standard error if it has left out keys."""
     count = sum(
         value
         for name, value in summary.items()

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ...ops.results import ForeignKeys
+from ...ops.results import ForeignKeys, printable
 from ..clients import client
 from ..foreign import counted
 from ..options import SourceOptions
@@ -39,8 +39,8 @@ class LeftOut(NamedTuple):
     """Keys that are not valid paths.
 
     Attributes:
-        number: how many there are; ``None`` if nobody has counted them.
-        first: the first ones, as text.
+        number: the number of these keys; ``None`` if they were not counted.
+        first: the first of these keys, as text.
     """
 
     number: int | None
@@ -51,8 +51,9 @@ class Side(NamedTuple):
     """One side of a comparison.
 
     Attributes:
-        rows: with a row that has no path for each task that has left out keys.
-        left_out: what an export has left out; ``None`` for a store, whose rows tell.
+        rows: the rows of the side. For a store, they include a row without a path from each task
+            that left out keys.
+        left_out: the keys that an export has left out; ``None`` for a store, whose rows count them.
     """
 
     rows: DataFrame
@@ -60,10 +61,13 @@ class Side(NamedTuple):
 
 
 def side(spark: SparkSession, given: Store | Folder, prefix: str) -> Side:
-    """Return one side, below a prefix. Of many keys that an export has left out, all count.
+    """Return one side, below a prefix.
+
+    The manifest of an export names only the first keys that were left out. If it does not name all,
+    all count, even those outside the prefix.
 
     Raises:
-        JobError: the folder holds no export, or one that is not as its manifest says.
+        JobError: the folder holds no export, or it does not match its manifest.
     """
     if isinstance(given, Store):
         return Side(_stored(spark, given.options), None)
@@ -73,8 +77,9 @@ def side(spark: SparkSession, given: Store | Folder, prefix: str) -> Side:
     number, first = manifest.foreign_keys, manifest.first_foreign_keys
     if prefix != "/":
         rows = rows.where((F.col("path") == prefix) | F.col("path").startswith(prefix + "/"))
-        if number == len(first):  # All have names, so it is known which lie below the prefix.
-            first = [name for name in first if name.startswith(prefix + "/")]
+        if number == len(first):  # All are named, so those below the prefix can be counted.
+            below = printable(f"{prefix}/".encode())  # as the manifest names keys
+            first = [name for name in first if name.startswith(below)]
             number = len(first)
     return Side(rows, LeftOut(number, first))
 
@@ -84,7 +89,7 @@ def _stored(spark: SparkSession, options: SourceOptions) -> DataFrame:
 
     def task(batches: Batches) -> Iterator[pa.RecordBatch]:
         with client(options, read_only=True) as store:
-            # ZooKeeper may answer this session from before what the job's caller has seen.
+            # Without it, ZooKeeper may answer this session with an older state than the caller saw.
             store.sync()
             for batch in batches:
                 for number in batch.column("id").to_pylist():
@@ -106,9 +111,9 @@ def _stored(spark: SparkSession, options: SourceOptions) -> DataFrame:
 
 
 def parse_left_out(value: bytes) -> tuple[int, list[str]]:
-    """Return what the value of a row without a path says: how many, and the first in hexadecimal.
+    """Parse the value of a row without a path: the number of keys, and the first in hexadecimal.
 
-    In hexadecimal they sort in byte order.
+    In hexadecimal, keys sort in byte order.
     """
     count, first = json.loads(value)
     return count, first

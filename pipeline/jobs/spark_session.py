@@ -23,36 +23,37 @@ from ..java import JavaMissingError, provide_java
 
 __all__ = ["DEFAULT_MASTER", "JobError", "explain", "spark_session"]
 
-#: All cores of this machine; a task is tried up to four times, as on a cluster.
+#: All cores of this machine. A task has up to four attempts, as on a cluster.
 DEFAULT_MASTER: Final = "local[*,4]"
 
 _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
-    # Ours tells more: rich's, on a terminal only.
+    # The command has its own progress bar.
     "spark.ui.showConsoleProgress": "false",
-    # Spark counts 10,000 rows, and of large values that is more than a worker can hold.
+    # By default, Spark limits a batch to 10,000 rows only. With large values, a worker cannot hold
+    # these.
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
 }
 _LOCAL_DEFAULTS: Final[Mapping[str, str]] = {
-    # Workers are found on this machine whatever its name resolves to.
+    # Workers connect to this machine even if its host name resolves to another address.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
-# The last line of a Python traceback, which is the error that matters.
+# The last line of a Python traceback, with the error.
 _RAISED: Final = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception)): (.*)")
 _OURS: Final = re.compile(r"\bbatchkeeper\.[\w.]*?(\w+Error): (.+)")
 _OF_ROW: Final = re.compile(r".+?: (\w+Error): ")
-# What Java says at its end, or instead of a beginning.
+# The line that Java prints when it crashes or fails to start.
 _JAVA_RAISED: Final = re.compile(r"(?:Exception in thread \"main\" [\w.]+: |^Error: )(.+)")
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
 _CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 
 
 class JobError(Exception):
-    """A job that cannot be done or has failed; the message is for the user, in one line.
+    """A job cannot run or has failed. The message is one line for the user.
 
-    ``cause`` is the name of the error's class where it happened, if that is known.
+    ``cause`` is the class name of the original error, if it is known.
     """
 
     def __init__(self, message: str, cause: str = "") -> None:
@@ -64,19 +65,18 @@ class JobError(Exception):
 def spark_session(
     master: str | None, settings: Mapping[str, str], *, verbose: bool = False
 ) -> Generator[SparkSession, None, None]:
-    """Give a Spark with the data source registered; end it afterwards if it was started here.
+    """Yield a Spark session with the data source registered, and stop it if it was started here.
 
-    A session that is there already (a notebook's, or what ``spark-submit`` started) is used as it
-    is.
+    An active session, for example of a notebook, is used unchanged.
 
     Args:
-        master: where Spark runs. ``None``: where ``spark-submit`` or the environment says, else on
-            this machine.
-        settings: of Spark, by their names.
-        verbose: show what Java says.
+        master: where Spark runs. With ``None``, ``spark-submit`` or the environment decides, and
+            otherwise Spark runs on this machine.
+        settings: Spark's settings, by name.
+        verbose: show the output of Java.
 
     Raises:
-        JobError: Spark cannot be started, with the reason.
+        JobError: Spark cannot be started. The message says why.
     """
     found = SparkSession.getActiveSession()
     if found is not None:
@@ -88,7 +88,7 @@ def spark_session(
         register(spark)
         yield spark
     finally:
-        # A second interrupt, or a JVM that died, changes nothing about what the job did.
+        # A second interrupt or a dead JVM does not change the result of the job.
         with suppress(Exception):
             spark.stop()
 
@@ -100,8 +100,8 @@ def _start(master: str | None, settings: Mapping[str, str], *, verbose: bool) ->
         provide_java()
     except JavaMissingError as error:
         raise JobError(str(error), "JavaMissingError") from error
-    # What runs the driver runs the workers too, unless somebody says otherwise. PySpark itself
-    # looks at this variable only.
+    # By default, the workers run the same Python as the driver. PySpark itself reads only this
+    # variable.
     os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
     builder = SparkSession.builder.appName("batchkeeper")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit
@@ -125,7 +125,7 @@ def _start(master: str | None, settings: Mapping[str, str], *, verbose: bool) ->
                 f"Spark cannot be started: {_start_failure(error, said.read().decode())}"
             ) from error
     if not verbose:
-        with suppress(Exception):  # Spark Connect has none.
+        with suppress(Exception):  # Spark Connect has no context.
             spark.sparkContext.setLogLevel("OFF")
     return spark
 
@@ -138,7 +138,7 @@ def _connect(url: str, settings: Mapping[str, str]) -> SparkSession:
     try:
         with redirect_stderr(StringIO()):
             return builder.getOrCreate()
-    except SystemExit as error:  # As pyspark ends where what it needs for this is not installed.
+    except SystemExit as error:  # pyspark exits if the packages for Spark Connect are missing.
         raise JobError(
             "Spark Connect's packages are missing: pip install 'pyspark[connect]'", "InputError"
         ) from error
@@ -148,10 +148,10 @@ def _connect(url: str, settings: Mapping[str, str]) -> SparkSession:
 
 @contextmanager
 def _java_speaks_into(descriptor: int | None) -> Generator[None, None, None]:
-    """Give what is started meanwhile this file as its standard error.
+    """Redirect the standard error of processes started in this block to a file.
 
-    Java warns of its own modules, Spark of host names, and both of much else, before any setting
-    could tell them not to.
+    Java and Spark print warnings before any setting could silence them, for example about Java's
+    modules and about host names.
     """
     if descriptor is None:
         yield
@@ -168,11 +168,11 @@ def _java_speaks_into(descriptor: int | None) -> Generator[None, None, None]:
 
 @contextmanager
 def _interrupts_wait() -> Generator[None, None, None]:
-    """Let Ctrl-C take effect at the end of the block; a second one at once.
+    """Delay Ctrl-C until the end of the block. A second Ctrl-C takes effect immediately.
 
-    PySpark that is interrupted while Java starts takes away the folder in which Java wants to tell
-    its port, and Java, which ends when PySpark's end of a pipe does, does not get so far as to
-    watch that: it would stay for ever.
+    If PySpark is interrupted while Java starts, it removes the folder in which Java announces its
+    port. Java then stays forever: it ends when PySpark closes its end of a pipe, but it has not yet
+    begun to watch that pipe.
     """
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or current_thread() is not main_thread():
@@ -196,7 +196,7 @@ def _interrupts_wait() -> Generator[None, None, None]:
 
 
 def _start_failure(error: Exception, said: str) -> str:
-    # Where Java did not come up, its own words say why, and PySpark only that it did not.
+    # If Java did not start, only its own output says why.
     for line in said.splitlines():
         if found := _JAVA_RAISED.search(line):
             return found[1]
@@ -204,7 +204,7 @@ def _start_failure(error: Exception, said: str) -> str:
 
 
 def explain(error: BaseException) -> tuple[str, str]:
-    """Return what an error of Spark comes down to, in one line, and its class where it happened."""
+    """Return the message of an error in one line, and the class name of the original error."""
     if isinstance(error, JobError):
         return str(error), error.cause
     if isinstance(error, MetadataStoreError):
@@ -214,7 +214,7 @@ def explain(error: BaseException) -> tuple[str, str]:
         return raised
     if isinstance(error, PythonException):
         return _first_line(text), ""
-    # Of py4j, which has no types.
+    # An error of py4j, which has no types.
     if (cause := getattr(error, "java_exception", None)) is not None:
         with suppress(Exception):
             while cause.getCause() is not None:
@@ -232,7 +232,7 @@ def _raised_in_python(text: str) -> tuple[str, str] | None:
     """Find our own error, or the one at the end of a Python worker's last traceback."""
     if ours := _OURS.findall(text):
         name, message = ours[-1]
-        # A job's own error in a task tells of a row: the error that the row has ended with.
+        # A JobError raised in a task contains the error of a row.
         of_row = _OF_ROW.match(message) if name == "JobError" else None
         return message.strip(), of_row[1] if of_row else name
     start = text.rfind("Traceback (most recent call last)")

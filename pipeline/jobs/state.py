@@ -20,22 +20,22 @@ __all__ = ["PLAN", "REPORT", "CopyPlan", "done_ranges", "range_name", "read_plan
 
 PLAN: Final = "plan.json"
 REPORT: Final = "report"
-# Reports of version 1 did not tell of foreign keys.
+# Reports of version 1 had no foreign keys.
 _VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """What is copied.
+    """The plan of a copy.
 
     Attributes:
         source: the URL of the store that is read.
         target: the URL of the store that is written.
-        prefix: what is copied: the value there, and all below.
-        revision: of the source as the copy began.
-        snapshot: whether all is read as of that revision.
-        overwrite: whether values that the target holds are replaced.
-        ranges: of paths; together all that there are.
+        prefix: the path that is copied, with all values below it.
+        revision: the revision of the source at the start of the copy.
+        snapshot: whether the source is read at that revision.
+        overwrite: whether to replace existing values in the target.
+        ranges: ranges of paths that together cover the whole subtree.
     """
 
     source: str
@@ -47,15 +47,15 @@ class CopyPlan:
     ranges: Sequence[Range]
 
     def dumps(self) -> bytes:
-        """Return it as JSON."""
+        """Return the plan as JSON."""
         return (json.dumps({"version": _VERSION, **asdict(self)}, indent=2) + "\n").encode()
 
     @classmethod
     def loads(cls, data: bytes) -> Self:
-        """Make it of JSON.
+        """Parse a plan from JSON.
 
         Raises:
-            ValueError: it is no plan, or one of a version that is not known here.
+            ValueError: it is not a plan, or has an unknown version.
         """
         try:
             fields: dict[str, Any] = json.loads(data)
@@ -68,10 +68,10 @@ class CopyPlan:
 
 
 def read_plan(folder: Folder) -> CopyPlan | None:
-    """Return the plan of the copy that was begun with this state; ``None`` if there is none.
+    """Return the plan of the copy in a folder, or ``None`` if there is none.
 
     Raises:
-        JobError: it cannot be used.
+        JobError: the plan cannot be used.
     """
     data = folder.read(PLAN)
     if data is None:
@@ -83,11 +83,11 @@ def read_plan(folder: Folder) -> CopyPlan | None:
 
 
 def range_name(number: int) -> str:
-    """Return the name of the file that says what became of a range."""
+    """Return the name of a range's report file."""
     return f"range-{number:05}.parquet"
 
 
 def done_ranges(folder: Folder, plan: CopyPlan) -> frozenset[int]:
-    """Return which ranges are done."""
+    """Return the numbers of the ranges that are done."""
     there = set(folder.names(REPORT))
     return frozenset(n for n in range(len(plan.ranges)) if range_name(n) in there)

@@ -49,7 +49,7 @@ def print_summary(summary: Mapping[str, Any], output: str) -> None:
     else:
         indent = 2 if output == "json" else None
         text = json.dumps(summary, ensure_ascii=False, indent=indent) + "\n"
-    # UTF-8, whatever the locale says: it is data.
+    # Data is UTF-8 in every locale.
     sys.stdout.buffer.write(text.encode())
     sys.stdout.flush()
 
@@ -58,8 +58,8 @@ def _lines(summary: Mapping[str, Any]) -> Sequence[tuple[str, object]]:
     lines: list[tuple[str, object]] = []
     for name, value in summary.items():
         if isinstance(value, Mapping):
-            told = ", ".join(f"{count} {what}" for what, count in value.items() if count)
-            lines.append((name, told or "none"))
+            counts = ", ".join(f"{count} {what}" for what, count in value.items() if count)
+            lines.append((name, counts or "none"))
         elif isinstance(value, list):
             lines += [(name if place == 0 else "", entry) for place, entry in enumerate(value)]
         else:

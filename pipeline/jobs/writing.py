@@ -31,17 +31,17 @@ def write(
     *,
     create_only: bool = False,
 ) -> Report:
-    """Put rows into a store, and return what became of them.
+    """Put rows into a store, and return the report of their outcomes.
 
     Args:
-        frame: what the tasks begin with.
-        parse: makes batches with the columns ``path`` and ``value`` of it; rows without a path are
-            left out.
-        options: the store, and how to treat it.
-        create_only: leave what is there as it is: such rows are conflicts.
+        frame: the input of the tasks.
+        parse: turns the input into batches with the columns ``path`` and ``value``. Rows without a
+            path are left out.
+        options: the store and its settings.
+        create_only: keep existing values: their rows are conflicts.
 
     Raises:
-        PySparkException: a task failed, as it does with ``on_error=fail`` at the first row that
+        PySparkException: a task failed. With ``on_error=fail``, a task fails at the first row that
             cannot be written.
     """
     rate = rate_of(options, frame.sparkSession)
@@ -73,10 +73,10 @@ def _put_rows(batch: pa.RecordBatch, expected: int | None) -> pa.RecordBatch:
 
 
 def report_batch(report: Report) -> pa.RecordBatch:
-    """Return a report as what a task gives back."""
+    """Return a report as the batch that a task yields to the driver."""
     return pa.RecordBatch.from_pydict({"report": [pickle.dumps(report)]}, schema=REPORT_SCHEMA)
 
 
 def total(reports: Iterator[bytes]) -> Report:
-    """Return the report of all tasks, of what they gave back."""
+    """Return the sum of the reports that the tasks returned."""
     return Report.total(pickle.loads(report) for report in reports)  # noqa: S301 - our own tasks'

@@ -1,9 +1,9 @@
-"""How Spark finds the data source ``batchkeeper`` by itself.
+"""Lets Spark find the data source ``batchkeeper`` by itself.
 
-This folder is installed as the top-level package ``pyspark_batchkeeper``: at the first use of any
-Python data source, Spark imports every top-level module whose name starts with ``pyspark_`` and
-registers its ``DefaultSource``. One that failed would take all other data sources with it, so
-nothing can fail here, and nothing is loaded that Spark has not loaded already.
+This folder is installed as the top-level package ``pyspark_batchkeeper``. At the first use of any
+Python data source, Spark imports every top-level module whose name starts with ``pyspark_``, and
+registers its ``DefaultSource``. An import that failed would disable all other data sources, too. So
+nothing here can fail, and this module imports nothing that Spark has not loaded already.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 try:
     from pyspark.sql.datasource import DataSource
-except ImportError:  # No Spark, or one before 4.0: there is nothing to register with.
+except ImportError:  # There is no Spark, or it is older than 4.0 and has no Python data sources.
     pass
 else:
     if TYPE_CHECKING:
         from batchkeeper.pipeline.source import Options
 
     class DefaultSource(DataSource):
-        """Stands for the data source until it is used; then it makes the one of the pipeline."""
+        """Stands for the pipeline's data source, and creates it when Spark first uses it."""
 
         def __new__(cls, options: Options) -> DataSource:  # type: ignore[misc]
-            """Return the data source itself; this is where batchkeeper is imported."""
+            """Import batchkeeper, and return its data source."""
             from batchkeeper.pipeline.source import BatchkeeperSource
 
             return BatchkeeperSource(options)

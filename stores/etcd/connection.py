@@ -27,7 +27,7 @@ from ...ops.errors import (
     UnsupportedError,
 )
 from ...ops.log import get_logger
-from ..backend import Tally
+from ..backend import Tally, send_by
 from .errors import (
     EtcdRefusedError,
     Failure,
@@ -148,7 +148,8 @@ class EtcdConnection:
     ) -> Any:
         """Call a method of etcd and return its response.
 
-        A read is repeated until the deadline; a write only while it certainly was not executed.
+        A read is repeated until the deadline; a write only while it certainly was not executed, and
+        until it should have been sent.
 
         Args:
             method: ``"txn"`` takes and returns bytes; the others take and return messages.
@@ -168,8 +169,9 @@ class EtcdConnection:
                 inside it.
         """
         failures = logins = 0
+        patience = send_by(deadline) if write else deadline
         while True:
-            link = self._link or self.open(deadline)
+            link = self._link or self.open(patience)
             if nested and not link.nesting:
                 raise FlatOnlyError
             left = deadline - time.monotonic()
@@ -193,7 +195,7 @@ class EtcdConnection:
             logins += failure.verdict is Verdict.RENEW
             if final := self._final_error(failure, message, write, logins):
                 raise final from cause
-            self._pause(failures, deadline, cause)
+            self._pause(failures, patience, cause)
             failures += 1
             self.tally.add("retry")
 
@@ -387,16 +389,16 @@ class EtcdConnection:
             raise StoreClosedError("the store is closed") from cause
 
     def _pause_length(self, failures: int, deadline: float, cause: grpc.RpcError) -> float:
-        """Return the seconds to wait.
+        """Return the seconds to wait, which end by the deadline.
 
         Raises:
-            StoreUnavailableError: the deadline comes first.
+            StoreUnavailableError: the deadline has passed.
             OperationTimeoutError: the same, but there is a connection.
         """
-        pause = _BACKOFF.pause(failures)
-        if time.monotonic() + pause >= deadline:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             raise self.late(failure_of(cause, write=False)[2]) from cause
-        return pause
+        return min(_BACKOFF.pause(failures), remaining)
 
     def late(self, message: str) -> MetadataStoreError:
         """Return the error at the deadline of a request that was a read, or never sent."""

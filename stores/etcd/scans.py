@@ -24,8 +24,8 @@ from ..backend import partly_removed
 from ..keys import Sorted, path_of, sort_keys
 from ..spans import ranges, spans, with_outside
 from .calls import cancel
-from .connection import EtcdConnection
-from .errors import EtcdRefusedError, Reason
+from .connection import EtcdConnection, Method
+from .errors import EtcdRefusedError, Reason, UnansweredError
 from .estimates import AnswerBytes
 from .members import tells_leases
 from .page_ranges import AHEAD, PageRanges
@@ -216,28 +216,18 @@ class Scans:
                 **stretch,
             )
         deadline = time.monotonic() + timeout
-        # Called like a read, which is repeated whatever its outcome: deleting twice does no harm.
         try:
-            try:
-                body = txn.SerializeToString()
-                answer = self._connection.call("txn", body, deadline, write=False)
-            except EtcdRefusedError as refusal:
-                if len(keys) > 1 and isinstance(refusal.error, ValueTooLargeError):
-                    answer = b""  # It names four very long keys; for a single key, it names one.
-                elif refusal.reason is Reason.NO_SPACE:
-                    # An etcd beyond its quota refuses every transaction, but accepts this.
-                    found = self._connection.call("delete_range", delete, deadline, write=False)
-                    yield int(found.deleted)
-                    return
-                else:
-                    raise
-        except MetadataStoreError as error:
-            # Several attempts got no answer, and the first may have been executed.
-            if not (error.retriable or isinstance(error, StoreClosedError)):
+            answer = self._repeated("txn", txn.SerializeToString(), deadline)
+        except EtcdRefusedError as refusal:
+            if len(keys) > 1 and isinstance(refusal.error, ValueTooLargeError):
+                answer = b""  # It names four very long keys; for a single key, it names one.
+            elif refusal.reason is Reason.NO_SPACE:
+                # An etcd beyond its quota refuses every transaction, but accepts this.
+                found = self._repeated("delete_range", delete, deadline)
+                yield int(found.deleted)
+                return
+            else:
                 raise
-            raise IndeterminateError(
-                f"the request was sent and may have been executed: {error}"
-            ) from error
         response = messages.TxnResponse.FromString(answer)
         if response.succeeded:
             yield int(response.responses[0].response_delete_range.deleted)
@@ -245,6 +235,21 @@ class Scans:
         half = len(keys) // 2
         yield from self._remove(keys[:half], revision, timeout)
         yield from self._remove(keys[half:], revision, timeout)
+
+    def _repeated(self, method: Method, request: Any, deadline: float) -> Any:
+        """Make a call that removes, until it is answered: to remove twice does no harm."""
+        try:
+            return self._connection.call(method, request, deadline, write=True)
+        except UnansweredError:
+            pass
+        try:
+            return self._connection.call(method, request, deadline, write=False)
+        except MetadataStoreError as error:
+            if not (error.retriable or isinstance(error, StoreClosedError)):
+                raise
+            raise IndeterminateError(
+                f"the request was sent and may have been executed: {error}"
+            ) from error
 
     def _count(self, edges: Sequence[bytes], timeout: float) -> list[Bucket]:
         """Count the keys between edges, and find the first key of each stretch."""

@@ -40,6 +40,7 @@ from ...ops.errors import (
 )
 from ...ops.log import get_logger
 from ...ops.paths import OWN
+from ..backend import send_by
 from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason
 from .protobuf import VARINT, field
@@ -175,9 +176,9 @@ class WriteIds:
         Raises:
             EtcdRefusedError: etcd has no space for a lease.
             StoreClosedError: the store is closed.
-            MetadataStoreError: there is no lease yet, and etcd granted none by the deadline.
+            MetadataStoreError: there is no lease yet, and etcd granted none in time.
         """
-        lease = self._current_lease(deadline)
+        lease = self._current_lease(send_by(deadline))
         if lease is None:
             return None
         now = time.monotonic()

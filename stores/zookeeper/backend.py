@@ -17,7 +17,16 @@ from ...ops.errors import (
     UnsupportedError,
 )
 from ...ops.operations import ABSENT
-from ..backend import Answer, Backend, Limits, ReadRequest, Tally, WriteRequest, refusal
+from ..backend import (
+    Answer,
+    Backend,
+    Limits,
+    ReadRequest,
+    Tally,
+    WriteRequest,
+    refusal,
+    send_by,
+)
 from ..urls import ConnectOptions, StoreURL
 from .answers import Reply, understand
 from .codecs import WRITES
@@ -123,7 +132,7 @@ class ZooKeeperBackend:
         if not self._chroot_seen:
             # Other writes find nothing below a missing chroot, and must not create it.
             creates = any(WRITES[request.kind].creates for request in requests)
-            if not creates and not _is_there(self._connection, self._chroot, deadline):
+            if not creates and not _is_there(self._connection, self._chroot, send_by(deadline)):
                 return [refusal(request, ABSENT, occupied=False) for request in requests]
             self._chroot_seen = True
         return self._writer.write(requests, deadline)

@@ -33,7 +33,7 @@ from ...ops.errors import (
     StoreUnavailableError,
 )
 from ...ops.log import get_logger
-from ..backend import Tally
+from ..backend import Tally, send_by
 from .answers import Reply, UnreadableError, unreadable
 from .errors import CONNECTION_LOSS, NO_NODE, Fate, code, fate
 from .jute import EMPTY_MULTI, MULTI
@@ -265,7 +265,7 @@ class ZooKeeperConnection:
             requests: opcode and body of each; writes are multis. They are applied in this order.
             deadline: by ``time.monotonic()``.
             repeat: whether they may be sent again after they were sent: true for reads. A write is
-                sent again only while it certainly was not sent.
+                sent again only while it certainly was not sent, and until it should have been.
         """
         return self.begin(requests, deadline, repeat=repeat)(deadline)
 
@@ -280,7 +280,10 @@ class ZooKeeperConnection:
             # Before taking the lock, which a thread of the parent may have held at the fork.
             forked: list[Reply] = [_forked() for _ in requests]
             return lambda _: forked
-        calls = [(i, self._send(*request, deadline)) for i, request in enumerate(requests)]
+        patience = deadline if repeat else send_by(deadline)
+        calls = [
+            (i, self._send(*request, deadline, patience)) for i, request in enumerate(requests)
+        ]
         return partial(self._finish, requests, calls, repeat)
 
     def _finish(
@@ -313,22 +316,30 @@ class ZooKeeperConnection:
             if not again or losses >= _MAX_LOSSES:
                 return replies
             self._tally.add("retry", resent)
-            self.pause(attempt, deadline)
+            patience = deadline if repeat else send_by(deadline)
+            self.pause(attempt, patience)
             attempt += 1
-            calls = [(i, self._send(*requests[i], deadline)) for i in again]
+            calls = [(i, self._send(*requests[i], deadline, patience)) for i in again]
 
-    def _send(self, opcode: int, body: bytes, deadline: float) -> _Exchange | MetadataStoreError:
-        """Hand a request to kazoo as soon as it is connected, or return the reason why not."""
+    def _send(
+        self, opcode: int, body: bytes, deadline: float, patience: float
+    ) -> _Exchange | MetadataStoreError:
+        """Hand a request to kazoo as soon as it is connected, or return the reason why not.
+
+        ``patience`` is the time until which to wait for a connection.
+        """
         client = self._client
         with self.lock:
             while True:
                 if refusal := self._refusal():
                     return refusal
-                remaining = _remaining(deadline)
-                if remaining <= 0:
+                if _remaining(deadline) <= 0:
                     return self.late("the request could not be sent to")
                 if client.client_state == KeeperState.CONNECTED and len(self._queued) < _MAX_UNSENT:
                     break
+                remaining = _remaining(patience)
+                if remaining <= 0:
+                    return self.late("the request could not be sent to")
                 self._changed.wait(remaining)
             call = _Exchange(self, opcode, body)
             self._open.add(call)

@@ -30,6 +30,7 @@ from typing import Final
 from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.log import get_logger
 from ...ops.paths import OWN
+from ..backend import send_by
 from .answers import understand
 from .connection import ZooKeeperConnection
 from .errors import NO_NODE, NODE_EXISTS, is_of_session, name_of
@@ -129,7 +130,7 @@ class WriteIds:
             taken = self._free[-wanted:]
             del self._free[-wanted:]
         if len(taken) < wanted:
-            made = self._make(wanted - len(taken), session, deadline)
+            made = self._make(wanted - len(taken), session, send_by(deadline))
             if made is None:
                 return None
             taken += made

@@ -28,7 +28,7 @@ from typing import Final, assert_never
 from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
-from ..backend import Answer, Tally, WriteRequest, refusal
+from ..backend import Answer, Tally, WriteRequest, refusal, send_by
 from .codecs import WRITES
 from .connection import ZooKeeperConnection
 from .errors import NO_AUTH, NO_NODE, NODE_EXISTS, is_conflict, is_of_session, refused
@@ -89,7 +89,7 @@ class Writer:
         """
         batch = Batch(requests, self._chroot)
         try:
-            looked = self._first_look(batch, deadline)
+            looked = self._first_look(batch, send_by(deadline))
             while batch.pending:
                 failed = self._round(batch, deadline)
                 if batch.rounds == 1 and not looked:

@@ -23,7 +23,7 @@ from .faulty import MakeBackend, OpenOn
 
 
 class _Backend(FaultyBackend):
-    """A faulty memory back end with limits of the test's choice."""
+    """A faulty memory back end with the test's limits."""
 
     def __init__(self, plan: Plan | None, changes: dict[str, int]) -> None:
         self.url = f"memory://{uuid.uuid4().hex}"
@@ -37,7 +37,7 @@ class _Backend(FaultyBackend):
 
 @pytest.fixture
 def make_backend() -> Iterator[MakeBackend]:
-    """Make a back end: takes a plan and changes to its limits, and closes it after the test."""
+    """Create back ends from a plan and changes to the limits, and close them after the test."""
     backends: list[FaultyBackend] = []
 
     def make(plan: Plan | None = None, **limits: int) -> FaultyBackend:
@@ -54,7 +54,7 @@ def make_backend() -> Iterator[MakeBackend]:
 
 @pytest.fixture
 def open_on() -> Iterator[OpenOn]:
-    """Open a store on a back end, with any settings; it is closed at once after the test."""
+    """Open stores on back ends, with any settings, and close them at once after the test."""
     stores: list[MetadataStore] = []
 
     def open_store(
@@ -77,12 +77,12 @@ def hold_all() -> Plan:
 
 @pytest.fixture
 def backend(make_backend: MakeBackend, hold_all: Plan) -> FaultyBackend:
-    """Every call is held, before it reaches the store."""
+    """A back end that holds every call before it reaches the store."""
     return make_backend(hold_all)
 
 
 class Deaf:
-    """A plan whose calls hear neither their deadline nor a close, until ``go`` is set."""
+    """A plan whose calls ignore their deadline and a close until ``go`` is set."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -95,7 +95,7 @@ class Deaf:
 
 @pytest.fixture
 def deaf(open_on: OpenOn) -> Iterator[Deaf]:
-    """Hold every call, deaf to deadlines and to close; let them go before stores are closed."""
+    """Hold every call despite deadlines and ``close``; release them before stores are closed."""
     plan = Deaf()
     yield plan
     plan.go.set()
@@ -106,13 +106,13 @@ def pool() -> Iterator[ThreadPoolExecutor]:
     """Threads for calls that block."""
     executor = ThreadPoolExecutor(80)
     yield executor
-    # They end when their store is closed, which may be later than this.
+    # The calls end when their store is closed, which may be later than this.
     executor.shutdown(wait=False, cancel_futures=True)
 
 
 @pytest.fixture
 def make_lane() -> Callable[..., Lane]:
-    """Make a lane that no engine looks after, so that a test can drive its batches."""
+    """Create lanes without an engine, so that a test can drive their batches."""
 
     def make(**changes: Any) -> Lane:
         settings = {
@@ -132,11 +132,11 @@ def make_lane() -> Callable[..., Lane]:
 
 @pytest.fixture
 def make_entry() -> Callable[..., Entry]:
-    """Make an entry of a lane: ``size`` bytes heavy, submitted at ``now``."""
+    """Create entries of a lane, with ``size`` bytes, submitted at ``now``."""
 
     def make(lane: Lane, now: float = 0.0, *, size: int = 10) -> Entry:
         value = bytes(size - 2)
-        # Without a sink: nobody waits for it.
+        # It has no sink, because nothing waits for it.
         return Entry("put", "/a", value, None, None, {"put": lane}, None, now, 60)  # type: ignore[arg-type]
 
     return make

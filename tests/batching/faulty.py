@@ -1,4 +1,4 @@
-"""Back ends whose calls a test can hold: the types of the fixtures for them, and the release."""
+"""Back ends whose calls a test can hold: the types of their fixtures, and the release of calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OpenOn = Callable[..., MetadataStore]
 
 
 def release_all(backend: FaultyBackend) -> None:
-    """Let every call go that is held now, and hold no more."""
+    """Release every held call, and hold no more."""
     backend.plan = None
     for call in backend.wait_for_calls(0):
         call.release()

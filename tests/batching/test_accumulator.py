@@ -1,4 +1,4 @@
-"""What goes into the next batch and when it leaves, to the point and without a clock."""
+"""Which operations the next batch contains and when it leaves, exactly and without a clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cancel(batches: Accumulator, entry: Entry) -> None:
 
 
 def test_nothing_is_due_while_nothing_is_ready(make_lane: MakeLane) -> None:
-    """An empty accumulator has no batch to send, not even in a hurry, and no time to wait for."""
+    """An empty accumulator has no batch to send, even during a flush, and no time to wait for."""
     batches = make_lane(adaptive=True).batches
     assert batches.due(1e9) is None
     assert batches.due_in(1e9) is None
@@ -146,9 +146,9 @@ def test_adaptive_fires_when_nothing_is_in_flight(
     assert adaptive.batches.due(0.0) is None
     assert adaptive.batches.due(1.0) == "delay"
     # The callers of a batch that is back may come with more: that leaves together.
-    adaptive.batches.in_flight, adaptive.batches.telling = 0, 1
+    adaptive.batches.in_flight, adaptive.batches.delivering = 0, 1
     assert adaptive.batches.due(0.0) is None
-    adaptive.batches.telling = 0
+    adaptive.batches.delivering = 0
     assert adaptive.batches.due(0.0) == "idle"
 
 
@@ -156,7 +156,7 @@ def test_adaptive_fires_when_nothing_is_in_flight(
 def test_a_hurry_fires_at_once_until_it_ends(
     make_lane: MakeLane, make_entry: MakeEntry, hurry: str
 ) -> None:
-    """While somebody flushes or closes, what is ready is due, and the cause says who it was."""
+    """During a flush or a close, ready operations are due, and the cause names which of the two."""
     lane = make_lane()
     fill(lane, make_entry, 0.0)
     lane.batches.in_flight = 3
@@ -193,7 +193,7 @@ def test_a_cancelled_head_is_passed_over(make_lane: MakeLane, make_entry: MakeEn
 def test_a_ghost_does_not_make_younger_ones_leave_early(
     make_lane: MakeLane, make_entry: MakeEntry
 ) -> None:
-    """The age that counts is that of the oldest operation that is still to be sent."""
+    """The age of the oldest operation that is not cancelled counts."""
     lane = make_lane(max_delay=1.0)
     old, young = fill(lane, make_entry, 0.0, 0.9)
     cancel(lane.batches, old)
@@ -203,7 +203,7 @@ def test_a_ghost_does_not_make_younger_ones_leave_early(
 
 
 def test_ghosts_never_fill_the_queue(make_lane: MakeLane, make_entry: MakeEntry) -> None:
-    """However many are cancelled, there is always room for as many as may be ready."""
+    """Cancelled operations give their room back, whatever their number."""
     lane = make_lane(room=3)
     kept = fill(lane, make_entry, 0.0, 0.0)
     for _ in range(50):
@@ -318,7 +318,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
         assert self.batches.ready_bytes == sum(entry.weight for entry in self.model)
 
     def teardown(self) -> None:
-        """What is left comes out once, in order."""
+        """The remaining operations come out once, in order."""
         left = []
         while self.model:
             before = list(self.model)
@@ -337,7 +337,7 @@ TestNothingIsLostOrDoubled.__doc__ = "Whatever is added, cancelled, asked and ta
 
 @given(sizes=st.lists(st.integers(0, 100), max_size=60), max_ops=st.integers(1, 10))
 def test_batches_cut_what_was_added_and_lose_nothing(sizes: list[int], max_ops: int) -> None:
-    """Put together, the batches are what was added, each within its bounds."""
+    """Together, the batches contain all added operations, and each keeps its bounds."""
     queue: janus.Queue[list[Entry]] = janus.Queue(maxsize=200)
     batches = Accumulator(
         queue.sync_q, 100, max_ops=max_ops, max_bytes=90, max_delay=0.0, adaptive=False

@@ -43,7 +43,7 @@ def open_here(
 
 
 def run(backend: FaultyBackend, test: Test, **settings: Any) -> None:
-    """Run a test on a loop of its own, with a store that is closed after it."""
+    """Run a test on a new loop, with a store that is closed after it."""
 
     async def main() -> None:
         store = open_here(backend, **settings)
@@ -57,7 +57,7 @@ def run(backend: FaultyBackend, test: Test, **settings: Any) -> None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait, on the loop, for something that tells nobody when it happens."""
+    """Poll a condition on the loop until it is true."""
     while not condition():  # noqa: ASYNC110 - there is no event
         await asyncio.sleep(0.0005)
 
@@ -76,7 +76,7 @@ async def fill(store: AsyncMetadataStore, backend: FaultyBackend) -> list[asynci
 def test_a_batch_costs_the_loop_one_wake_up(
     make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many tasks a batch ends, its results come to the loop with one hand-over."""
+    """One call hands all results of a batch to the loop, whatever the number of its tasks."""
 
     async def test(store: AsyncMetadataStore) -> None:
         loop = asyncio.get_running_loop()
@@ -124,7 +124,7 @@ def test_a_thousand_tasks_each_get_their_own(make_backend: MakeBackend) -> None:
 
 
 def test_an_operation_is_submitted_when_its_coroutine_first_runs(backend: FaultyBackend) -> None:
-    """A coroutine that nobody runs has submitted nothing."""
+    """A coroutine that has not run has submitted nothing."""
 
     async def test(store: AsyncMetadataStore) -> None:
         coroutine = store.put("/a", b"")
@@ -163,7 +163,7 @@ def test_cancelling_an_await_removes_a_queued_operation(backend: FaultyBackend) 
 def test_cancelling_an_await_lets_a_sent_operation_go_on(
     backend: FaultyBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was sent takes effect, although nobody waits for it any more; so with its errors."""
+    """A sent operation takes effect although nothing waits for it any more; so does its error."""
 
     async def test(store: AsyncMetadataStore) -> None:
         task = asyncio.create_task(store.put("/sent", b""))
@@ -219,7 +219,7 @@ def test_a_timeout_around_an_await_works_like_everywhere(backend: FaultyBackend)
 
 
 def test_tasks_wait_for_room_in_the_order_of_arrival(backend: FaultyBackend) -> None:
-    """A full queue holds up the tasks that need it, first come, first served, and not the loop."""
+    """A full queue delays the tasks that need it, in order of arrival, but never the loop."""
 
     async def test(store: AsyncMetadataStore) -> None:
         await fill(store, backend)
@@ -250,7 +250,7 @@ def test_a_full_queue_executes_singly(backend: FaultyBackend) -> None:
 
 
 def test_waiting_for_room_ends_at_the_deadline(backend: FaultyBackend) -> None:
-    """Without room until the deadline the await raises QueueFullError."""
+    """If there is no room by the deadline, the await raises QueueFullError."""
 
     async def test(store: AsyncMetadataStore) -> None:
         await fill(store, backend)
@@ -294,7 +294,7 @@ def test_submit_gives_a_future_or_raises(backend: FaultyBackend) -> None:
 
 
 def test_submit_uses_a_single_where_one_is_free(backend: FaultyBackend) -> None:
-    """With on_full="single" submit raises only when the singles are used up as well."""
+    """With on_full="single", submit raises only if all singles are in use, too."""
 
     async def test(store: AsyncMetadataStore) -> None:
         await fill(store, backend)
@@ -345,7 +345,7 @@ def test_close_drains_and_refuses_what_comes_later(make_backend: MakeBackend) ->
 
 
 def test_close_with_a_timeout_tells_the_tasks(backend: FaultyBackend) -> None:
-    """What is queued, or waits for room, when time is up ends with StoreClosedError."""
+    """Operations that are queued or wait for room at the timeout end with StoreClosedError."""
 
     async def test(store: AsyncMetadataStore) -> None:
         futures = await fill(store, backend)
@@ -441,7 +441,7 @@ def test_apply_gives_outcomes_in_order(make_backend: MakeBackend, source: Any) -
 def test_apply_stream_starts_at_the_first_outcome_asked_for(
     make_backend: MakeBackend, source: Any
 ) -> None:
-    """Until then nothing is taken from the source."""
+    """Before the first step, nothing is taken from the source."""
     taken: list[Operation] = []
 
     def noted() -> Iterator[Operation]:
@@ -462,7 +462,7 @@ def test_apply_stream_starts_at_the_first_outcome_asked_for(
 def test_apply_stream_reads_ahead_no_more_than_the_queues_hold(
     backend: FaultyBackend, source: Any
 ) -> None:
-    """With the head's outcome outstanding it takes what the larger queue holds, and no more."""
+    """While the first outcome is outstanding, it takes only as many as the larger queue holds."""
     taken: list[Operation] = []
 
     def noted() -> Iterator[Operation]:
@@ -493,7 +493,7 @@ def test_apply_stream_reads_ahead_no_more_than_the_queues_hold(
 def test_an_exception_of_the_source_comes_after_the_outcomes(
     make_backend: MakeBackend, source: Any
 ) -> None:
-    """What was submitted before the source failed is yielded first; then its own exception."""
+    """Outcomes of operations before the source's failure are yielded first, then its exception."""
     failure = RuntimeError("the file is broken")
 
     def failing() -> Iterator[Operation]:
@@ -605,7 +605,7 @@ def test_an_endless_source_is_no_problem(make_backend: MakeBackend) -> None:
 def test_opening_that_is_given_up_leaves_nothing_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A store that is reached after nobody waits for it any more is closed at once."""
+    """A store that opens after its caller has given up is closed at once."""
     reached, go_on, closed = threading.Event(), threading.Event(), threading.Event()
 
     class _Late(FaultyBackend):

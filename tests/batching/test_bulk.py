@@ -83,7 +83,7 @@ def test_nothing_gives_nothing(store: MetadataStore) -> None:
 
 
 def test_bad_operations_are_their_own_outcomes(make_backend: MakeBackend, open_on: OpenOn) -> None:
-    """What a call would refuse is that operation's error; the others are executed."""
+    """An operation that a call would refuse ends with that error; the others are executed."""
     store = open_on(make_backend(value_bytes=10))
     ops: list[Any] = [
         Put("/large", bytes(11)),
@@ -124,7 +124,7 @@ def test_apply_waits_where_the_queue_is_full(make_backend: MakeBackend, open_on:
 def test_waiting_for_room_ends_at_the_operations_deadline(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any
 ) -> None:
-    """Each operation has the timeout for itself: unsent ones end with QueueFullError or in time."""
+    """The timeout applies to each operation: unsent ones end with QueueFullError or in time."""
     store = open_on(make_backend(deaf), write_queue_size=1, max_in_flight=1, max_ops=1)
     outcomes = store.apply(puts(range(4)), timeout=0.03)
     assert len(outcomes) == 4
@@ -136,7 +136,7 @@ def test_waiting_for_room_ends_at_the_operations_deadline(
 
 @pytest.mark.parametrize("timeout", [0, -1, "1", True])
 def test_a_wrong_timeout_is_refused_by_the_call(store: MetadataStore, timeout: Any) -> None:
-    """A wrong timeout is nobody's outcome: the call itself raises, before it starts."""
+    """An invalid timeout is no operation's outcome: the call itself raises before it starts."""
     for call in (store.apply, store.apply_stream):
         with pytest.raises(InvalidSettingError, match="timeout must be a number of seconds"):
             call([Get("/a")], timeout=timeout)
@@ -164,7 +164,7 @@ def test_apply_stream_starts_at_the_first_next(make_backend: MakeBackend, open_o
 def test_apply_stream_reads_ahead_no_more_than_the_queues_hold(
     make_backend: MakeBackend, open_on: OpenOn, hold_all: Plan, pool: ThreadPoolExecutor
 ) -> None:
-    """With the head's outcome outstanding it takes what the larger queue holds, and no more."""
+    """While the first outcome is outstanding, it takes only as many as the larger queue holds."""
     backend = make_backend(hold_all)
     store = open_on(backend, write_queue_size=10, read_queue_size=4, max_ops=2, max_in_flight=20)
     taken: list[int] = []
@@ -212,7 +212,7 @@ def test_apply_stream_reads_ahead_no_more_bytes_than_the_queues_hold(
 def test_apply_stream_of_gets_holds_no_more_bytes_than_the_queues(
     make_backend: MakeBackend, open_on: OpenOn
 ) -> None:
-    """How many gets are read ahead follows from the size of the values that they have brought."""
+    """The number of gets read ahead depends on the size of the values returned so far."""
     store = open_on(make_backend(), max_queued_bytes=10_000)
     for number in range(10):
         store.put(f"/large/{number}", bytes(1000))
@@ -259,7 +259,7 @@ def test_an_endless_source_is_no_problem(store: MetadataStore) -> None:
 
 
 def test_an_exception_of_the_source_comes_after_the_outcomes(store: MetadataStore) -> None:
-    """What was submitted before the source failed is yielded first; then its own exception."""
+    """Outcomes of operations before the source's failure are yielded first, then its exception."""
     failure = RuntimeError("the file is broken")
 
     def source() -> Iterator[Operation]:
@@ -311,7 +311,7 @@ def test_closing_early_cancels_what_is_queued_and_waits_for_what_was_sent(
 def test_a_store_closed_under_a_stream_ends_the_stream(
     make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """When the store is closed, what comes later has StoreClosedError as its outcome."""
+    """After the store is closed, later operations have StoreClosedError as their outcome."""
     backend = make_backend()
     store = open_on(backend)
     running = pool.submit(store.apply, puts(range(20_000)))
@@ -339,7 +339,7 @@ def test_streams_of_many_threads_keep_to_themselves(
 
 
 class _Circle:
-    """Operations that hold the stream made of them: only the collector can end the two."""
+    """Operations that refer to their own stream: only the garbage collector can free both."""
 
     stream: Iterator[Outcome]
 
@@ -350,7 +350,7 @@ class _Circle:
 def test_a_stream_that_the_collector_finds_cancels_without_waiting(
     make_backend: MakeBackend, open_on: OpenOn
 ) -> None:
-    """The collector may run in a sender: it must not wait there for what that sender has sent."""
+    """The collector may run in a sender, and must not wait there for that sender's operations."""
     collected = []
 
     def collect_in_the_sender(call: Call) -> None:

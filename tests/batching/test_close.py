@@ -1,4 +1,4 @@
-"""Flushing and closing: what is waited for, what ends how, and that nothing hangs."""
+"""Flushing and closing: which operations they wait for, how these end, and that nothing hangs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_flush_with_nothing_to_send_returns(make_backend: MakeBackend, open_on: 
 
 
 def test_after_a_flush_operations_linger_again(make_backend: MakeBackend, open_on: OpenOn) -> None:
-    """The hurry ends with the flush, and comes back with the next one."""
+    """Batches leave early only while a flush waits, and again with the next one."""
     store = open_on(make_backend(), linger="fixed", max_delay=0.2)
     for number in range(3):
         store.put("/a", b"")
@@ -111,7 +111,7 @@ def test_flushes_of_many_threads_all_return(
 def test_flush_covers_what_waits_for_room_and_for_its_path(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """Operations that stand in a line, or wait for room in the queue, belong to the flush."""
+    """A flush also waits for operations that wait in a line or for room in the queue."""
     store = open_on(
         backend, linger="fixed", max_delay=60, write_queue_size=3, on_full="block", max_ops=2
     )
@@ -130,7 +130,7 @@ def test_flush_covers_what_waits_for_room_and_for_its_path(
 def test_flush_covers_cancelled_operations_and_those_past_their_deadline(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """What ends without being sent ends the flush like everything else."""
+    """A flush also ends when the last operations end without being sent."""
     store = open_on(backend, max_in_flight=1)
     store.put("/in-flight", b"", timeout=0.05)
     backend.wait_for_calls(1)
@@ -186,7 +186,7 @@ def test_after_close_calls_are_refused(make_backend: MakeBackend, open_on: OpenO
 def test_closing_twice_does_no_harm(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """Whoever closes meanwhile waits until the store is closed; whoever closes later returns."""
+    """A second close waits until the store is closed; a later close returns at once."""
     store = open_on(backend)
     future = store.put("/a", b"")
     backend.wait_for_calls(1)
@@ -206,7 +206,7 @@ def test_closing_twice_does_no_harm(
 def test_close_with_a_timeout_ends_what_cannot_be_sent(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """What is queued, in line or waiting for room when time is up ends with StoreClosedError."""
+    """Operations queued, in a line or without room at the timeout end with StoreClosedError."""
     store = open_on(backend, max_in_flight=1, write_queue_size=2, on_full="block")
     held = store.put("/held", b"")
     backend.wait_for_calls(1)
@@ -227,7 +227,7 @@ def test_close_with_a_timeout_ends_what_cannot_be_sent(
 def test_close_says_of_a_sent_write_that_it_is_unknown(
     make_backend: MakeBackend, open_on: OpenOn
 ) -> None:
-    """A write whose answer the close cuts off ends with IndeterminateError."""
+    """A sent write that the close interrupts ends with IndeterminateError."""
     backend = make_backend(lambda call: Fault(hold="after"))
     store = open_on(backend)
     write: AnyFuture = store.put("/a", b"")
@@ -241,7 +241,7 @@ def test_close_says_of_a_sent_write_that_it_is_unknown(
 def test_close_does_not_wait_for_ever_for_a_call(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call that does not even return when the back end is closed is given up after a while."""
+    """A call that does not return even after the back end is closed is given up after a while."""
     monkeypatch.setattr(engine, "_LAST_WAIT", 0.01)
     store = open_on(make_backend(deaf))
     write: AnyFuture = store.put("/a", b"")
@@ -347,7 +347,7 @@ def test_close_during_full_load(
     on_full: str,
     timeout: float | None,
 ) -> None:
-    """Closed under the hands of many threads: each future ends, each acknowledged write is there.
+    """After a close amid many threads, each future ends, and each acknowledged write is there.
 
     What ended with an error that says so is not there.
     """
@@ -426,7 +426,7 @@ def test_an_open_store_cannot_be_pickled(make_backend: MakeBackend, open_on: Ope
 
 @pytest.fixture
 def settling(make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch) -> MakeBackend:
-    """Make a back end whose calls stay until it is closed, as those that settle a write do."""
+    """Make a back end whose calls return only when it is closed, like calls that settle a write."""
 
     def make(**limits: int) -> FaultyBackend:
         closed = threading.Event()
@@ -453,7 +453,7 @@ def settling(make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch) -> Make
 def test_flush_does_not_wait_for_a_call_that_settles(
     settling: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """Operations have ended at their deadlines, whatever their call still finds out."""
+    """Operations end at their deadlines, whatever their call finds out later."""
     store = open_on(settling())
     # Time enough for all of them to be sent, on a slow machine too.
     futures: list[AnyFuture] = [store.put(f"/{n}", b"", timeout=1.0) for n in range(5)]
@@ -466,7 +466,7 @@ def test_flush_does_not_wait_for_a_call_that_settles(
 def test_close_ends_calls_that_settle(
     settling: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor, timeout: float | None
 ) -> None:
-    """close() makes the back end give them up; what stood behind them has ended, unsent."""
+    """close() makes the back end give up these calls; operations behind them end unsent."""
     backend = settling(in_flight=2)
     store = open_on(backend)
     sent = store.put("/a", b"", timeout=0.05)

@@ -49,7 +49,7 @@ def fill(store: MetadataStore, backend: FaultyBackend) -> list[AnyFuture]:
 def test_a_lone_operation_leaves_at_once_and_later_ones_gather(
     backend: FaultyBackend, open_on: OpenOn
 ) -> None:
-    """With nothing in flight an operation does not wait; what comes meanwhile leaves together."""
+    """With nothing in flight, an operation leaves at once; those that follow leave together."""
     store = open_on(backend, max_delay=60, linger="adaptive")
     first = store.put("/first", b"")
     backend.wait_for_calls(1)
@@ -129,7 +129,7 @@ def test_without_batching_every_operation_goes_singly(
 def test_it_goes_on_if_no_more_threads_can_be_had(
     backend: FaultyBackend, open_on: OpenOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the system gives no thread for another sender, those that run do its work."""
+    """If the system cannot start another sender, the running ones do its work."""
     store = open_on(backend, max_in_flight=4, max_ops=1)
 
     class NoThread(threading.Thread):
@@ -151,7 +151,7 @@ def test_it_goes_on_if_no_more_threads_can_be_had(
 def test_a_full_queue_executes_singly_beside_the_batches(
     backend: FaultyBackend, open_on: OpenOn, kind: str
 ) -> None:
-    """What finds the queue full is executed at once, alone, while the batches are still held."""
+    """An operation that finds the queue full is executed at once, alone, while batches are held."""
     store = open_on(backend, max_in_flight=1, write_queue_size=2, read_queue_size=2)
 
     def submit(path: str) -> AnyFuture:
@@ -204,7 +204,7 @@ def test_a_single_gives_its_place_back(backend: FaultyBackend, open_on: OpenOn) 
 def test_an_operation_with_an_earlier_one_on_its_path_is_not_executed_singly(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor, full: str
 ) -> None:
-    """With an operation of its path queued or sent, it waits: it must not overtake it."""
+    """A single operation waits for earlier ones of its path, because it must not overtake them."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1)
     fill(store, backend)
     waiting = pool.submit(store.put, full, b"second")
@@ -264,7 +264,7 @@ def test_raise_refuses_at_once(backend: FaultyBackend, open_on: OpenOn) -> None:
 def test_room_is_given_in_the_order_of_arrival(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """Callers that wait are let in first come, first served, and nobody passes them."""
+    """Waiting callers get room in the order of arrival, and no caller overtakes them."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1, max_ops=1, on_full="block")
     fill(store, backend)
     waiting = []
@@ -322,7 +322,7 @@ def test_one_that_gives_up_waiting_does_not_hold_up_the_others(
 def test_bytes_are_bounded_in_each_queue(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """The bytes that a queue holds never exceed max_queued_bytes; who needs more waits."""
+    """The bytes in a queue never exceed max_queued_bytes; callers that need more wait."""
     store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block")
     store.put("/in-flight", b"")
     store.get("/in-flight-too")
@@ -360,7 +360,7 @@ def test_what_waits_for_bytes_is_not_held_up_by_what_waits_for_it(
 def test_an_operation_larger_than_the_bound_goes_alone(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """What is larger than max_queued_bytes is taken when nothing else is held."""
+    """An operation larger than max_queued_bytes is accepted when the queue is empty."""
     store = open_on(backend, max_in_flight=1, max_queued_bytes=100, on_full="block")
     store.put("/in-flight", b"")
     backend.wait_for_calls(1)
@@ -375,7 +375,7 @@ def test_an_operation_larger_than_the_bound_goes_alone(
 def test_an_interrupted_wait_takes_the_operation_back(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """Ctrl-C while a call waits for room: the operation is given up, and nothing hangs on it."""
+    """Ctrl-C while a call waits for room gives the operation up, and nothing hangs afterwards."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1, on_full="block")
     fill(store, backend)
     main = threading.main_thread().ident
@@ -403,7 +403,7 @@ def test_an_interrupted_wait_takes_the_operation_back(
 def test_a_queued_operation_ends_at_its_deadline_and_is_never_sent(
     backend: FaultyBackend, open_on: OpenOn
 ) -> None:
-    """What was not sent by its deadline ends with OperationTimeoutError, for good."""
+    """An operation that is not sent by its deadline ends with OperationTimeoutError, for good."""
     store = open_on(backend, max_in_flight=1)
     first = store.put("/first", b"")
     backend.wait_for_calls(1)
@@ -428,7 +428,7 @@ def test_a_queued_operation_ends_at_its_deadline_and_is_never_sent(
 def test_a_sent_write_ends_as_indeterminate_and_its_path_stays_blocked(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any
 ) -> None:
-    """Its outcome is unknown; the next operation of its path goes when the call has returned."""
+    """A late write's outcome is unknown, and the next operation of its path waits for its call."""
     deaf.only = 0
     backend = make_backend(deaf)
     store = open_on(backend, max_in_flight=2)
@@ -450,7 +450,7 @@ def test_a_sent_write_ends_as_indeterminate_and_its_path_stays_blocked(
 def test_what_the_back_end_knows_at_the_deadline_is_told(
     make_backend: MakeBackend, open_on: OpenOn
 ) -> None:
-    """A write whose call ends at the deadline and says that it never left is not indeterminate."""
+    """A write whose call reports at the deadline that it was not sent is not indeterminate."""
     store = open_on(make_backend(lambda _: Fault(hold="before")))
     error = store.put("/a", b"", timeout=0.05).exception(PATIENCE)
     assert type(error) is OperationTimeoutError
@@ -460,7 +460,7 @@ def test_what_the_back_end_knows_at_the_deadline_is_told(
 def test_a_sent_read_ends_as_timed_out(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any
 ) -> None:
-    """A read that is not answered changed nothing, whatever becomes of it."""
+    """A read without an answer is never indeterminate, because it changes nothing."""
     store = open_on(make_backend(deaf))
     error = store.get("/a", timeout=0.01).exception(PATIENCE)
     assert type(error) is OperationTimeoutError
@@ -471,7 +471,7 @@ def test_a_sent_read_ends_as_timed_out(
 def test_a_sent_read_says_whether_there_was_a_server(
     make_backend: MakeBackend, open_on: OpenOn, deaf: Any, connected: bool
 ) -> None:
-    """A read that the engine ends is late where there is a server, else the store is away."""
+    """A read that the engine ends is late if there is a server, and otherwise unavailable."""
     backend = make_backend(deaf)
     backend._backend.connected = connected  # type: ignore[misc]
     error = open_on(backend).get("/a", timeout=0.01).exception(PATIENCE)
@@ -529,7 +529,7 @@ def test_many_different_deadlines_are_all_kept(backend: FaultyBackend, open_on: 
 def test_sixty_four_threads_stay_within_the_bounds(
     make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor, seconds: float
 ) -> None:
-    """Threads that push as hard as they can: nothing exceeds its bound, all ends, nobody starves.
+    """Threads at full load: nothing exceeds its bound, all operations end, and no thread starves.
 
     The numbers of the metrics fit together at the end.
     """
@@ -617,7 +617,7 @@ def test_errors_are_counted_by_class(make_backend: MakeBackend, open_on: OpenOn)
 
 
 def test_metrics_are_a_snapshot(backend: FaultyBackend, open_on: OpenOn) -> None:
-    """What metrics() returned does not change any more, and shows what is held and under way."""
+    """A result of metrics() never changes, and shows the queues and the operations under way."""
     store = open_on(backend, max_in_flight=1)
     store.put("/in-flight", bytes(10))
     backend.wait_for_calls(1)

@@ -154,7 +154,7 @@ def test_halves_do_not_share_their_fate(make_backend: MakeBackend, opened: Opene
 
 
 def test_each_operation_has_an_error_of_its_own(make_backend: MakeBackend, opened: Opened) -> None:
-    """What fails a whole request ends each operation with a copy: its path, and the cause."""
+    """An error of a whole request ends each operation with a copy, with its path and the cause."""
     cause = ConnectionResetError("cut")
     error = IndeterminateError("the connection broke")
     error.__cause__ = cause
@@ -188,7 +188,7 @@ def test_a_bug_in_a_back_end_leaves_the_engine_alive(
     bug: BaseException,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An exception that is not an error of ours ends the operations, is logged, and no more."""
+    """A foreign exception of a back end ends the operations, is logged, and does no more harm."""
 
     def plan(call: Call) -> None:
         if call.number < 10:
@@ -226,7 +226,7 @@ def test_a_bug_in_a_back_end_leaves_the_engine_alive(
 def test_a_wrong_number_of_answers_is_a_bug(
     make_backend: MakeBackend, opened: Opened, answers: Any
 ) -> None:
-    """Answers that do not fit the request are given to nobody."""
+    """Answers that do not fit the request are discarded."""
     backend = make_backend()
     backend.write = lambda requests, deadline: answers  # type: ignore[method-assign]
     store = opened(backend)

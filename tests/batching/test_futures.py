@@ -1,4 +1,4 @@
-"""The futures that callers hold: to them and to the standard library, futures like all others."""
+"""The futures of callers behave like any other for callers and for the standard library."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from .waiting import PATIENCE, AnyFuture, until
 
 
 def waited_for(future: AnyFuture) -> bool:
-    """Whether somebody stands in wait() or as_completed() for the future."""
+    """Whether a thread waits for the future in wait() or as_completed()."""
     return bool(future._waiters)
 
 
 @pytest.fixture
 def store(open_on: OpenOn, backend: FaultyBackend) -> MetadataStore:
-    """One batch in flight at a time: while its call is held, all that follows stays queued."""
+    """With one batch in flight at a time, later operations stay queued while its call is held."""
     return open_on(backend, max_in_flight=1)
 
 
@@ -79,7 +79,7 @@ def test_a_future_is_one_to_everybody(sent: AnyFuture) -> None:
 def test_a_result_comes_to_those_who_wait_and_those_who_come_later(
     store: MetadataStore, backend: FaultyBackend, sent: AnyFuture, pool: ThreadPoolExecutor
 ) -> None:
-    """result() and exception() answer whoever waited before the end, and everybody after it."""
+    """result() and exception() return to callers that wait before the end, and to later callers."""
     results = [pool.submit(sent.result) for _ in range(4)]
     errors = [pool.submit(sent.exception) for _ in range(4)]
     release_all(backend)
@@ -153,7 +153,7 @@ def test_a_failed_future_says_so(store: MetadataStore, backend: FaultyBackend) -
 def test_wait_for_all_returns_when_all_have_ended(
     backend: FaultyBackend, sent: AnyFuture, queued: list[AnyFuture], pool: ThreadPoolExecutor
 ) -> None:
-    """wait() that began before the end returns once all have ended; one after it at once."""
+    """wait() returns when all futures have ended, and at once if they ended before."""
     everything = [sent, *queued]
     waiting = pool.submit(wait, everything, PATIENCE, ALL_COMPLETED)
     until(lambda: waited_for(queued[-1]))
@@ -197,7 +197,7 @@ def test_wait_for_the_first_error_returns_when_one_has_failed(
 
 
 def test_wait_gives_up_after_its_timeout(sent: AnyFuture, queued: list[AnyFuture]) -> None:
-    """wait(timeout) returns with what has not ended, and takes its waiter away again."""
+    """wait(timeout) returns the futures that have not ended, and removes its waiter."""
     assert wait([sent, *queued], 0.001) == (set(), {sent, *queued})
     assert not waited_for(sent)
 
@@ -326,7 +326,7 @@ def test_a_queued_operation_is_cancelled_and_never_sent(
 
 
 def test_cancelling_again_changes_nothing(store: MetadataStore, queued: list[AnyFuture]) -> None:
-    """cancel() says True for whoever asks again; the place in the queue is given back once."""
+    """cancel() returns True on every call, but the place in the queue is given back once."""
     before = store.metrics().writes.queued
     assert [queued[0].cancel() for _ in range(3)] == [True] * 3
     assert store.metrics().writes.queued == before - 1
@@ -346,7 +346,7 @@ def test_what_was_sent_or_has_ended_cannot_be_cancelled(
 def test_a_cancelled_future_is_done_at_once_for_wait(
     sent: AnyFuture, queued: list[AnyFuture], pool: ThreadPoolExecutor
 ) -> None:
-    """Whoever stands in wait() for a future is told that it was cancelled, without any delay."""
+    """A thread in wait() learns at once that a future was cancelled."""
     waiting = [
         pool.submit(wait, queued[:1], PATIENCE, ALL_COMPLETED),
         pool.submit(wait, [sent, *queued], PATIENCE, FIRST_COMPLETED),
@@ -394,7 +394,7 @@ def test_a_cancelled_future_is_done_at_once_for_result_and_a_task(
 def test_cancels_of_many_threads_agree(
     store: MetadataStore, backend: FaultyBackend, sent: AnyFuture, pool: ThreadPoolExecutor
 ) -> None:
-    """Of threads that cancel one future together each finds it cancelled and done.
+    """If threads cancel one future together, each of them finds it cancelled and done.
 
     It is given up once: a later flush returns, and the queue's count is right.
     """
@@ -510,7 +510,7 @@ def test_an_exception_in_a_callback_harms_nothing(
     error: BaseException,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What a callback raises is logged; the other callbacks, of all futures, still run."""
+    """An exception of a callback is logged; the other callbacks, of all futures, still run."""
     finished = threading.Event()
 
     def fail(future: AnyFuture) -> None:
@@ -578,7 +578,7 @@ def test_callbacks_run_even_if_no_thread_can_be_had(
     queued: list[AnyFuture],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where the system has no thread left, results still come, and close() runs the callbacks."""
+    """If the system has no thread left, results still arrive, and close() runs the callbacks."""
 
     class NoThread(threading.Thread):
         def start(self) -> None:
@@ -600,7 +600,7 @@ def test_callbacks_run_even_if_no_thread_can_be_had(
 def test_nobody_misses_the_end(
     make_backend: MakeBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
-    """However a wait, a callback or a cancel meets the end of a future, each learns of it."""
+    """A wait, a callback or a cancel that coincides with the end of a future always notices it."""
     store = open_on(make_backend(), max_ops=3)
     called: list[int] = []
     expected = 0
@@ -657,7 +657,7 @@ KINDS: list[Callable[[Any], Any]] = [
 def test_a_future_has_no_public_name_of_its_own(
     open_on: OpenOn, submit: Callable[[Any], AnyFuture]
 ) -> None:
-    """Before and after its end, only what the standard library's has is public."""
+    """A future has only the public attributes of the standard class, before and after its end."""
     store = open_on(connect("memory://public", ConnectOptions()))
     store.put("/a", b"1").result()
     future = submit(store)
@@ -672,7 +672,7 @@ def test_a_future_has_no_public_name_of_its_own(
 def test_an_asyncio_future_has_no_public_name_of_its_own(
     submit: Callable[[Any], asyncio.Future[Any]],
 ) -> None:
-    """What the store for tasks hands out is an asyncio future, with nothing added."""
+    """The store for tasks returns asyncio futures, with nothing added."""
 
     async def names() -> tuple[set[str], set[str]]:
         async with bk.open_async_store("memory://public") as store:
@@ -697,7 +697,7 @@ def ask_last(future: AnyFuture) -> None:
 def test_a_future_that_has_ended_is_freed_when_nobody_holds_it(
     open_on: OpenOn, ask: Callable[[AnyFuture], object]
 ) -> None:
-    """However it was waited for, no circle keeps it, which only the garbage collector would free.
+    """No way of waiting leaves a reference cycle, which only the garbage collector could free.
 
     The future is held through a weak reference, with the collector switched off.
     """
@@ -717,7 +717,7 @@ def test_a_future_that_has_ended_is_freed_when_nobody_holds_it(
 
 
 def stand_in_result(queued: list[AnyFuture], pool: ThreadPoolExecutor) -> list[AnyFuture]:
-    """Have a thread wait for each future; return when all of them do."""
+    """Start a thread that waits for each future, and return when all of them wait."""
     waiters = [pool.submit(future.result, PATIENCE) for future in queued]
     entries = [future._entry for future in queued]  # type: ignore[attr-defined]
     until(lambda: all(entry.caller and entry.caller.gates for entry in entries))
@@ -727,7 +727,7 @@ def stand_in_result(queued: list[AnyFuture], pool: ThreadPoolExecutor) -> list[A
 def test_threads_that_wait_for_a_batch_wake_each_other(
     store: MetadataStore, backend: FaultyBackend, sent: AnyFuture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With no help but the first wake-up, all of them come back."""
+    """After only one wake-up from outside, all waiting threads return."""
     monkeypatch.setattr(futures, "_FIRST_TURN", PATIENCE)
     queued: list[AnyFuture] = [store.put(f"/{n}", b"") for n in range(20)]
     with ThreadPoolExecutor(len(queued)) as pool:
@@ -739,7 +739,7 @@ def test_threads_that_wait_for_a_batch_wake_each_other(
 
 
 def test_a_thread_that_gives_up_wakes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever stops waiting at the very end, by itself, still passes the baton on."""
+    """A thread whose wait times out at the very end still wakes the next one."""
     monkeypatch.setattr(futures, "_FIRST_TURN", PATIENCE)
     relay, gates = futures._Relay(), [threading.Lock() for _ in range(5)]
     for gate in gates:
@@ -755,7 +755,7 @@ def test_a_thread_that_gives_up_wakes_the_next(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_baton_that_is_lost_holds_nobody_up() -> None:
-    """A thread that an interrupt stopped between waking and passing on costs a moment."""
+    """A thread that is interrupted before it wakes the next one costs only a short delay."""
     relay, gates = futures._Relay(), [threading.Lock() for _ in range(50)]
     for gate in gates:
         gate.acquire()

@@ -1,4 +1,4 @@
-"""Ctrl-C while an operation is submitted: at any point of it, nothing hangs afterwards."""
+"""Ctrl-C while an operation is submitted: at whatever point it comes, nothing hangs afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open stores when their process forks, and when it ends: each test in a process of its own."""
+"""Open stores when their process forks and when it ends. Each test has a separate process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def open_store(plan=None, name="a", **settings):
 
 
 def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a Python of its own; it has to end by itself."""
+    """Run a program in a new Python, which must end by itself."""
     return run_python(*options, "-c", PRELUDE + textwrap.dedent(program), timeout=60)
 
 
@@ -92,7 +92,7 @@ print("fine")
 
 
 def test_a_child_can_open_stores_whatever_was_locked_at_the_fork() -> None:
-    """Locks that a thread of the parent held at the moment of the fork do not bind the child."""
+    """The child is not blocked by locks that a thread of the parent held at the fork."""
     ended = run(
         IN_CHILD
         + """
@@ -117,7 +117,7 @@ print("fine")
 
 
 def test_leaving_a_with_block_in_a_child_leaves_the_parents_store_alone() -> None:
-    """A child that ends normally neither drains nor closes what belongs to the parent."""
+    """A child that ends normally neither drains nor closes the parent's stores."""
     ended = run(
         """
         with open_store() as store:
@@ -147,7 +147,7 @@ def note(call):
 
 
 def test_a_store_that_was_not_closed_is_drained_at_exit() -> None:
-    """What is queued when the interpreter ends is sent, and a ResourceWarning names the store."""
+    """What is queued at the interpreter's end is sent, and a ResourceWarning names the store."""
     ended = run(
         LINGER
         + """
@@ -169,7 +169,7 @@ for number in range(3):
 
 @pytest.mark.parametrize("warnings", ["default", "error"])
 def test_every_store_is_drained_at_exit(warnings: str) -> None:
-    """One store's drain, or a warning made an error, does not keep the others from theirs."""
+    """One store's drain, or a warning turned into an error, does not prevent the other drains."""
     ended = run(
         LINGER
         + """
@@ -184,7 +184,7 @@ for name in ("a", "b", "c"):
 
 
 def test_a_drain_at_exit_needs_no_new_thread() -> None:
-    """Python 3.12.0 and 3.12.1 start no thread at exit: those that run do all the work."""
+    """Python 3.12.0 and 3.12.1 start no threads at exit, so the running threads do all the work."""
     ended = run(
         LINGER
         + """
@@ -229,7 +229,7 @@ def test_a_store_that_hangs_does_not_keep_the_interpreter_from_ending() -> None:
 
 
 def test_the_drain_comes_before_the_exit_handlers_of_a_back_end() -> None:
-    """What a back end registered when it connected runs after the drain, which still needs it."""
+    """A back end's exit handlers run after the drain, which still needs the back end."""
     ended = run(
         LINGER
         + """
@@ -245,7 +245,7 @@ second.put("/b", b"")
 
 
 def test_a_bulk_call_of_the_parent_is_refused_in_a_forked_child() -> None:
-    """A child that goes on with its parent's outcomes, or closes them, does not hang."""
+    """A child that continues or closes its parent's stream of outcomes does not hang."""
     ended = run(
         IN_CHILD
         + """

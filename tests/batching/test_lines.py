@@ -44,7 +44,7 @@ def new_entry(path: str, writes: bool) -> Entry:
 
 @dataclass(frozen=True)
 class Keys:
-    """What options say of the order."""
+    """The effect of options on the order."""
 
     key: OrderKey
 
@@ -88,7 +88,7 @@ def test_writes_go_one_after_the_other() -> None:
 
 
 def test_reads_share() -> None:
-    """Reads of a path go together, and together they hold up a write."""
+    """Reads of a path proceed together, and a write waits for all of them."""
     lines = Lines()
     reads, after = [read() for _ in range(3)], write()
     assert all(lines.enter(entry) for entry in reads)
@@ -99,7 +99,7 @@ def test_reads_share() -> None:
 
 
 def test_a_read_does_not_overtake_a_waiting_write() -> None:
-    """A read behind a waiting write waits, although the operations that go are reads."""
+    """A read behind a waiting write waits, even if only reads are under way."""
     lines = Lines()
     going, waiting, late = read(), write(), read()
     assert lines.enter(going)
@@ -157,7 +157,7 @@ def test_entries_are_all_that_have_a_place() -> None:
 
 
 def test_without_a_key_nobody_waits() -> None:
-    """An operation that needs no order goes at once, and holds up nobody."""
+    """An operation without an order key proceeds at once, and blocks no other."""
     lines = Lines()
     entries = [with_keys(None) for _ in range(3)]
     assert all(lines.enter(entry) for entry in entries)
@@ -168,7 +168,7 @@ def test_without_a_key_nobody_waits() -> None:
 
 
 def test_with_several_keys_an_operation_waits_for_all_of_them() -> None:
-    """It goes when the last of those before it has left, whatever line that is in."""
+    """An operation in several lines proceeds when the last one before it, in any line, has left."""
     lines = Lines()
     first, second, both = write("/a"), write("/b"), with_keys(("/a", "/b"))
     assert [lines.enter(entry) for entry in (first, second, both)] == [True, True, False]
@@ -178,7 +178,7 @@ def test_with_several_keys_an_operation_waits_for_all_of_them() -> None:
 
 
 def test_what_stands_in_several_lines_holds_up_each() -> None:
-    """It keeps its place in a line where it is first while it waits in another."""
+    """An operation that waits in one line keeps its first place in another."""
     lines = Lines()
     before, both = write("/a"), with_keys(("/a", "/b"))
     after_a, after_b = write("/a"), read("/b")
@@ -189,7 +189,7 @@ def test_what_stands_in_several_lines_holds_up_each() -> None:
 
 
 def test_an_operation_with_several_keys_may_be_cancelled_while_it_waits() -> None:
-    """Those behind it go as if it had never been there."""
+    """After a cancellation, the operations behind proceed as if it had never been there."""
     lines = Lines()
     before, both, after = write("/a"), with_keys(("/a", "/b", "/a")), write("/b")
     assert [lines.enter(entry) for entry in (before, both, after)] == [True, False, False]

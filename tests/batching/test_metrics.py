@@ -1,4 +1,4 @@
-"""What metrics() says: counts by kind and by cause, histograms, and snapshots that stay."""
+"""The results of metrics(): counts by kind and by cause, histograms, and immutable snapshots."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ values = st.lists(st.floats(0, 200) | st.sampled_from(SECONDS), min_size=1, max_
 
 @pytest.mark.parametrize("bounds", [SECONDS, OPERATIONS, BYTES])
 def test_each_bound_is_twice_the_one_before(bounds: tuple[float, ...]) -> None:
-    """So an estimate out of a bucket is wrong by a factor of 2 at the most."""
+    """Bounds double, so an estimate from a bucket is wrong by at most a factor of 2."""
     assert all(high == pytest.approx(2 * low) for low, high in itertools.pairwise(bounds))
 
 
@@ -85,7 +85,7 @@ def test_a_wrong_percent_is_refused(percent: float) -> None:
 
 
 def test_counts_are_a_mapping_that_stays() -> None:
-    """They compare and hash by what they hold, and leave out what never occurred."""
+    """Counts compare and hash by their contents, and leave out zeros."""
     source = {"put": 2, "get": 0}
     counts = Counts(source)
     source["put"] = 7
@@ -126,7 +126,7 @@ def test_operations_and_failures_are_counted_by_kind(
 
 
 def test_who_has_a_result_finds_it_counted(make_backend: MakeBackend, open_on: OpenOn) -> None:
-    """An operation is counted before its caller is told."""
+    """An operation is counted before its caller is notified."""
     store = open_on(make_backend())
     for number in range(1, 200):
         store.put("/a", b"").result(PATIENCE)
@@ -136,7 +136,7 @@ def test_who_has_a_result_finds_it_counted(make_backend: MakeBackend, open_on: O
 def test_cancelled_operations_are_not_counted_as_ended(
     make_backend: MakeBackend, open_on: OpenOn, hold_all: Plan
 ) -> None:
-    """Whoever gave an operation up does not look for it in the numbers."""
+    """An operation that its caller gave up is not counted."""
     backend = make_backend(hold_all)
     store = open_on(backend, max_in_flight=1)
     store.put("/in-flight", b"")
@@ -168,7 +168,7 @@ def test_each_batch_is_in_the_histograms(make_backend: MakeBackend, open_on: Ope
 def test_time_in_the_queue_and_at_the_store_are_told_apart(
     make_backend: MakeBackend, open_on: OpenOn, hold_all: Plan, pool: ThreadPoolExecutor
 ) -> None:
-    """What waits behind a held batch has waited in the queue; the held batch was at the store."""
+    """Operations behind a held batch add time in the queue; the batch adds time at the store."""
     backend = make_backend(hold_all)
     store = open_on(backend, max_in_flight=1, max_delay=0.0)
     held = store.put("/held", b"")
@@ -238,7 +238,7 @@ def test_events_say_what_happens_and_hold_no_values(
 def test_without_debug_a_batch_makes_no_event(
     make_backend: MakeBackend, open_on: OpenOn, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What nobody listens to is not made."""
+    """Log events below the level are not created."""
     with caplog.at_level(logging.INFO, "batchkeeper"):
         store = open_on(make_backend())
         store.put("/a", b"").result(PATIENCE)

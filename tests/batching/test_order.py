@@ -1,4 +1,4 @@
-"""Order per path: through batches in flight, single executions, waits and cancels."""
+"""The order of a path holds across batches in flight, single executions, waits and cancels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .waiting import PATIENCE, AnyFuture
 
 
 def chaos(backend: FaultyBackend, seed: int, stop: threading.Event) -> None:
-    """Release held calls in a random order, until told to stop."""
+    """Release held calls in a random order, until stopped."""
     dice = random.Random(seed)
     released: set[int] = set()
     while not stop.is_set():
@@ -91,7 +91,7 @@ def test_operations_on_a_path_take_effect_in_order(
     on_full: str,
     enabled: bool,
 ) -> None:
-    """Whatever is submitted and cancelled, with calls ending in any order: as one by one."""
+    """Results are as if operations ran one by one, whatever is cancelled and however calls end."""
     backend = make_backend(hold_all)
     store = open_on(
         backend,

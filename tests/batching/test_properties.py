@@ -1,4 +1,4 @@
-"""Lines, lanes and accumulators together, without threads: what an engine does with them."""
+"""Lines, lanes and accumulators together, as an engine uses them, but without threads."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PartsMachine(RuleBasedStateMachine):
     # The model
 
     def has_turn(self, entry: Entry) -> bool:
-        """Say whether nothing before an operation keeps it from going: by looking at all."""
+        """Say whether no earlier operation blocks this one, by looking at all of them."""
         before = self.all[: self.all.index(entry)]
         same = [other for other in before if other.path == entry.path]
         return not any(other.writes or entry.writes for other in same)
@@ -203,7 +203,7 @@ class PartsMachine(RuleBasedStateMachine):
             assert set(self.ready[writes]) == {entry for entry in queued if self.has_turn(entry)}
 
     def teardown(self) -> None:
-        """Hurried along, everything that was not cancelled goes, and ends."""
+        """With a close, every operation that is not cancelled leaves and ends."""
         self.set_hurry("close")
         while self.all:
             left = len(self.all)

@@ -1,4 +1,4 @@
-"""The whole engine over a model store, with every call held and answered as Hypothesis likes.
+"""The whole engine over a model store. Hypothesis decides when and how each held call ends.
 
 After each step the test waits until the engine has come to rest: as many calls are inside the back
 end as the engine says are in flight, and everything that may be sent is, unless the window is
@@ -88,7 +88,7 @@ class Call:
 
 
 class ModelStore:
-    """A back end that does nothing until it is told how a call ends."""
+    """A back end whose calls wait until the test ends them."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -128,7 +128,7 @@ class ModelStore:
             self.end(call, "lost, applied" if len(call.asked) % 2 else "closed")
 
     def end(self, call: Call, verdict: str) -> None:
-        """Let a call end, unless it was let before."""
+        """End a call, unless it has been ended before."""
         with self._ending:
             if call.end is not None:
                 return
@@ -430,7 +430,7 @@ class EngineMachine(RuleBasedStateMachine):
         return True
 
     def take_note(self) -> None:
-        """Note what has come of callers that waited for room, and who has left the line."""
+        """Record the calls that have found room, and the operations that have left the line."""
         for asked, submitting in list(self.waiting.items()):
             if submitting.done():
                 del self.waiting[asked]
@@ -453,11 +453,11 @@ class EngineMachine(RuleBasedStateMachine):
         return not self.waiting
 
     def sendable(self) -> list[Asked]:
-        """Return what nothing but the window may keep from being sent."""
+        """Return the operations that only the window may keep from being sent."""
         return [asked for asked in self.queued() if not self.before(asked)]
 
     def before(self, asked: Asked) -> list[Asked]:
-        """Return what has to end before an operation may go."""
+        """Return the operations that must end before an operation may be sent."""
         return [
             other
             for other in self.asked[: asked.number]
@@ -483,7 +483,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert not earlier, f"{asked.op} was sent before {earlier[0].op}"
 
     def check_end(self, asked: Asked) -> None:
-        """Check how an operation ended, if it has to have."""
+        """Check the end of an operation, if it must have ended."""
         future, call = asked.future, asked.call
         if future is None or call is None or not asked.left:
             return
@@ -522,7 +522,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.backend.end(call, verdict)
 
     def returned(self, asked: Asked, submitting: Future[Any]) -> None:
-        """Note what a call of ``submit`` came to."""
+        """Record the result of a call of ``submit``."""
         error = submitting.exception()
         if error is not None:
             assert isinstance(error, QueueFullError | StoreClosedError), error
@@ -559,7 +559,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.pool.shutdown()
 
     def check_last(self, asked: Asked) -> None:
-        """Check that an operation has ended, once, and in keeping with what was done about it."""
+        """Check that an operation has ended once, and in accordance with the steps taken."""
         self.check_end(asked)
         future = asked.future
         if future is None:

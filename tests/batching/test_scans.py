@@ -1,4 +1,4 @@
-"""Scans through the asynchronous face: what becomes of pages that nobody waits for any more."""
+"""Scans through the asynchronous face, and pages whose caller has given up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def page(*paths: str) -> list[ScanResult]:
 
 
 class Scanner:
-    """Gives two pages, the second one when it is let, and says when it was closed."""
+    """Yields two pages, the second one when the test allows it, and records its close."""
 
     def __init__(self) -> None:
         self.reading = threading.Event()
@@ -66,7 +66,7 @@ async def given(scanner: Scanner) -> list[str]:
 
 
 def test_the_loop_is_free_while_a_page_is_read() -> None:
-    """Another task goes on, and lets the page come."""
+    """Another task runs while the page is read, and lets the read continue."""
     scanner = Scanner()
 
     async def main() -> list[str]:
@@ -82,7 +82,7 @@ def test_the_loop_is_free_while_a_page_is_read() -> None:
 
 
 def test_an_error_of_a_page_reaches_the_task() -> None:
-    """What the back end raises comes out of the iterator, behind what was read before."""
+    """An exception of the back end is raised by the iterator, after the results read before it."""
     scanner = Scanner()
     scanner.error = StoreUnavailableError("gone")
     scanner.let.set()
@@ -122,7 +122,7 @@ def test_a_cancelled_scan_is_closed_when_its_page_has_come(fails: bool) -> None:
 
 
 def test_a_cancelled_scan_is_not_begun_when_its_turn_comes() -> None:
-    """Threads that are busy with the scans of others do not read what nobody waits for later."""
+    """A page whose caller has given up is not read once the busy threads are free again."""
     scanner = Scanner()
     busy = threading.Event()
 
@@ -144,7 +144,7 @@ def test_a_cancelled_scan_is_not_begun_when_its_turn_comes() -> None:
 
 
 def test_a_store_can_be_closed_while_all_threads_of_the_loop_are_busy() -> None:
-    """They may be waiting for a server on behalf of scans, which the close ends."""
+    """close() needs no thread of the loop: all may wait for scans that only the close ends."""
     free = threading.Event()
 
     async def main() -> None:

@@ -75,7 +75,7 @@ def test_max_delay_is_seconds_up_to_a_minute(value: float) -> None:
 
 @pytest.mark.parametrize("value", [-0.001, 60.1, float("nan"), float("inf"), "1", None, True])
 def test_a_wrong_max_delay_is_refused(value: Any) -> None:
-    """What is no number of seconds from 0 to 60 is refused."""
+    """Values other than a number of seconds from 0 to 60 are refused."""
     with pytest.raises(
         InvalidSettingError,
         match=f"max_delay must be from 0 to 60 seconds, not {value}"
@@ -90,7 +90,7 @@ def test_a_wrong_max_delay_is_refused(value: Any) -> None:
     [("on_full", ["single", "block", "raise"]), ("linger", ["adaptive", "fixed"])],
 )
 def test_a_choice_is_one_of_its_words(name: str, choices: list[str]) -> None:
-    """The words are taken; anything else is refused with the words."""
+    """The known words are accepted; any other value is refused with the list of them."""
     for choice in choices:
         assert getattr(make(**{name: choice}), name) == choice
     for wrong in ("", "Single", None, 1, ["single"]):
@@ -116,7 +116,7 @@ def test_settings_are_given_by_name() -> None:
 
 
 def test_settings_are_values() -> None:
-    """They compare, hash, copy and pickle by what they say, and cannot be changed."""
+    """Settings compare, hash, copy and pickle by value, and cannot be changed."""
     config = BatchingConfig(max_ops=5, on_full="block")
     assert config == BatchingConfig(max_ops=5, on_full="block") != BatchingConfig()
     assert len({config, copy.copy(config), pickle.loads(pickle.dumps(config))}) == 1
@@ -134,7 +134,7 @@ def test_a_duration_is_taken_up_to_a_year(value: float) -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 1e9, float("nan"), float("inf"), True, "1", None])
 def test_a_wrong_duration_is_refused(value: Any) -> None:
-    """What is no duration is refused, with the name of the argument and the value."""
+    """A value that is not a duration is refused with the argument's name and the value."""
     with pytest.raises(
         InvalidSettingError, match="session_timeout must be a number of seconds, more than 0"
     ) as c:

@@ -1,4 +1,4 @@
-"""Waiting in the tests of the engine, where operations linger or time out after a minute."""
+"""Waits in the tests of the engine, where operations linger or time out after a minute."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from .. import waiting
 
-#: Seconds; long enough for a slow machine, and well below that minute: a test that waited as long
-#: could not tell an operation that hung from one that ended in time.
+#: Seconds. This is long enough for a slow machine, and well below that minute: a test that waited
+#: for a minute could not distinguish an operation that hangs from one that ends in time.
 PATIENCE: Final = 20.0
 
 AnyFuture = Future[Any]

@@ -1,4 +1,4 @@
-"""A store in memory for the harness to work on."""
+"""A store in memory for the tests of the bench."""
 
 from __future__ import annotations
 

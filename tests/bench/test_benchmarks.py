@@ -1,4 +1,4 @@
-"""What the hot path costs, piece by piece.
+"""The costs of the hot path, piece by piece.
 
 ``tox -e bench`` measures. The ordinary tests call each piece once, so that none falls behind the
 code that it measures.
@@ -43,7 +43,7 @@ CLAIMS = [bk.Put(path, VALUE, bk.ABSENT) for path in PATHS]
 
 @pytest.fixture
 def measure(request: pytest.FixtureRequest) -> Measure:
-    """What a piece is handed to: it is timed where benchmarks were asked for, else called once."""
+    """Runs a piece: it is timed if benchmarks were requested, and otherwise called once."""
     if request.config.option.markexpr == "benchmark":
         timed: Measure = request.getfixturevalue("benchmark")
         return timed
@@ -80,7 +80,7 @@ def test_making_of_an_operation(measure: Measure) -> None:
 
 
 def test_check_of_an_operation(measure: Measure) -> None:
-    """A made operation is checked against what the store takes."""
+    """An operation object is checked against the limits of the store."""
 
     def check() -> None:
         for put in PUTS:
@@ -160,5 +160,5 @@ def test_encoding_for_zookeeper(measure: Measure, puts: list[bk.Put]) -> None:
 
 
 def test_a_histogram_of_latencies(measure: Measure) -> None:
-    """What the harness spends on a thousand latencies, after the clock was stopped."""
+    """The cost of a histogram of a thousand latencies, after the clock was stopped."""
     measure(histogram, array("q", range(1_000_000, 2_000_000, 1_000)))

@@ -34,7 +34,7 @@ TARGETS = [
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Callable[..., int]:
-    """Run the command with tiny sizes and a folder of its own."""
+    """Run the command with tiny sizes and a new folder."""
 
     def run(*arguments: str) -> int:
         try:
@@ -65,7 +65,7 @@ def test_the_option_store_names_the_target(
 def test_two_different_targets_are_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A store by option and another by position: nobody knows which is meant."""
+    """A store by option and another by position are bad input."""
     stores = ["--store", "memory://one", "bench", "memory://two"]
     assert main([*stores, "--dir", str(tmp_path), *TINY]) == 3
     message = one_line(capsys.readouterr().err)
@@ -76,7 +76,7 @@ def test_two_different_targets_are_bad_input(
 def test_the_environment_names_no_target(
     bench: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The store of everyday use is not measured for want of a target."""
+    """The store in BATCHKEEPER_STORE is not measured if no target is given."""
     monkeypatch.setenv("BATCHKEEPER_STORE", "memory://of-everyday-use")
     assert bench("-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["target"] == "rocksdb"

@@ -46,7 +46,7 @@ def test_no_samples_give_zeros() -> None:
 
 
 def test_a_figure_has_its_median_and_its_ends() -> None:
-    """The median of the rounds is told with the least and the greatest."""
+    """The median of the rounds is reported with the least and the greatest."""
     figure = Figure((3.0, 1.0, 8.0))
     assert (figure.median, figure.low, figure.high) == (3.0, 1.0, 8.0)
 
@@ -58,7 +58,7 @@ def test_ratios_compare_medians_and_rounds() -> None:
 
 
 def test_a_ratio_to_nothing_is_infinite() -> None:
-    """A base that managed nothing is no division by zero."""
+    """A ratio to a base of zero is infinite, and no division by zero."""
     assert ratio(Figure((1.0,)), Figure((0.0,))).median == math.inf
 
 
@@ -77,7 +77,7 @@ def test_batches_between_snapshots_are_of_all_lanes() -> None:
 
 
 def test_batches_of_rounds_add_up() -> None:
-    """The size of a batch over several rounds is that over all their batches."""
+    """The size of a batch over several rounds is the average of all their batches."""
     total = Batches.total([Batches(1, 10, {"ops": 1}), Batches(3, 2, {"ops": 1, "idle": 2})])
     assert total == Batches(4, 12, {"ops": 2, "idle": 2})
     assert Batches.total([]).size == 0.0

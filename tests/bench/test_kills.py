@@ -1,4 +1,4 @@
-"""What a kill catches, measured on real servers."""
+"""The writes that a kill catches, measured on real servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
 @pytest.mark.server
 @pytest.mark.parametrize("kind", [EtcdServer, ZooKeeperServer])
 def test_what_a_kill_catches_is_settled(kind: type[LocalServer], tmp_path: Path) -> None:
-    """Of the writes that a kill catches none stays unknown, and none is told wrongly."""
+    """No write that a kill catches stays unknown, and no outcome is false."""
     with kind(tmp_path) as server:
         report = measure(server, kills=2, threads=2)
     assert len(report.kills) == 2

@@ -1,4 +1,4 @@
-"""The script that holds the client against its limits, on real stores, with few operations."""
+"""The script that compares the client with its limits, on real stores, with few operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVED = [pytest.param(name, marks=pytest.mark.server) for name in ("etcd", "zoo
 
 @pytest.fixture
 def limits(tmp_path: Path) -> Callable[..., int]:
-    """Run the script with few operations and a folder of its own."""
+    """Run the script with few operations and a new folder."""
 
     def run(*arguments: str) -> int:
         return main([*arguments, "--quick", "--dir", str(tmp_path)])
@@ -65,7 +65,7 @@ def test_every_row_is_measured(
 def test_the_table_has_a_line_for_each_row(
     limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is printed for people has the figures, the ratio, the target and the verdict."""
+    """The table has the figures, the ratio, the target and the verdict."""
     assert limits("rocksdb", "--only", "puts", "--only", "threads", "--rounds", "2") == 0
     out = capsys.readouterr().out
     puts, threads = (line for line in out.splitlines() if line.startswith(("puts  ", "threads  ")))
@@ -130,7 +130,7 @@ def test_a_wrong_answer_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """An answer of another version, path or kind than is due ends with 1 and names the path."""
+    """An answer with a wrong version, path or type ends with 1 and names the path."""
     connect = rocksdb.connect
 
     def tampering(url: StoreURL, options: ConnectOptions) -> Backend:
@@ -145,7 +145,7 @@ def test_a_wrong_answer_ends_the_run(
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_ceiling_checks_its_answers(store: str, fresh_url: Callable[[str], str]) -> None:
-    """Where a path is there already, the bare loops see that their creates were refused."""
+    """If a path exists already, the bare loops notice that their creates were refused."""
     for measured in ceilings(store)["conditional puts"].values():
         url = parse_url(fresh_url(store))
         there = Target(store, url, "/twice", None, PLAIN_CLIENTS[store], 10.0)
@@ -159,13 +159,13 @@ def test_a_wrong_value_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A get is held against the value that was put there."""
+    """A get is compared with the value that was put."""
     get = MetadataStore.get
     monkeypatch.setattr(
         MetadataStore, "get", lambda store, path: get(store, path.replace("/7", "/8"))
     )
     assert limits("rocksdb", "--only", "gets") == 1
-    assert "was put at" in capsys.readouterr().err
+    assert "should have the value" in capsys.readouterr().err
 
 
 def test_a_lost_answer_ends_the_run(
@@ -173,7 +173,7 @@ def test_a_lost_answer_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The answers are counted: an outcome too few is as wrong as a wrong one."""
+    """The answers are counted: a missing outcome is as wrong as a wrong one."""
     apply = MetadataStore.apply
     monkeypatch.setattr(MetadataStore, "apply", lambda store, ops: apply(store, ops)[:-1])
     assert limits("rocksdb", "--only", "apply") == 1
@@ -195,7 +195,7 @@ def test_a_store_that_fails_is_one_line(
 def test_a_row_that_a_store_has_not_is_refused(
     limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An embedded store has no neighbours, and whoever asks for that is told the rows it has."""
+    """An embedded store has no row for neighbours, and the error lists the rows that it has."""
     with pytest.raises(SystemExit):
         limits("rocksdb", "--only", "neighbour")
     assert "rocksdb has no row 'neighbour', but puts, " in capsys.readouterr().err
@@ -215,12 +215,12 @@ def test_a_row_that_a_store_has_not_is_refused(
     ],
 )
 def test_the_verdict(value: float, goal: Goal, less: bool, expected: str) -> None:
-    """The goal, else the target, else neither; without a goal the target is all there is."""
+    """The verdict is the goal, otherwise the target, otherwise missed; a goal is optional."""
     assert verdict(value, goal, less=less) == expected
 
 
 def test_a_row_is_judged_by_its_ratio() -> None:
-    """The ratio of the medians counts, and where there is no base the figure itself."""
+    """The verdict depends on the ratio of the medians or, without a base, on the figure itself."""
     goals = {"etcd": Goal(0.8, 1.0)}
     row = Row("a", "", ("ours", "rate"), ("raw", "rate"), goals)
     results = Results("etcd", [row])
@@ -268,7 +268,7 @@ def _points(*rates: float) -> dict[int, Point]:
 
 
 def test_the_grid_picks_the_best_at_each_load() -> None:
-    """One for each load, and none twice: what is good at all of them takes the free places."""
+    """One setting for each load, and none twice: those good at all loads take the free places."""
     trials = {
         "idle": _points(9, 1, 1),
         "good": _points(8, 8, 8),
@@ -284,7 +284,7 @@ def test_the_grid_picks_the_best_at_each_load() -> None:
 
 
 def test_the_grid_holds_the_default_against_the_best() -> None:
-    """At each load the best by the fresh rates counts, with its rate and its latency."""
+    """At each load, the setting with the best fresh rate counts, with its rate and latency."""
     results = GridResults(picked=["a", "b"])
     for load in LOADS:
         results.points["a", load] = [Point(100.0, 1.0)] * 3
@@ -333,7 +333,7 @@ def test_the_grid_is_measured(
 def test_the_grid_is_printed(
     limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For people: each setting at each load, and a line with the verdict of the load."""
+    """The table has each setting at each load, and a line with the verdict of the load."""
     assert limits("rocksdb", "--grid") == 0
     out = capsys.readouterr().out
     assert sum(" default " in line for line in out.splitlines()) >= len(LOADS)

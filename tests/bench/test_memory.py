@@ -12,7 +12,7 @@ from batchkeeper.bench.memory import main, resident_bytes
 
 
 def test_a_stream_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The puts are counted, and what the process grew by is held against the limit."""
+    """The puts are counted, and the growth of the process is compared with the limit."""
     assert main(["rocksdb", "--dir", str(tmp_path), "--puts", "5000", "--limit", "1000"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("5000 puts in ")
@@ -26,13 +26,13 @@ def test_too_much_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_bad_target_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What cannot be opened ends with 2 and the reason."""
+    """A store that cannot be opened ends with 2 and the reason."""
     assert main(["nonsense", "--dir", str(tmp_path)]) == 2
     assert "neither a store's URL" in capsys.readouterr().err
 
 
 def test_what_is_held_is_seen() -> None:
-    """The measure itself grows with what the process holds."""
+    """The measured memory grows with the memory of the process."""
     before = resident_bytes()
     held = bytearray(b"x" * (32 << 20))
     assert resident_bytes() - before > 16 << 20
@@ -41,7 +41,7 @@ def test_what_is_held_is_seen() -> None:
 
 @pytest.mark.soak
 def test_two_million_puts_take_bounded_memory(tmp_path: Path) -> None:
-    """In a process of its own, two million puts through one store add 64 MiB at the most."""
+    """In a separate process, two million puts through one store add at most 64 MiB."""
     command = [sys.executable, "-m", "batchkeeper.bench.memory", "--dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -39,7 +39,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
 def test_a_missing_part_is_named_with_the_way_to_get_it(
     find: Callable[[], object], missing: str
 ) -> None:
-    """Each part that is missing is one error that says what it is and how to get it."""
+    """Each missing part is one error, which names the part and says how to install it."""
     with pytest.raises(ServerMissingError) as caught:
         find()
     assert str(caught.value).startswith(missing)
@@ -47,7 +47,7 @@ def test_a_missing_part_is_named_with_the_way_to_get_it(
 
 
 def test_a_named_etcd_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BATCHKEEPER_ETCD wins over PATH; where it names nothing that runs, that is said."""
+    """BATCHKEEPER_ETCD wins over PATH; if it names no executable, the message says so."""
     for folder in ("named", "path"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "etcd").touch(mode=0o755)
@@ -57,17 +57,21 @@ def test_a_named_etcd_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("BATCHKEEPER_ETCD", str(tmp_path / "named" / "etcd"))
     assert releases.find_etcd() == tmp_path / "named" / "etcd"
     monkeypatch.setenv("BATCHKEEPER_ETCD", str(tmp_path / "missing"))
-    with pytest.raises(ServerMissingError, match=r"BATCHKEEPER_ETCD must name an .*: .*/missing"):
+    with pytest.raises(
+        ServerMissingError, match=r"BATCHKEEPER_ETCD must name an executable .*/missing"
+    ):
         releases.find_etcd()
 
 
 def test_a_named_zookeeper_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BATCHKEEPER_ZOOKEEPER wins over the wheel; where it names no jars, the message says so."""
+    """BATCHKEEPER_ZOOKEEPER wins over the wheel; if it names no jars, the message says so."""
     (tmp_path / "zookeeper.jar").touch()
     monkeypatch.setenv("BATCHKEEPER_ZOOKEEPER", str(tmp_path))
     assert releases.find_zookeeper_jars() == [tmp_path / "zookeeper.jar"]
     monkeypatch.setenv("BATCHKEEPER_ZOOKEEPER", str(tmp_path / "missing"))
-    with pytest.raises(ServerMissingError, match=r"BATCHKEEPER_ZOOKEEPER must name .*: .*/missing"):
+    with pytest.raises(
+        ServerMissingError, match=r"BATCHKEEPER_ZOOKEEPER must name a folder .*/missing"
+    ):
         releases.find_zookeeper_jars()
 
 
@@ -79,7 +83,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_version_names_an_installed_server(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A minor version stands for its newest release; one that is not there is named, with help."""
+    """A minor version is its newest release; if that is missing, the error says what to do."""
     monkeypatch.setenv("BATCHKEEPER_ETCD", "3.6")
     monkeypatch.setenv("BATCHKEEPER_ZOOKEEPER", "3.6")
     newest = Release("etcd", releases.NEWEST_ETCDS["3.6"])
@@ -112,7 +116,7 @@ def test_a_version_names_an_installed_server(cache: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_a_release_is_named_by_server_and_version(text: str, release: Release) -> None:
-    """A minor version is its newest release; of etcd there is any, of ZooKeeper a list."""
+    """A minor version is its newest release; any etcd can be installed, but few ZooKeepers."""
     assert parse_release(text) == release
 
 
@@ -158,13 +162,13 @@ def test_jars_are_installed_whole_and_as_they_should_be(
     assert [path.relative_to(cache) for path in cache.rglob("*.jar")] == [
         Path("zookeeper-3.6.4/zookeeper-3.6.4.jar")
     ]
-    assert capsys.readouterr().out.count("(was there)") == 1
+    assert capsys.readouterr().out.count("(already installed)") == 1
 
 
 def test_a_build_that_fails_says_why_and_leaves_nothing(
     cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The end of what Go said is in the message; without a Go, how to get one."""
+    """The message has the end of Go's output; without Go, it says how to install one."""
     monkeypatch.setattr(installing.sysconfig, "get_path", lambda _: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["servers", "install", "etcd@3.7"]) == 2
@@ -188,7 +192,7 @@ def test_each_list_of_jars_is_of_one_zookeeper() -> None:
 
 @pytest.mark.server
 def test_the_servers_in_use_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """Their versions and places, for whoever reads figures or a failure."""
+    """The descriptions have the versions and places of the servers."""
     assert main(["servers"]) == 0
     etcd, zookeeper = capsys.readouterr().out.splitlines()
     assert str(releases.find_etcd()) in etcd

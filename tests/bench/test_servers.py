@@ -1,4 +1,4 @@
-"""The throw-away servers that the bench and the tests stand on."""
+"""The throw-away servers of the bench and the tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from batchkeeper.stores.kinds import BUILT_IN, load_name
 
 
 class Etcdctl:
-    """A value in etcd through plain gRPC, as bytes: no client of ours has a part in it."""
+    """A value in etcd through plain gRPC, as bytes, without our client."""
 
     def __init__(self, server: LocalServer) -> None:
         self._channel = grpc.insecure_channel(server.address)
@@ -118,7 +118,7 @@ def test_a_killed_server_comes_back_with_its_data(server: LocalServer) -> None:
 
 
 def test_a_paused_server_is_silent_until_it_goes_on(server: LocalServer) -> None:
-    """A paused server answers nobody, and answers again after `resume`."""
+    """A paused server does not answer, and answers again after `resume`."""
     server.start()
     client = CLIENTS[server.name](server)
     client.put(b"one")
@@ -191,7 +191,7 @@ def test_a_server_that_does_not_answer_in_time_is_ended(tmp_path: Path) -> None:
 def test_a_taken_port_is_replaced_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A port that somebody takes between the choice and the start costs a second try, no more."""
+    """If another process takes a port before the start, the start only tries again."""
     find = servers._free_ports
     with socket.create_server(("127.0.0.1", 0)) as taken:
         offers = [(taken.getsockname()[1], *find(1)), find(2)]
@@ -233,7 +233,7 @@ def test_variables_of_another_etcd_do_not_reach_ours(
 
 @pytest.mark.server
 def test_signals_to_us_spare_the_server(tmp_path: Path) -> None:
-    """A server has a session of its own, so that Ctrl-C at the terminal does not end it first."""
+    """A server runs in a new session, so that Ctrl-C at the terminal does not end it first."""
     with EtcdServer(tmp_path) as server:
         assert os.getsid(server.pid) == server.pid
         assert os.getpgid(server.pid) != os.getpgrp()

@@ -29,7 +29,7 @@ COUNT = 2_100
 
 @pytest.fixture
 def figures(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
-    """Run the script in a process of its own: it starts and ends a Spark, and there is one here."""
+    """Run the script in a separate process, because it starts a Spark, and this process has one."""
 
     def run(*arguments: str) -> list[dict[str, Any]]:
         command = [sys.executable, "-m", "batchkeeper.bench.spark", *arguments]
@@ -61,7 +61,7 @@ def check(report: dict[str, Any], parts: list[str]) -> None:
 def test_what_is_loaded_and_exported_is_measured(
     figures: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    """Both stores are loaded, and etcd is exported, and all of it is there and compared."""
+    """Both stores are loaded, etcd is exported, and the results are complete and compared."""
     reports = figures("--only", "load", "--only", "export")
     assert [report["target"] for report in reports] == ["etcd", "zookeeper"]
     for report in reports:
@@ -74,7 +74,7 @@ def test_what_is_loaded_and_exported_is_measured(
 def test_memory_is_measured_in_processes_of_their_own(
     figures: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    """The peaks of the driver and of workers are seen; Python holds more than 10 MiB anywhere."""
+    """The peaks of the driver and the workers are measured; any Python takes more than 10 MiB."""
     (report,) = figures("zookeeper", "--only", "memory")
     check(report, ["memory"])
     held = [row["measured"]["median"] for row in report["rows"]]
@@ -114,7 +114,7 @@ def test_rows_that_are_not_as_loaded_are_found(
 
 
 def test_flat_rows_are_checked_too(loaded: Target) -> None:
-    """What the plain client has put is looked for in the same way."""
+    """The rows of the plain client are checked in the same way."""
     there = Target(loaded.name, loaded.url, f"{loaded.root}-flat", None, None, 10.0)
     check_flat(there, COUNT)
     with pytest.raises(WrongAnswerError):
@@ -158,7 +158,7 @@ def test_the_table_has_a_line_for_each_row(
 
 @pytest.mark.parametrize("store", STORES)
 def test_no_step_is_without_a_row(store: str) -> None:
-    """A store that has nothing of a part is not measured there."""
+    """A store without rows in a part has no steps for it."""
     for part in PARTS:
         steps = steps_of(store, [part], Extent(rounds=2))
         assert bool(steps) == bool(rows_of(store, [part]))

@@ -1,4 +1,4 @@
-"""What is measured: made before, and gone afterwards."""
+"""Targets: created before the measurement, and removed afterwards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_was_made_is_gone_even_after_a_failure(name: str, tmp_path: Path) -
 
 
 def test_a_store_in_memory_outlives_its_openers(tmp_path: Path) -> None:
-    """What one opener wrote is there for the next, which reads it back."""
+    """The next client of the store reads the values of the previous one."""
     with open_target("memory", tmp_path, pytest.fail) as target:
         with target.open() as store:
             store.put("/x", b"1").result()
@@ -63,7 +63,7 @@ def test_a_store_in_memory_outlives_its_openers(tmp_path: Path) -> None:
 
 
 def test_of_a_given_store_only_the_bench_s_own_is_removed(store_url: str, tmp_path: Path) -> None:
-    """A store that was there before is as it was afterwards."""
+    """An existing store is unchanged afterwards."""
     with bk.open_store(store_url) as keeper:
         keeper.put("/kept", b"1").result()
         if bk.store_kind(store_url).local_directory:
@@ -82,7 +82,7 @@ def test_of_a_given_store_only_the_bench_s_own_is_removed(store_url: str, tmp_pa
 
 
 def test_what_cannot_be_removed_is_said(fresh_url: Callable[[str], str], tmp_path: Path) -> None:
-    """A failure to tidy up is a warning: the figures are there all the same."""
+    """A failure of the cleanup is only a warning, because the figures are valid."""
     warnings: list[str] = []
     url = fresh_url("rocksdb")
     with open_target(url, tmp_path, warnings.append) as target:
@@ -94,7 +94,7 @@ def test_what_cannot_be_removed_is_said(fresh_url: Callable[[str], str], tmp_pat
 
 
 def test_a_bare_name_that_is_none_is_refused(tmp_path: Path) -> None:
-    """A misspelt target is told from a URL, with the names that there are."""
+    """A misspelt target is an error that lists the known names."""
     with (
         pytest.raises(bk.InvalidSettingError, match="rocksdb, etcd, zookeeper, memory: 'etdc'"),
         open_target("etdc", tmp_path, pytest.fail),
@@ -115,7 +115,7 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
 
 
 def test_memory_in_place_of_a_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a file system in memory a sync costs nothing, which its reader must know."""
+    """A file system in memory causes a warning, because a sync costs nothing there."""
     monkeypatch.setattr(
         "batchkeeper.bench.target.examine", lambda directory: Disk(directory, "tmpfs", 0.0)
     )

@@ -25,7 +25,7 @@ from batchkeeper.bench.workload import (
 
 
 class Recorder:
-    """A store that notes what it is asked for, and answers as the store behind it does."""
+    """A store that records operations, and passes them on to another store."""
 
     def __init__(self, store: bk.MetadataStore) -> None:
         self._store = store
@@ -62,7 +62,7 @@ SMALL = Workload(hubs=2, outstanding=3, topics=12)
 
 
 def test_the_same_seed_gives_the_same_operations(store: bk.MetadataStore) -> None:
-    """Two runs with one seed ask for the same, and another seed for something else."""
+    """Two runs with the same seed submit the same operations; another seed gives others."""
     first = calls_of(store, SMALL, "/a")
     assert first == calls_of(store, SMALL, "/b")
     other = Workload(hubs=2, outstanding=3, topics=12, seed=2)
@@ -96,7 +96,7 @@ def test_a_chain_claims_before_anything_else_and_again_after_a_drop(
 
 
 def test_a_mark_advances_from_the_version_returned_before(store: bk.MetadataStore) -> None:
-    """Each put of a mark expects the version that the one before it gave, over all claims."""
+    """Each put of a mark expects the version from the previous put, across all claims."""
     recorder = Recorder(store)
     (chain,) = hub_chains(
         Workload(hubs=1, outstanding=1, topics=1, mix={"advance": 1, "drop": 1}), "/r"
@@ -108,7 +108,7 @@ def test_a_mark_advances_from_the_version_returned_before(store: bk.MetadataStor
 
 
 def test_chains_know_what_the_store_must_hold(store: bk.MetadataStore) -> None:
-    """What a chain expects at the end is what gets of its paths give, deleted owners included."""
+    """A chain expects the contents that its paths have at the end, deleted owners included."""
     chains = [*hub_chains(SMALL, "/hub"), *put_chains(SMALL, "/puts")]
     for chain in chains:
         work(chain, store, 100)
@@ -120,7 +120,7 @@ def test_chains_know_what_the_store_must_hold(store: bk.MetadataStore) -> None:
 
 
 def test_chains_share_no_path() -> None:
-    """Chains never meet on a topic, so each of them can tell what its topics hold."""
+    """No two chains share a topic, so each knows the contents of its topics."""
     paths = [item.path for chain in hub_chains(SMALL, "/r") for item in chain.expected()]
     assert len(paths) == len(set(paths)) == 2 * SMALL.topics
 

@@ -1,4 +1,4 @@
-"""The contract, stated once: every test in here runs against all stores, batching on and off."""
+"""The contract, stated once: every test here runs on all stores, with batching on and off."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import batchkeeper as bk
 
 @pytest.fixture(params=[True, False], ids=["batched", "single"])
 def batching(request: pytest.FixtureRequest) -> bk.BatchingConfig:
-    """Batching on, and off."""
+    """The settings with batching on, and with batching off."""
     return bk.BatchingConfig(enabled=request.param)
 
 
@@ -24,5 +24,5 @@ def store(store_url: str, batching: bk.BatchingConfig) -> Iterator[bk.MetadataSt
 
 @pytest.fixture
 def on_zookeeper(store_url: str) -> bool:
-    """Whether the store is the one with the two exceptions."""
+    """Whether the store is on ZooKeeper, the kind with the two exceptions."""
     return bk.store_kind(store_url).parents_count

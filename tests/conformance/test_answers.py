@@ -33,7 +33,7 @@ def test_versions_count_the_puts_of_a_path(store: bk.MetadataStore) -> None:
 
 
 def test_a_put_may_expect_absence(store: bk.MetadataStore) -> None:
-    """ABSENT holds for a path without a value only."""
+    """ABSENT holds only for a path without a value."""
     assert result(store.put("/a", b"first", expected_version=bk.ABSENT)).version == 0
     refused = error(store.put("/a", b"second", expected_version=bk.ABSENT))
     assert isinstance(refused, bk.BadVersionError)
@@ -104,14 +104,14 @@ def test_a_delete_may_expect_a_version(store: bk.MetadataStore) -> None:
 def test_a_delete_of_a_missing_path_finds_nothing(
     store: bk.MetadataStore, expected: int | None
 ) -> None:
-    """Deleting what is not there is NotFoundError, whatever version is expected."""
+    """Deleting a missing path raises NotFoundError, whatever version is expected."""
     refused = error(store.delete("/a/b", expected_version=expected))
     assert type(refused) is bk.NotFoundError
     assert (refused.path, refused.outcome) == ("/a/b", "not_applied")
 
 
 def test_a_delete_spares_what_has_values_below(store: bk.MetadataStore) -> None:
-    """A path with values below it, however deep, is NotEmptyError, and goes once they are gone."""
+    """A delete raises NotEmptyError as long as values lie below the path, at any depth."""
     result(store.put("/a", b"kept"))
     result(store.put("/a/b/c/d", b""))
     for expected in (None, 0):
@@ -171,7 +171,7 @@ def test_a_parent_without_a_value_is_absent(store: bk.MetadataStore, on_zookeepe
 def test_an_unconditional_put_gives_a_parent_a_value(
     store: bk.MetadataStore, on_zookeeper: bool
 ) -> None:
-    """Unconditionally put, a path that was only a parent holds a value, the empty one as well."""
+    """An unconditional put gives a path that was only a parent a value, even an empty one."""
     result(store.put("/a/b", b""))
     assert result(store.put("/a", b"")).version == (1 if on_zookeeper else 0)
     assert result(store.get("/a")).value == b""
@@ -179,7 +179,7 @@ def test_an_unconditional_put_gives_a_parent_a_value(
 
 
 def test_a_value_stays_when_its_children_go(store: bk.MetadataStore) -> None:
-    """What was put is never removed because the paths below it were."""
+    """A value is never removed because the paths below it are deleted."""
     result(store.put("/a", b""))
     result(store.put("/a/b", b""))
     result(store.delete("/a/b"))
@@ -240,7 +240,7 @@ def test_many_children_are_listed(store: bk.MetadataStore) -> None:
 def test_what_is_reserved_is_hidden_at_the_root(
     name: str, shared_servers: Callable[[str], LocalServer], batching: bk.BatchingConfig
 ) -> None:
-    """Without a prefix or chroot, the root lists nothing of the server's or the client's own."""
+    """Without a prefix or chroot, the root does not list internal nodes of the server or client."""
     server = shared_servers(name)
     with bk.open_store(server.url, batching=batching) as store:
         result(store.put("/visible", b""))
@@ -255,7 +255,7 @@ def test_what_is_reserved_is_hidden_at_the_root(
 def test_what_another_store_keeps_below_is_hidden(
     name: str, shared_servers: Callable[[str], LocalServer], batching: bk.BatchingConfig
 ) -> None:
-    """What a store keeps at its prefix or chroot is not seen by one that is opened above it."""
+    """A store opened above a prefix or chroot does not show the internal keys of a store there."""
     server = shared_servers(name)
     with bk.open_store(f"{server.url}/inner", batching=batching) as inner:
         result(inner.put("/a", b""))
@@ -302,7 +302,7 @@ def test_values_come_back_as_they_were(store: bk.MetadataStore, value: bytes) ->
 
 
 def test_a_value_is_taken_at_the_call(store: bk.MetadataStore) -> None:
-    """What the caller does to its buffer after the call does not change what is put."""
+    """Changes to the caller's buffer after the call do not affect the put."""
     buffer = bytearray(b"before")
     future = store.put("/a", buffer)
     buffer[:] = b"after!"

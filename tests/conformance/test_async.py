@@ -28,7 +28,7 @@ def run(store_url: str, batching: bk.BatchingConfig) -> Callable[[Test], None]:
 
 
 async def error(awaitable: Awaitable[Any]) -> bk.MetadataStoreError:
-    """Return the error that the operation has to end with."""
+    """Return the error of an operation, which must end with one."""
     with pytest.raises(bk.MetadataStoreError) as caught:
         await awaitable
     return caught.value
@@ -129,7 +129,7 @@ def test_operations_on_one_path_take_effect_in_order(run: Callable[[Test], None]
 
 
 def test_submit_gives_a_future_at_once(run: Callable[[Test], None]) -> None:
-    """submit is no coroutine: its asyncio future ends with the result or the error."""
+    """submit is not a coroutine: it returns an asyncio future of the result or the error."""
 
     async def submit(store: bk.AsyncMetadataStore) -> None:
         put = store.submit(bk.Put("/a", b"1", bk.ABSENT))
@@ -167,7 +167,7 @@ def test_apply_takes_plain_and_asynchronous_sources(run: Callable[[Test], None])
 
 
 def test_apply_stream_passes_on_its_sources_exception_last(run: Callable[[Test], None]) -> None:
-    """When the source fails, what came before it is done and yielded, and then it is raised."""
+    """If the source fails, earlier operations end and are yielded, and then its error is raised."""
 
     def source() -> Iterator[bk.Operation]:
         for number in range(10):

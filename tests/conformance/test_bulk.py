@@ -57,7 +57,7 @@ def test_apply_stream_starts_when_asked_and_keeps_order(store: bk.MetadataStore)
 
 
 def test_apply_stream_passes_on_its_sources_exception_last(store: bk.MetadataStore) -> None:
-    """When the source fails, what came before it is done and yielded, and then it is raised."""
+    """If the source fails, earlier operations end and are yielded, and then its error is raised."""
 
     def source() -> Iterator[bk.Operation]:
         for number in range(10):
@@ -73,7 +73,7 @@ def test_apply_stream_passes_on_its_sources_exception_last(store: bk.MetadataSto
 
 
 def test_apply_stream_can_be_closed_early(store: bk.MetadataStore) -> None:
-    """After an early close nothing more is taken, and what was yielded is in the store."""
+    """After an early close, nothing more is taken, and yielded operations are in the store."""
     taken = []
 
     def source() -> Iterator[bk.Operation]:

@@ -1,4 +1,4 @@
-"""Every store does what it states, and refuses the rest from the call itself, by its name."""
+"""Every store has the capabilities that it states. Calls that need others raise and name them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_history(store: bk.MetadataStore) -> None:
 
 
 def test_ephemerals(store: bk.MetadataStore) -> None:
-    """An ephemeral put is refused, and quietly nothing else, where there are none."""
+    """Stores without ephemerals refuse an ephemeral put, and never ignore the option."""
     assert "ephemerals" not in store.capabilities
     refuses(
         "ephemerals",
@@ -73,7 +73,7 @@ def test_ephemerals(store: bk.MetadataStore) -> None:
 
 
 def test_sequences(store: bk.MetadataStore) -> None:
-    """A sequential put is refused, and quietly nothing else, where there are none."""
+    """Stores without sequences refuse a sequential put, and never ignore the option."""
     assert "sequences" not in store.capabilities
     refuses(
         "sequences",
@@ -84,7 +84,7 @@ def test_sequences(store: bk.MetadataStore) -> None:
 
 
 def test_an_unsupported_put_of_a_bulk_is_that_outcome(store: bk.MetadataStore) -> None:
-    """A bulk call goes on beside it, and its error names the capability."""
+    """A bulk call continues after an unsupported operation, whose error names the capability."""
     refused, done = store.apply([bk.Put("/a", b"", ephemeral=True), bk.Put("/b", b"")])
     assert isinstance(refused.error, bk.UnsupportedError)
     assert "'ephemerals'" in str(refused.error)
@@ -92,7 +92,7 @@ def test_an_unsupported_put_of_a_bulk_is_that_outcome(store: bk.MetadataStore) -
 
 
 def test_times(store: bk.MetadataStore) -> None:
-    """Every stat has both times, of a put as of a scan; or it has neither."""
+    """Every stat, of a put or of a scan, has both times, or neither."""
     put = store.put("/a", b"1").result()
     (scanned,) = store.scan("/")
     (page,) = store.scan_pages("/", values=False)
@@ -102,7 +102,7 @@ def test_times(store: bk.MetadataStore) -> None:
 
 
 def test_linearizable_reads(store: bk.MetadataStore, store_url: str) -> None:
-    """Another client's read sees a write that has ended: at once, or else after its sync."""
+    """Another client's read sees a write that has ended, at once or after a sync."""
     one_opener = bk.store_kind(store_url).local_directory
     with nullcontext(store) if one_opener else bk.open_store(store_url) as other:
         for number in range(50):
@@ -116,13 +116,13 @@ def test_linearizable_reads(store: bk.MetadataStore, store_url: str) -> None:
 
 
 def test_what_is_not_built_is_not_stated(store: bk.MetadataStore) -> None:
-    """No store states what there is no call for."""
+    """No store states a capability without a call for it."""
     assert not UNBUILT & store.capabilities
     assert not [name for name in ("watch", "transaction") if hasattr(store, name)]
 
 
 def test_the_capabilities_are_those_of_the_kind(store: bk.MetadataStore, store_url: str) -> None:
-    """They are known before a store is opened, and cannot be changed."""
+    """Capabilities are known before a store is opened, and cannot be changed."""
     assert store.capabilities == bk.store_kind(store_url).capabilities
     assert isinstance(store.capabilities, frozenset)
     with pytest.raises(AttributeError):

@@ -1,4 +1,4 @@
-"""What every caller can rely on: neighbours, order, endings; on every store."""
+"""The guarantees for callers on every store: neighbours, order, endings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_neighbours_do_not_matter(store: bk.MetadataStore) -> None:
 
 
 def test_one_failure_in_ten_hurts_nobody_else(store: bk.MetadataStore) -> None:
-    """Of 500 conditional puts one in ten fails, exactly those that have to."""
+    """Of 500 conditional puts, exactly the one in ten with a wrong version fails."""
     taken = {f"/{number}" for number in range(0, 500, 10)}
     put_all(store, dict.fromkeys(taken, b"old"))
     outcomes = store.apply(bk.Put(f"/{number}", b"new", bk.ABSENT) for number in range(500))
@@ -165,7 +165,7 @@ def test_thousands_of_futures_all_end(store: bk.MetadataStore) -> None:
 
 
 def test_large_values_are_spread_over_requests(store: bk.MetadataStore) -> None:
-    """Values that together are far beyond what a server takes at once arrive, and come back."""
+    """Values whose sum far exceeds the limit of one request arrive, and come back."""
     values = {f"/large/{number}": bytes([number]) * 300_000 for number in range(30)}
     puts = [store.put(path, value) for path, value in values.items()]
     assert {result(future).version for future in puts} == {0}

@@ -1,4 +1,4 @@
-"""Scans on every store: what they give, in which order, and what they leave out."""
+"""Scans on every store: their results, the order, and the keys that they leave out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ORDERED = [
 
 @pytest.fixture
 def batching() -> bk.BatchingConfig:
-    """Batching on: scans go beside it."""
+    """The settings with batching on, which scans do not use."""
     return bk.BatchingConfig()
 
 
@@ -110,7 +110,7 @@ def test_a_scan_without_values_gives_the_same_stats(store: bk.MetadataStore) -> 
 
 
 def test_a_scan_without_values_is_a_scan(store: bk.MetadataStore) -> None:
-    """It comes in pages, may be given up, and takes bounds and revisions as any scan does."""
+    """A scan without values comes in pages, can be closed early, and takes bounds and revisions."""
     many = [f"/many/{number:05d}" for number in range(12_000)]
     put(store, many)
     pages = store.scan_pages("/", values=False)
@@ -166,7 +166,7 @@ def test_ranges_next_to_each_other_meet(store: bk.MetadataStore) -> None:
 
 
 def test_an_empty_store_has_nothing_to_scan(store: bk.MetadataStore) -> None:
-    """What a store keeps for itself is not to be seen."""
+    """Scans do not show the internal keys of a store."""
     assert list(store.scan("/")) == []
 
 
@@ -232,13 +232,13 @@ with bk.open_store(sys.argv[1]) as store:
 
 
 def test_a_scan_raises_in_a_forked_child(store_url: str) -> None:
-    """Nobody would answer there; in the parent it goes on."""
+    """A scan is refused in a forked child, and continues in the parent."""
     ended = run_python("-c", FORKED, store_url, timeout=PATIENCE)
     assert ended.returncode == 0, ended.stderr
 
 
 def test_writes_beside_a_scan_do_not_disturb_it(store: bk.MetadataStore) -> None:
-    """What is put and deleted meanwhile may be there or not; all else comes once, in order."""
+    """Paths changed meanwhile may be there or not; all others come once, in order."""
     lasting = [f"/t/{number:05d}" for number in range(0, 4_000, 2)]
     changing = [f"/t/{number:05d}" for number in range(1, 4_000, 2)]
     put(store, lasting)
@@ -302,7 +302,7 @@ def test_the_revision_grows_with_every_change(store: bk.MetadataStore) -> None:
 
 
 def parts_of(store: bk.MetadataStore, prefix: str, n: int) -> list[list[str]]:
-    """Split, and scan each of the ranges."""
+    """Split a prefix, and scan each of the ranges."""
     ranges = store.split(prefix, n)
     assert 1 <= len(ranges) <= n
     assert ranges[0].start is None
@@ -313,7 +313,7 @@ def parts_of(store: bk.MetadataStore, prefix: str, n: int) -> list[list[str]]:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 20])
 def test_a_split_covers_everything_once(store: bk.MetadataStore, n: int) -> None:
-    """The ranges meet, and together hold what the prefix holds, however few that is."""
+    """The ranges meet, and together have all paths of the prefix, even if there are few."""
     assert parts_of(store, "/topics", n)[0] == []
     put(store, ORDERED)
     for prefix in ("/", "/topics", "/topics-x", "/topics/a", "/missing"):
@@ -338,7 +338,7 @@ SHAPES: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_split_is_even(store: bk.MetadataStore, shape: str) -> None:
-    """Ranges of many values differ from their mean by a fifth at most, however the paths lie."""
+    """Ranges of many values differ from their mean by at most a fifth, whatever the paths."""
     expected = sorted(SHAPES[shape])
     put(store, [*SHAPES[shape], "/c", "/e/f"])
     for n in (2, 5):
@@ -350,7 +350,7 @@ def test_a_split_is_even(store: bk.MetadataStore, shape: str) -> None:
 
 
 def test_a_split_into_more_ranges_than_there_are_values(store: bk.MetadataStore) -> None:
-    """There are hardly more than values, and nothing is done for the others."""
+    """There are hardly more ranges than values, and further ones are not computed."""
     put(store, ORDERED)
     parts = parts_of(store, "/", 10**12)
     assert [path for part in parts for path in part] == ORDERED
@@ -360,7 +360,7 @@ def test_a_split_into_more_ranges_than_there_are_values(store: bk.MetadataStore)
 
 @pytest.mark.parametrize("bad", [0, -1, True, 1.5, None])
 def test_a_split_is_into_some_parts(store: bk.MetadataStore, bad: int) -> None:
-    """A number of ranges that is none is refused by the call."""
+    """An invalid number of ranges is refused by the call."""
     with pytest.raises(bk.InvalidSettingError):
         store.split("/", bad)
 
@@ -369,7 +369,7 @@ def test_a_split_is_into_some_parts(store: bk.MetadataStore, bad: int) -> None:
 
 
 def test_a_tree_is_deleted(store: bk.MetadataStore) -> None:
-    """The path itself and all below it go, its neighbours stay, and the number is told."""
+    """The path and all below it are deleted, its neighbours stay, and the number is returned."""
     put(store, ORDERED)
     below = [path for path in ORDERED if path == "/topics" or path.startswith("/topics/")]
     assert store.delete_recursive("/topics").result(0) == len(below)
@@ -381,7 +381,7 @@ def test_a_tree_is_deleted(store: bk.MetadataStore) -> None:
 
 
 def test_everything_is_deleted(store: bk.MetadataStore) -> None:
-    """The root stands for the whole store, which goes on working, and counts on."""
+    """The root stands for the whole store. The store still works, and its revisions still grow."""
     put(store, ORDERED)
     revision = store.revision()
     assert store.delete_recursive("/").result(0) == len(ORDERED)
@@ -393,7 +393,7 @@ def test_everything_is_deleted(store: bk.MetadataStore) -> None:
 
 
 def test_a_large_tree_is_deleted_in_batches(store: bk.MetadataStore) -> None:
-    """Thousands of values on several levels go, whatever a single request may hold."""
+    """Thousands of values on several levels are deleted, whatever the limit of a request."""
     tree = [f"/t/{number % 7}/{number:05d}" for number in range(5_000)]
     put(store, [*tree, "/t", "/t/3", "/s", "/t-", "/u"])
     assert store.delete_recursive("/t").result(0) == 5_002
@@ -401,7 +401,7 @@ def test_a_large_tree_is_deleted_in_batches(store: bk.MetadataStore) -> None:
 
 
 def test_deletes_beside_writers(store: bk.MetadataStore) -> None:
-    """What others put meanwhile may stay or go; what was there before goes, and nothing fails."""
+    """Values put meanwhile may stay; all earlier values are deleted, and nothing fails."""
     old = [f"/t/{number:05d}" for number in range(3_000)]
     put(store, old)
     stopped = threading.Event()

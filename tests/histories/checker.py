@@ -1,19 +1,19 @@
-"""Is there an order of a history's operations that explains all that the stores said?
+"""Checks whether an order of a history's operations explains all answers of the stores.
 
-Paths are independent, so each is looked at by itself. On one path an order has to be found in
-which
+Paths are independent, so each is checked separately. The order on a path must meet these rules:
 
-- operations of one store stand in the order of their submission; reads between two writes may
-  change places with each other, since a read waits for the earlier writes of its path only,
-- an operation stands before every one that was called after it had ended (real time),
-- every result and every refusal is what the operations before it make of it: values, versions
-  (0 after a creation, one more with every put), and revisions, which grow,
-- what ended as not applied has no place, and what ended as unknown may have one or not.
+- Operations of one store are in the order of their submission. Reads between two writes may change
+  places with each other, because a read waits only for the earlier writes of its path.
+- An operation precedes every operation that was called after its end (real time).
+- Every result and every refusal follows from the operations before it: values, versions (0 after a
+  creation, one more with every put), and revisions, which grow.
+- Operations that were not applied have no place. Operations with an unknown outcome may have a
+  place or none.
 
-If there is none, the first operations that have no place in the longest order that was found are
-reported. The search is exact: it goes through all orders that differ, and since the operations of
-a store on a path stand in one line, these are few: where the search stands is a place in each
-store's line, and what the path looks like.
+If there is no such order, the checker reports the first operations that have no place in the
+longest order found. The search is exact: it covers all different orders. There are few of them,
+because the operations of a store on a path form one line. A state of the search consists of a
+place in each store's line, and the state of the path.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ABSENT = -1
 
 
 class Violation(NamedTuple):
-    """Something that must not be: its kind in a few words, and the evidence."""
+    """A violation of the rules: the rule in a few words, and the evidence."""
 
     rule: str
     path: str
@@ -42,27 +42,27 @@ class Violation(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What a path looks like; ``revision`` is the last one that is known."""
+    """The state of a path. ``revision`` is the last known revision."""
 
     version: int = ABSENT
     value: bytes | None = None
     revision: int = -1
 
 
-#: Where the search stands in a line: at which group, and which of the group have their place, as
-#: bits. A group is one write, or all the reads between two writes.
+#: The place of the search in a line: the number of a group, and the operations of the group that
+#: have their place, as bits. A group is one write, or all reads between two writes.
 _Place: TypeAlias = tuple[int, int]
 
 
 class _Node(NamedTuple):
-    """Where the search stands in each line, and what the path looks like there."""
+    """The place of the search in each line, and the state of the path there."""
 
     places: tuple[_Place, ...]
     state: _State
 
 
 def check(history: Iterable[Op]) -> list[Violation]:
-    """Return what is wrong with a history; nothing if it can be explained."""
+    """Return the violations in a history; none if an order explains it."""
     paths: defaultdict[str, list[Op]] = defaultdict(list)
     for op in history:
         paths[op.path].append(op)
@@ -70,7 +70,7 @@ def check(history: Iterable[Op]) -> list[Violation]:
 
 
 def explain(violations: Sequence[Violation]) -> str:
-    """Return violations as a text for people."""
+    """Return violations as text."""
     return "\n".join([f"{len(violations)} violations", *map(str, violations[:20])])
 
 
@@ -90,12 +90,12 @@ def _check_path(path: str, ops: Sequence[Op]) -> list[Violation]:
     return _Search(path, list(lines.values())).run()
 
 
-# What needs no search
+# Violations that need no search
 
 
 def _plainly_wrong(path: str, ops: Sequence[Op]) -> Iterator[Violation]:
     puts = {op.value: op for op in ops if op.kind == "put"}
-    seen: dict[bytes, Op] = {}  # by value: the first operation that told its version
+    seen: dict[bytes, Op] = {}  # by value: the first operation that reported its version
     revisions: dict[int, bytes] = {}
     for op in ops:
         if op.outcome == "pending":
@@ -121,7 +121,7 @@ def _plainly_wrong(path: str, ops: Sequence[Op]) -> Iterator[Violation]:
 
 
 def _learn(ops: Sequence[Op]) -> None:
-    """Note of writes with an unknown outcome that they happened, where their value was seen."""
+    """Mark writes with an unknown outcome as applied if a read has returned their value."""
     unknown = {op.value: op for op in ops if op.kind == "put" and op.outcome == "unknown"}
     for op in ops:
         if op.kind == "get" and op.found is not None and (writer := unknown.get(op.found)):
@@ -133,12 +133,12 @@ def _learn(ops: Sequence[Op]) -> None:
 
 
 class _Search:
-    """Looks for an order of the operations on one path, those of each store in their own line."""
+    """Searches for an order of the operations on one path, given as a line for each store."""
 
     def __init__(self, path: str, lines: Sequence[Sequence[Sequence[Op]]]) -> None:
         self._path = path
         self._lines = lines
-        # For each line, the earliest end among the groups from one on.
+        # For each line and group, the earliest end among the operations of this and later groups.
         self._ends = [_least_from(line) for line in lines]
 
     def run(self) -> list[Violation]:
@@ -159,7 +159,7 @@ class _Search:
         return [self._stuck(best)]
 
     def _heads(self, places: Sequence[_Place]) -> Iterator[tuple[int, int, Op]]:
-        """Give the operations that are next in their lines: line, number in the group, itself."""
+        """Yield the next operations of the lines: line, number in the group, operation."""
         for index, (group, done) in enumerate(places):
             if group < len(self._lines[index]):
                 for number, op in enumerate(self._lines[index][group]):
@@ -167,7 +167,10 @@ class _Search:
                         yield index, number, op
 
     def _settle(self, node: _Node) -> _Node:
-        """Give a place to all that can have one now and changes nothing: that is never wrong."""
+        """Give a place to all operations that can have one and change nothing.
+
+        This never excludes an order.
+        """
         places, state = node
         while True:
             for index, number, op in self._heads(places):
@@ -179,11 +182,11 @@ class _Search:
                 return _Node(places, state)
 
     def _nexts(self, node: _Node) -> list[_Node]:
-        """Return where a write leads to, the likeliest last."""
+        """Return the nodes that follow by one write, the likeliest last."""
         maybe, certain = [], []
         for index, number, op in self._heads(node.places):
             if not op.writes or op.outcome == "refused":
-                continue  # It has no place here, or it would have it.
+                continue  # It has no place here: otherwise, `_settle` had given it one.
             places = self._one_on(node.places, index, number)
             after = _after(op, node.state) if self._may(node.places, op) else None
             optional = op.outcome == "unknown" and not op.applied
@@ -194,7 +197,7 @@ class _Search:
         return [*maybe, *certain]
 
     def _may(self, places: Sequence[_Place], op: Op) -> bool:
-        """Say whether an operation was called before all others that have no place had ended."""
+        """Say whether an operation was called before the end of all others without a place."""
         for index, (group, _) in enumerate(places):
             if group < len(self._lines[index]) and self._ends[index][group + 1] < op.invoked:
                 return False
@@ -207,7 +210,7 @@ class _Search:
             group, done = group + 1, 0
         return (*places[:index], (group, done), *places[index + 1 :])
 
-    # What to tell
+    # The report
 
     def _count(self, node: _Node) -> int:
         return sum(group for group, _ in node.places)
@@ -215,7 +218,7 @@ class _Search:
     def _stuck(self, node: _Node) -> Violation:
         state = node.state
         heads = [op for _, _, op in self._heads(node.places)]
-        # The one that ended first had to have its place first.
+        # The operation that ended first should have had its place first.
         heads.sort(key=lambda op: op.completed)
         before = [
             op
@@ -249,7 +252,7 @@ def _least_from(line: Sequence[Sequence[Op]]) -> list[float]:
 
 
 def _after(op: Op, state: _State) -> _State | None:
-    """Return what the path looks like after an operation; ``None`` if it cannot have its place."""
+    """Return the state of the path after an operation, or ``None`` if it has no place here."""
     if op.outcome == "refused":
         return state if _is_right_to_refuse(op, state) else None
     if op.kind == "get":
@@ -259,7 +262,8 @@ def _after(op: Op, state: _State) -> _State | None:
         return state if fits and state.revision == op.revision else None
     if op.kind == "exists":
         return state if op.there == (state.version != ABSENT) else None
-    # One that is known to have happened without its result may have done so against its condition.
+    # A write that is known as applied, but has no result, may have been applied despite its
+    # condition.
     against = op.outcome == "unknown" and op.applied
     if op.expected is not None and op.expected != state.version and not against:
         return None
@@ -282,7 +286,7 @@ def _is_right_to_refuse(op: Op, state: _State) -> bool:
 
 
 def _name(op: Op, state: _State) -> str:
-    """Name what is wrong with an operation that can have no place after a state."""
+    """Name the violation of an operation that has no place after a state."""
     if op.outcome == "refused":
         if op.error == "BadVersionError" and op.expected == state.version:
             return "false conflict"

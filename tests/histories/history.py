@@ -1,4 +1,4 @@
-"""What was asked of stores and what they said, with times: the material of the checker."""
+"""Histories: the operations that clients submitted and their outcomes, with times."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ __all__ = ["Kind", "Op", "Outcome"]
 Kind = Literal["put", "delete", "get", "exists"]
 
 #: How an operation ended. ``done``: with a result. ``refused``: its condition did not hold.
-#: ``not_applied``: some other error that says that nothing was changed, and never will be.
-#: ``unknown``: it may have happened. ``pending``: it has not ended, which no operation may stay.
+#: ``not_applied``: with another error that promises that nothing is or will be changed.
+#: ``unknown``: it may have been applied. ``pending``: it has not ended; in the end, none may be.
 Outcome = Literal["pending", "done", "refused", "not_applied", "unknown"]
 
 
 @dataclass(slots=True)
 class Op:
-    """One operation of a history. Times are of one monotonic clock, in seconds.
+    """One operation of a history. All times are seconds of the same monotonic clock.
 
-    Operations of one ``chain`` (those submitted through one store) on one path stand in a history
-    in the order of their submission. No value is put twice.
+    A ``chain`` consists of the operations submitted through one store. Its operations on one path
+    are in the history in the order of submission. No value is put twice.
 
     Attributes:
-        invoked: taken before the call.
-        completed: taken after its end was known; a write whose outcome is unknown may take effect
-            until then, so for one that a living server may still carry out it stays infinite.
-        error: the class of the error that it ended with.
-        version: of the ``Stat`` that a put or a get returned.
-        actual: the version that a conflict named.
+        invoked: the time just before the call.
+        completed: the time just after the end was known. A write with an unknown outcome may take
+            effect until then. If a server may still execute it, the time stays infinite.
+        error: the class of the error with which it ended.
+        version: the version in the ``Stat`` that a put or a get returned.
+        actual: the version that a conflict reported.
         found: the value that a get returned.
-        there: whether ``exists`` said so.
-        applied: whether an unknown write is known to have happened.
+        there: the result of ``exists``.
+        applied: whether a write with an unknown outcome is known to have been applied.
     """
 
     chain: str

@@ -1,19 +1,19 @@
-"""What happens to servers and to the lines to them while clients are at work.
+"""Faults of servers and of the connections to them, while clients are at work.
 
-etcd before 3.5.5 loses writes that it has acknowledged, when its only member is killed:
+etcd before 3.5.5 loses acknowledged writes when its only member is killed:
 
-- #14370: one member applies and answers a transaction beside writing it to its log. What is killed
-  after the answer and before the log was written is gone.
-- #13766 (3.5.0 to 3.5.2): the index of the transaction about to be applied may be committed to the
-  database before its changes are, and after a kill it is passed over when the log is read.
+- #14370: a single member applies and answers a transaction while it writes the transaction to its
+  log. A kill after the answer and before the end of the write to the log loses the transaction.
+- #13766 (3.5.0 to 3.5.2): the index of the next transaction may be committed to the database before
+  its changes. After a kill, etcd then skips the transaction when it reads the log.
 
-So an old etcd is killed when it has nothing left that could be lost: the line to it first swallows
-its answers and then drops the requests, and when a write that did not come over that line is
-answered and committed, everything that was acknowledged before is in the log and in the database.
-What the clients have under way is caught all the same: some of it carried out, some never arrived.
+So an old etcd is killed only when it has nothing to lose. First, the proxy swallows its answers and
+then drops the requests. Then a write that bypasses the proxy is answered and committed. Now every
+write acknowledged earlier is in the log and in the database. The kill still catches the operations
+that clients have under way: some are executed, some never arrive.
 
-It also dies of a reading transaction whose client goes away while it is executed (#14110). So the
-line to an old etcd is cut when the requests that have arrived are done with.
+An old etcd also crashes if a client goes away while its reading transaction is executed (#14110).
+So the connections to an old etcd are cut after the requests that have arrived are done.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ __all__ = ["Nemesis", "server_to_hurt"]
 
 
 def server_to_hurt(kind: str, directory: Path) -> LocalServer:
-    """Return a server that is not started yet. Its sessions may end after one second."""
+    """Return a server that is not started yet. Its sessions can time out after one second."""
     return EtcdServer(directory) if kind == "etcd" else ZooKeeperServer(directory, tick_time=500)
 
 
 class Nemesis:
-    """Faults of one server, and of the line through which its clients reach it."""
+    """Faults of one server, and of the proxy through which its clients reach it."""
 
     def __init__(self, server: LocalServer, line: Proxy) -> None:
         self.server = server
         self.line = line
         self._old = isinstance(server, EtcdServer) and _etcd_version(server) < (3, 5, 5)
-        #: When the server was last killed, and when it last answered again, by time.monotonic().
+        #: The times of the server's last kill, and of its last return, by time.monotonic().
         self.killed = 0.0
         self.returned = 0.0
 
     @property
     def url(self) -> str:
-        """Of the server, through the line."""
+        """The URL of the server, through the proxy."""
         return f"{self.server.name}://{self.line.address}"
 
     def kill(self) -> None:
-        """End the server as ``kill -9`` does, with operations under way."""
+        """Kill the server, as ``kill -9`` does, with operations under way."""
         if self._old:
             self.line.swallowed.clear()
             self.line.swallows = True
@@ -75,7 +75,7 @@ class Nemesis:
         self.returned = time.monotonic()
 
     def pause(self, seconds: float, until: Callable[[], None] = lambda: None) -> None:
-        """Let the server stand still for some time, and then until ``until`` returns."""
+        """Pause the server for a time, and then until ``until`` returns."""
         self.server.pause()
         try:
             time.sleep(seconds)
@@ -84,26 +84,26 @@ class Nemesis:
             self.server.resume()
 
     def lose_answers(self) -> None:
-        """Let requests be carried out, lose their answers, and cut the line."""
+        """Let requests be executed, lose their answers, and cut the connections."""
         self.line.swallowed.clear()
         self.line.swallows = True
         assert self.line.swallowed.wait(PATIENCE), "the clients ask for nothing"
         self.cut()
 
     def lose_requests(self) -> None:
-        """Lose requests on the way, and cut the line."""
+        """Lose requests on the way, and cut the connections."""
         self.line.drops = True
         time.sleep(0.05)
         self.cut()
 
     def isolate(self, seconds: float) -> None:
-        """Let nothing through in either direction for some time, and then cut the line."""
+        """Block both directions for a time, and then cut the connections."""
         self.line.swallows = self.line.drops = True
         time.sleep(seconds)
         self.cut()
 
     def cut(self) -> None:
-        """End all connections; new ones are taken."""
+        """End all connections. New ones are accepted."""
         if self._old:
             self.line.drops = True
             time.sleep(0.1)
@@ -121,10 +121,10 @@ def _etcd_version(server: EtcdServer) -> tuple[int, ...]:
 
 
 def _commit_everything(server: LocalServer) -> None:
-    """Return when all that etcd has answered before is in its log and its database.
+    """Wait until all writes that etcd has answered are in its log and its database.
 
-    What is answered now was proposed after that, so its log was written after that's. etcd commits
-    its database every 100 ms if something was changed, and not while something is being applied.
+    This puts a key. Its entry in the log follows the entries of all writes answered earlier. etcd
+    commits its database every 100 ms if there are changes, but not while it applies a transaction.
     """
     with _connected(server) as connection:
         body = {"key": base64.b64encode(b"/fence").decode(), "value": ""}
@@ -140,7 +140,7 @@ def _commits(connection: http.client.HTTPConnection) -> int:
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
     found = re.search(r"\netcd_disk_backend_commit_duration_seconds_count (\S+)", text)
-    assert found, "etcd does not tell how often it has committed"
+    assert found, "etcd does not report the number of its commits"
     return int(float(found[1]))
 
 

@@ -1,4 +1,4 @@
-"""Clients that ask a store for this and that on shared paths, and note what it says and when."""
+"""Clients that submit random operations on shared paths, and record the outcomes with times."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .history import Op
 
 __all__ = ["Client", "Workers", "work", "work_async"]
 
-# Longer than every deadline, with much to spare: what has not ended by then never will.
+# Much longer than every deadline: an operation that has not ended by then never will.
 PATIENCE = 90.0
 
 
 class Client:
-    """One store, and what was asked through it.
+    """Submits operations to one store, and records them.
 
     Operations on one path are submitted one at a time, so that their order is known.
 
     Args:
-        store: is asked; not closed.
+        store: the store; the client does not close it.
         chain: the store's name in the history.
-        history: takes what was asked, in the order of submission on each path.
+        history: receives the operations, those of each path in the order of submission.
     """
 
     def __init__(self, store: Any, chain: str, history: list[Op]) -> None:
@@ -40,7 +40,7 @@ class Client:
         self._locks: dict[str, threading.Lock] = {}
 
     def submit(self, op: bk.Operation, timeout: float | None = None) -> tuple[Op, Any]:
-        """Ask for an operation; return its record and its future, ``None`` if it was refused."""
+        """Submit an operation; return its record and its future, or ``None`` if it was refused."""
         with self._lock:
             lock = self._locks.setdefault(op.path, threading.Lock())
         made = _record(self.chain, op)
@@ -54,7 +54,7 @@ class Client:
                 return made, None
 
     def wait(self, made: Op, future: Future[Any] | None) -> None:
-        """Wait for the end of an operation, and note it."""
+        """Wait for the end of an operation, and record it."""
         if future is not None:
             try:
                 _note(made, future.result(PATIENCE))
@@ -62,13 +62,13 @@ class Client:
                 _note(made, error)
 
     def ask(self, op: bk.Operation) -> Op:
-        """Ask for an operation, and wait for its end."""
+        """Submit an operation, and wait for its end."""
         made, future = self.submit(op)
         self.wait(made, future)
         return made
 
     async def wait_async(self, made: Op, future: asyncio.Future[Any] | None) -> None:
-        """Wait for the end of an operation of an asynchronous store, and note it."""
+        """Wait for the end of an operation of an asynchronous store, and record it."""
         if future is not None:
             try:
                 _note(made, await asyncio.wait_for(future, PATIENCE))
@@ -86,7 +86,7 @@ def _record(chain: str, op: bk.Operation) -> Op:
 
 
 def _note(made: Op, ended: object) -> None:
-    """Put how an operation ended into its record."""
+    """Record the end of an operation."""
     now = time.monotonic()
     if not isinstance(ended, BaseException):
         made.completed, made.outcome = now, "done"
@@ -105,16 +105,16 @@ def _note(made: Op, ended: object) -> None:
         made.completed, made.outcome = now, "refused"
         made.actual = getattr(ended, "actual", None)
     elif isinstance(ended, bk.MetadataStoreError) and made.writes and ended.outcome == "unknown":
-        # It may still happen.
+        # It may still be applied.
         made.outcome, made.applied = "unknown", getattr(ended, "applied", False)
     elif isinstance(ended, bk.MetadataStoreError):
         made.completed, made.outcome = now, "not_applied"
     else:
-        made.error = f"{made.error}: {ended}"  # Left as pending: it should have ended otherwise.
+        made.error = f"{made.error}: {ended}"  # It stays pending: no operation may end this way.
 
 
 class _Chooser:
-    """Chooses what to ask next; knows what versions it has seen, as a careful user does."""
+    """Chooses the next operation, and remembers the versions that it has seen."""
 
     def __init__(self, name: str, paths: Sequence[str], seed: object) -> None:
         self._name = name
@@ -156,9 +156,9 @@ def work(
     stop: Callable[[], bool],
     timeout: Callable[[], float | None] = lambda: None,
 ) -> None:
-    """Ask a store until told to stop, with up to ``depth`` operations under way at a time.
+    """Submit operations until ``stop`` is true, with up to ``depth`` under way at a time.
 
-    ``timeout`` gives the seconds of the next operation, ``None`` for the store's own.
+    ``timeout`` returns the timeout of the next operation; ``None`` stands for the store's default.
     """
     chooser = _Chooser(name, paths, name)
     under_way: deque[tuple[Op, Any]] = deque()
@@ -180,7 +180,7 @@ async def work_async(
     stop: Callable[[], bool],
     timeout: Callable[[], float | None] = lambda: None,
 ) -> None:
-    """Do the same as :func:`work` in a task."""
+    """Do the same as :func:`work`, in a task."""
     chooser = _Chooser(name, paths, name)
     under_way: deque[tuple[Op, Any]] = deque()
     while not stop():
@@ -194,7 +194,7 @@ async def work_async(
 
 
 class Workers:
-    """Threads, or tasks on loops of their own, that ask stores until they are stopped."""
+    """Threads, or tasks on separate loops, that submit operations until they are stopped."""
 
     def __init__(self, history: list[Op]) -> None:
         self.history = history
@@ -206,7 +206,7 @@ class Workers:
     def start(
         self, client: Client, paths: Sequence[str], *, threads: int = 1, depth: int = 1
     ) -> None:
-        """Let threads ask a store."""
+        """Start threads that submit operations to a store."""
         for _ in range(threads):
             name = f"{client.chain}.{len(self._threads)}"
             self._run(work, client, name, paths, depth, self._stop.is_set, lambda: self._timeout)
@@ -214,7 +214,7 @@ class Workers:
     def start_tasks(
         self, open_store: Callable[[], Any], chain: str, paths: Sequence[str], tasks: int
     ) -> None:
-        """Let the tasks of one event loop, in a thread of its own, ask an asynchronous store."""
+        """Start tasks that use an asynchronous store, on an event loop in a new thread."""
 
         async def run() -> None:
             async with open_store() as store:
@@ -233,27 +233,27 @@ class Workers:
         def guarded() -> None:
             try:
                 target(*args)
-            except BaseException as error:  # told when they are stopped
+            except BaseException as error:  # reported when the workers are stopped
                 self._failures.append(error)
 
         self._threads.append(threading.Thread(target=guarded, daemon=True))
         self._threads[-1].start()
 
     def hurry(self, timeout: float | None) -> None:
-        """Have so many seconds for each operation; return when all under way have them.
+        """Set the timeout of the operations, and wait until all under way have it.
 
-        ``None`` is for as many as the store has by itself. Then nothing is waited for.
+        ``None`` stands for the store's default. Then the call does not wait.
         """
         since = time.monotonic()
         self._timeout = timeout
         if timeout is not None:
             self.until(
                 lambda: all(op.invoked >= since for op in self.history if op.outcome == "pending"),
-                "operations are under way that were asked before",
+                "operations submitted earlier are still under way",
             )
 
     def until(self, holds: Callable[[], bool], otherwise: str) -> None:
-        """Wait until something holds."""
+        """Wait until ``holds`` is true."""
         give_up = time.monotonic() + PATIENCE
         while not holds():
             assert not self._failures, self._failures
@@ -261,7 +261,7 @@ class Workers:
             time.sleep(0.01)
 
     def progress(self, operations: int, since: float | None = None) -> None:
-        """Wait until so many writes that were called after ``since`` (now) have succeeded."""
+        """Wait until ``operations`` writes called after ``since`` (default: now) succeeded."""
         since = time.monotonic() if since is None else since
         give_up = time.monotonic() + PATIENCE
         seen = len(self.history)
@@ -278,7 +278,7 @@ class Workers:
             pending = [op for op in pending if op.outcome == "pending"]
 
     def stop(self) -> None:
-        """Let all end what they have under way, and wait for it."""
+        """Stop all workers, and wait until their operations under way have ended."""
         self._stop.set()
         for thread in self._threads:
             thread.join(2 * PATIENCE)

@@ -1,4 +1,4 @@
-"""The checker finds what must not be, and finds nothing where all is well."""
+"""The checker finds violations, and reports none in correct histories."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ GOOD = {
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_history_in_order_is_accepted(name: str) -> None:
-    """What can be explained is no violation."""
+    """A history that an order explains has no violations."""
     assert check(GOOD[name]) == [], explain(check(GOOD[name]))
 
 
@@ -352,13 +352,13 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_history_that_cannot_be_is_rejected(name: str) -> None:
-    """Each broken guarantee is found, and named."""
+    """Each broken guarantee is found and named."""
     rule, ops = BAD[name]
     assert rule in rules(*ops), explain(check(ops))
 
 
 def test_paths_are_judged_by_themselves() -> None:
-    """What is wrong on one path is said of it, and of no other."""
+    """A violation is reported for its path, and for no other."""
     fine = put("a", (0, 1), b"x", 0)
     wrong = Op("a", "get", "/q", outcome="done", found=b"?", version=0, completed=1)
     assert [violation.path for violation in check([fine, wrong])] == ["/q"]
@@ -461,13 +461,13 @@ class Model:
 def test_what_a_correct_store_says_is_accepted(
     seed: int, chains: int, length: int, forgetful: float, depth: int
 ) -> None:
-    """However many clients there are, and however many answers are lost."""
+    """Histories of a correct store have no violations, with many clients and lost answers."""
     violations = check(Model(seed).run(chains, length, forgetful, depth))
     assert not violations, explain(violations)
 
 
 class Broken(Model):
-    """A store that is wrong once."""
+    """A store that makes one mistake."""
 
     def __init__(self, seed: int, fault: str) -> None:
         super().__init__(seed)
@@ -509,7 +509,7 @@ class Broken(Model):
 
 @pytest.mark.parametrize("fault", ["lose", "twice", "swap", "reuse", "resend", "stale", "deny"])
 def test_a_store_with_one_fault_is_found_out(fault: str) -> None:
-    """Each way of being wrong is seen, in a history of one client as in one of several."""
+    """Each kind of mistake is found, in a history of one client and of several."""
     found = {1: 0, 4: 0}
     for chains in found:
         for seed in range(40):

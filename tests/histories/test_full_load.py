@@ -34,7 +34,7 @@ WINDOW = 3
 
 
 class Watched(PassingBackend):
-    """A back end that notes the most that was ever asked of it."""
+    """A back end that records the largest requests and the most calls at a time."""
 
     def __init__(self, url: str) -> None:
         super().__init__(connect(url, ConnectOptions(connect_timeout=60.0)))
@@ -75,7 +75,7 @@ class Watched(PassingBackend):
 
 
 class Push:
-    """Threads that submit without waiting for anything but the store itself, until it is closed.
+    """Threads that submit as fast as the store lets them, until it is closed.
 
     Attributes:
         ended: for each thread, how many of its operations have ended.
@@ -124,7 +124,7 @@ class Push:
         self.failed.extend(error for error in errors if error is not None)
 
     def check_ended(self) -> None:
-        """Check that every thread has come to its end, and every operation to a result."""
+        """Check that every thread has ended, and that every operation has a result."""
         for thread in self._threads:
             thread.join(PATIENCE)
             assert not thread.is_alive(), "a thread hangs in its call"
@@ -135,7 +135,7 @@ class Push:
 
 
 def watch(store: bk.MetadataStore, seconds: float) -> Counter[str]:
-    """Look at a store under load again and again; return the most that was seen of each number."""
+    """Watch the metrics of a store under load, and return the maximum of each number."""
     most: Counter[str] = Counter()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -154,7 +154,7 @@ def watch(store: bk.MetadataStore, seconds: float) -> Counter[str]:
 
 
 def check_bounds(most: Counter[str]) -> None:
-    """Check that no bound was exceeded, and that the load came to where they matter."""
+    """Check that no bound was exceeded, and that the load was high enough to reach them."""
     bounds = {
         "reads queued": BOUNDS.read_queue_size,
         "writes queued": BOUNDS.write_queue_size,
@@ -174,7 +174,7 @@ def check_bounds(most: Counter[str]) -> None:
 
 
 def check_fairness(ended: list[int]) -> None:
-    """Check that every thread got on, and none with much less than an equal share.
+    """Check that every thread made progress, and none much less than an equal share.
 
     Python's own scheduling lets threads differ by a factor of two or three. Where room is given to
     the wrong caller, most of them get next to nothing.
@@ -183,7 +183,7 @@ def check_fairness(ended: list[int]) -> None:
 
 
 def under_full_load(url: str, seconds: float) -> None:
-    """Push and watch, close in the middle of it, and see that nothing is missing afterwards."""
+    """Push and watch, close in the middle, and check that nothing is missing afterwards."""
     with ExitStack() as stack:
         # Values in memory go with their last opener, so one stays.
         if bk.store_kind(url).in_process:
@@ -203,11 +203,11 @@ def under_full_load(url: str, seconds: float) -> None:
 
 
 def test_full_load(store_url: str) -> None:
-    """64 threads for 5 s: bounds hold, nobody starves; a close ends all, and loses nothing."""
+    """64 threads for 5 s: bounds hold, no thread starves; a close ends all and loses nothing."""
     under_full_load(store_url, 5.0)
 
 
 @pytest.mark.soak
 def test_full_load_for_a_minute(store_url: str) -> None:
-    """64 threads for a minute: bounds hold, nobody starves, and the close loses nothing."""
+    """64 threads for a minute: bounds hold, no thread starves, and the close loses nothing."""
     under_full_load(store_url, 60.0)

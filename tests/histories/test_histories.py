@@ -1,4 +1,4 @@
-"""Histories of clients on real stores, with faults, checked for what must not be."""
+"""Histories of clients on real stores, with faults, checked for violations."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ PATHS = [f"/h/{number}" for number in range(8)]
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalServer]:
-    """A server of each kind that these tests may hurt, one after the other."""
+    """A server of each kind in turn, to which these tests may do harm."""
     with server_to_hurt(request.param, tmp_path_factory.mktemp(request.param)) as running:
         yield running
 
 
 @pytest.fixture
 def nemesis(server: LocalServer, proxy: Callable[[str], Any]) -> Nemesis:
-    """Faults of the server, and of the line to it."""
+    """Faults of the server, and of the connection to it."""
     return Nemesis(server, proxy(server.address))
 
 
 class Run:
-    """Clients at work on a part of a store that is theirs alone, and in the end the verdict.
+    """Clients at work on their own part of a store, and the check of their history.
 
     Args:
         nemesis: what may happen to the store, or the URL of one to which nothing does.
@@ -87,7 +87,7 @@ class Run:
 
 
 def left_open(history: Sequence[Op]) -> list[Op]:
-    """Return what ended without a result and without a refusal.
+    """Return the operations that ended without a result and without a refusal.
 
     But for one kind: ZooKeeper cannot tell a value at version 0 from a parent made anew, so a put
     that expects 0 and meets a delete and a creation by somebody else ends as unknown, faults or no.
@@ -100,7 +100,7 @@ def left_open(history: Sequence[Op]) -> list[Op]:
 
 
 def under_way(history: Sequence[Op], moment: float) -> int:
-    """Count the writes that had been called at a moment, and had not ended."""
+    """Count the writes that were under way at a moment."""
     return sum(op.writes and op.invoked < moment < op.completed for op in history)
 
 
@@ -112,7 +112,7 @@ def test_in_memory(fresh_url: Callable[[str], str]) -> None:
 
 
 def test_a_killed_process_leaves_what_it_acknowledged(tmp_path: Path) -> None:
-    """RocksDB's process killed again and again: what it said was there is there, and in order."""
+    """RocksDB's process is killed repeatedly: acknowledged writes are there, and in order."""
     database = tmp_path / "db"
     history: list[Op] = []
     caught = 0
@@ -149,7 +149,7 @@ def test_killed(nemesis: Nemesis) -> None:
 
 
 def test_paused_for_less_than_the_deadline(nemesis: Nemesis) -> None:
-    """A server that stands still for a while makes operations late, and nothing else."""
+    """A server that is paused for a while makes operations late, and has no other effect."""
     with Run(nemesis) as run:
         for _ in range(2):
             nemesis.pause(0.7)
@@ -158,7 +158,7 @@ def test_paused_for_less_than_the_deadline(nemesis: Nemesis) -> None:
 
 
 def test_paused_for_longer_than_the_deadline(nemesis: Nemesis) -> None:
-    """Operations that end at their deadline, the session's end too, say what is known of them.
+    """Operations that end at their deadline, or with the session, report the right outcome.
 
     Only those that meet the pause have so little time: on a machine with much to do, the others
     would need more.
@@ -172,7 +172,7 @@ def test_paused_for_longer_than_the_deadline(nemesis: Nemesis) -> None:
 
 
 def both_ends(run: Run, seen: int) -> None:
-    """Wait until what was asked lately has ended as unknown, and as not applied."""
+    """Wait until recent operations have ended as unknown, and others as not applied."""
     run.workers.until(
         lambda: {"unknown", "not_applied"} <= {op.outcome for op in run.history[seen:]},
         "no operation has ended at its deadline",
@@ -180,7 +180,7 @@ def both_ends(run: Run, seen: int) -> None:
 
 
 def test_cut_off(nemesis: Nemesis) -> None:
-    """Lines that break, with requests or answers on them that are lost."""
+    """Connections break, and lose requests or answers."""
     with Run(nemesis) as run:
         for lose in (nemesis.lose_answers, nemesis.lose_requests, nemesis.cut) * 3:
             lose()

@@ -1,4 +1,4 @@
-"""A process that works on a store until it is killed; what it asked and was told outlives it."""
+"""A process that works on a store until it is killed. Its history outlives it."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from histories.victim impo
 
 
 class Victim:
-    """Such a process; it ends with the ``with`` block at the latest, by a kill.
+    """A process that is killed, at the latest at the end of the ``with`` block.
 
     Attributes:
-        history: what it asked, complete when it has ended. What had not ended by then was a read,
-            or is unknown, and cannot happen after its death.
+        history: its operations, complete after its end. Writes under way then have an unknown
+            outcome, and cannot be applied after its end. Reads under way count as not applied.
     """
 
     def __init__(self, url: str, chain: str, paths: Sequence[str]) -> None:
         self.history: list[Op] = []
         self._ended = 0
-        self._open: dict[int, Op] = {}  # that have not ended
+        self._open: dict[int, Op] = {}  # operations that have not ended
         command = [sys.executable, "-c", _MAIN, str(_TESTS), url, chain, *paths]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def progress(self, operations: int) -> None:
-        """Wait until so many more operations have ended."""
+        """Wait until ``operations`` more operations have ended."""
         goal, give_up = self._ended + operations, time.monotonic() + PATIENCE
         while self._ended < goal:
             assert self._process.poll() is None, "the victim died by itself"
@@ -50,11 +50,11 @@ class Victim:
             time.sleep(0.002)
 
     def kill(self) -> None:
-        """End the process at once, as ``kill -9`` does."""
+        """Kill the process, as ``kill -9`` does."""
         self._process.kill()
         self._process.wait()
         died = time.monotonic()
-        self._reader.join()  # Everything that it had written is in the pipe.
+        self._reader.join()  # All that the process has written is in the pipe.
         for op in self._open.values():
             op.completed = died
             op.outcome = "unknown" if op.writes else "not_applied"
@@ -88,40 +88,40 @@ class Victim:
 # In the process
 
 
-def _tell(op: Op) -> None:
+def _report(op: Op) -> None:
     fields = {
         name: value.decode() if isinstance(value, bytes) else value
         for name, value in asdict(op).items()
     }
-    # One write, and short: it is in the pipe as a whole or not at all.
+    # A single short write: it arrives in the pipe completely or not at all.
     os.write(sys.stdout.fileno(), json.dumps([id(op), fields]).encode() + b"\n")
 
 
-class _Told(list[Op]):
-    """A history of which every operation is told before it is asked for."""
+class _Reported(list[Op]):
+    """A history that reports every operation before it is submitted."""
 
     def append(self, op: Op) -> None:
         super().append(op)
-        _tell(op)
+        _report(op)
 
 
 class _Client(Client):
     def submit(self, op: bk.Operation, timeout: float | None = None) -> tuple[Op, Any]:
         made, future = super().submit(op, timeout)
         if future is None:
-            _tell(made)
+            _report(made)
         return made, future
 
     def wait(self, made: Op, future: Any) -> None:
         super().wait(made, future)
         if future is not None:
-            _tell(made)
+            _report(made)
 
 
 def main() -> None:
     """Work on a store, with threads that have one or several operations under way."""
     _, _, url, chain, *paths = sys.argv
-    client = _Client(bk.open_store(url), chain, _Told())
+    client = _Client(bk.open_store(url), chain, _Reported())
     depths = [1, 1, 1, 1, 10, 10]
     for number, depth in enumerate(depths):
         args = (client, f"{chain}.{number}", paths, depth, lambda: False)

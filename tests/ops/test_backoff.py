@@ -32,7 +32,7 @@ def test_jitter_only_shortens_a_pause(
 def test_jitter_spreads_clients_out(
     first: float, longest: float, least: float, failures: int
 ) -> None:
-    """Clients that have failed equally often return all over what jitter leaves of the pause."""
+    """Clients that failed equally often return at times spread over the range of the jitter."""
     whole = Backoff(first, longest, least=1.0).pause(failures)
     backoff = Backoff(first, longest, least)
     parts = [backoff.pause(failures) / whole for _ in range(100)]

@@ -1,4 +1,4 @@
-"""Where log events go, and what they cost whoever does not want to see them."""
+"""Where log events go, and their cost when they are not shown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def use_a_store(level: str) -> list[str]:
 
 
 def test_a_store_whose_events_nobody_sees_does_not_import_structlog() -> None:
-    """With logging as Python has it by default, opening, using and closing a store load nothing."""
+    """With Python's default logging, opening, using and closing a store load no log library."""
     assert use_a_store("WARNING") == ["False"]
 
 
@@ -61,7 +61,7 @@ def test_the_standard_logger_decides_what_is_seen(
 
 
 def test_an_exception_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """It is an error, and both the text and the record have the exception."""
+    """An exception is logged as an error, and both the text and the record have it."""
     try:
         raise LookupError("of the test")
     except LookupError as error:

@@ -54,7 +54,7 @@ BAD = [
 
 @pytest.mark.parametrize("bad", [path for path, _ in BAD] + ["/a\n/b", "\n", "/a\n"])
 def test_one_unreachable_path_among_many_is_found(bad: str) -> None:
-    """Many paths are looked at together, with the answer that each gives by itself."""
+    """Checking many paths together gives the same answer as checking each of them."""
     assert all_reachable(GOOD)
     for place in range(len(GOOD) + 1):
         assert not all_reachable([*GOOD[:place], bad, *GOOD[place:]])
@@ -62,7 +62,7 @@ def test_one_unreachable_path_among_many_is_found(bad: str) -> None:
 
 @pytest.mark.parametrize("path", GOOD)
 def test_a_good_path_is_returned_as_it_is(path: str) -> None:
-    """What keeps the rule passes, unchanged."""
+    """A valid path passes unchanged."""
     assert check_path(path) is path
 
 
@@ -77,20 +77,20 @@ def test_a_bad_path_is_refused_with_the_reason(path: str, reason: str) -> None:
 
 @pytest.mark.parametrize("path", [None, 7, b"/a", ["/a"]])
 def test_what_is_no_string_is_refused(path: object) -> None:
-    """Bytes are no path either: their encoding is not ours to guess."""
+    """Bytes are not a path, because their encoding is unknown."""
     with pytest.raises(InvalidPathError, match="a path must be a str"):
         check_path(path)  # type: ignore[arg-type]
 
 
 def test_the_root_has_children_and_no_value() -> None:
-    """The root is a parent only; every other parent keeps the rule of paths."""
+    """The root is only a parent; every other parent must be a valid path."""
     assert check_parent("/") == "/"
     with pytest.raises(InvalidPathError):
         check_parent("/a/")
 
 
 def test_the_parent_of_a_path_is_what_is_above_it() -> None:
-    """At the top that is the root."""
+    """The parent of a path at the top is the root."""
     assert (parent("/a/b"), parent("/a")) == ("/a", "/")
 
 
@@ -136,12 +136,12 @@ def test_the_pattern_says_what_the_rule_says(path: str) -> None:
 @settings(max_examples=1_000)
 @given(st.lists(PATHS, max_size=8))
 def test_many_paths_are_judged_as_each_by_itself(paths: list[str]) -> None:
-    """A page of a scan is looked at in one go, which must find what a look at each would."""
+    """A page of a scan is checked at once, with the same result as checking each path."""
     assert all_reachable(paths) is all(map(keeps_the_rule, paths))
 
 
 def test_a_long_path_is_judged_in_time() -> None:
-    """The pattern goes over a path once, however it fails, and needs no stack for its parts."""
+    """The pattern reads a path only once, even if it fails, and needs no stack for its parts."""
     for path in ("/" + "a" * 1_000_000, "/a" * 500_000):
         assert check_path(path) is path
         for bad in (path + "/", path + "\0", path + "/.."):
@@ -150,7 +150,7 @@ def test_a_long_path_is_judged_in_time() -> None:
 
 
 def test_every_character_is_either_allowed_or_refused_with_its_number() -> None:
-    """The set of allowed characters and that of forbidden ones, and the slash, make up them all."""
+    """The allowed characters, the forbidden ones and the slash together are all characters."""
     for number in range(0x110000):
         character = chr(number)
         forbidden = (

@@ -25,7 +25,7 @@ from batchkeeper.ops.records import json_value, parse_record
     ],
 )
 def test_a_line_is_a_put(line: bytes, value: bytes) -> None:
-    """A record's value is its string in UTF-8, or its base64; other fields are passed over."""
+    """A record's value is its string in UTF-8, or its decoded base64; other fields are ignored."""
     assert parse_record(line) == Put("/a", value)
     assert parse_record(line, ABSENT) == Put("/a", value, ABSENT)
 
@@ -53,7 +53,7 @@ def test_a_line_is_a_put(line: bytes, value: bytes) -> None:
     ],
 )
 def test_what_is_wrong_with_a_line_is_said(line: bytes, reason: str) -> None:
-    """A line that is no record is a ValueError with the reason."""
+    """A line that is not a record raises a ValueError with the reason."""
     with pytest.raises(ValueError, match=reason):
         parse_record(line)
 

@@ -17,7 +17,7 @@ RESULTS = [
 
 @pytest.mark.parametrize("results", [RESULTS, RESULTS[1:], []], ids=len)
 def test_a_page_gives_back_its_results(results: Sequence[ScanResult]) -> None:
-    """Whatever is in a stat is in a page, under its own name, and comes out of it the same."""
+    """Each field of a stat is a column of a page, under its own name, and comes out unchanged."""
     page = ScanPage.of(results)
     assert [*page] == results
     assert [page[place] for place in range(len(page))] == results

@@ -33,7 +33,7 @@ ERRORS = [getattr(ops, name) for name in ops.__all__ if name.endswith("Error")]
 
 
 def test_operations_are_values() -> None:
-    """They compare and hash by what they hold, and cannot be changed."""
+    """Operations compare and hash by value, and cannot be changed."""
     put = bk.Put("/a", b"1", bk.ABSENT)
 
     assert put == bk.Put("/a", b"1", expected_version=-1)
@@ -45,7 +45,7 @@ def test_operations_are_values() -> None:
 
 @pytest.mark.parametrize("value", [bytearray(b"ab"), memoryview(b"ab"), b"ab"])
 def test_a_value_is_kept_as_bytes_of_its_own(value: bytes | bytearray | memoryview) -> None:
-    """What the caller does to his buffer later does not reach the operation."""
+    """Later changes to the caller's buffer do not affect the operation."""
     put = bk.Put("/a", value)  # type: ignore[arg-type]
     if isinstance(value, bytearray):
         value[0] = 0
@@ -69,14 +69,14 @@ def test_an_expected_version_out_of_its_range_is_refused(version: object) -> Non
 
 
 def test_a_delete_cannot_expect_absence() -> None:
-    """There would be nothing to delete."""
+    """A delete cannot expect ABSENT, because there would be nothing to delete."""
     with pytest.raises(bk.InvalidSettingError, match="ABSENT"):
         bk.Delete("/a", bk.ABSENT)
 
 
 @pytest.mark.parametrize("kind", [bk.Get, bk.Delete, bk.Exists, bk.GetChildren])
 def test_every_operation_checks_its_path(kind: type) -> None:
-    """No operation can be made of a bad path."""
+    """No operation can be created with an invalid path."""
     with pytest.raises(bk.InvalidPathError):
         kind("a")
 
@@ -123,7 +123,7 @@ def test_errors_are_made_for_each_operation_and_chain_their_cause(kind: type) ->
 
 
 def test_what_may_be_submitted_again_is_said_by_the_class() -> None:
-    """Retriable is what changed nothing and may succeed another time; never an unknown outcome."""
+    """An error is retriable if nothing changed and a retry may succeed; never if unknown."""
     retriable = {kind for kind in ERRORS if kind.retriable}
     assert retriable == {bk.QueueFullError, bk.OperationTimeoutError, bk.StoreUnavailableError}
     assert [kind for kind in ERRORS if kind.outcome == "unknown"] == [bk.IndeterminateError]
@@ -132,7 +132,7 @@ def test_what_may_be_submitted_again_is_said_by_the_class() -> None:
 
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    """It names every class, with its outcome, and whether it is retriable."""
+    """The table names every class, with its outcome, and whether it is retriable."""
     drawn = re.findall(
         r"── (\w+Error).*?(not_applied|unknown) +(yes|no)$", errors.__doc__ or "", re.MULTILINE
     )
@@ -145,12 +145,12 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_an_error_that_comes_as_a_name_is_found(kind: type) -> None:
-    """From another process there is no more than the name of its class."""
+    """From another process, only the name of an error's class arrives."""
     assert errors.error_class(kind.__name__) is kind
 
 
 def test_a_name_that_is_no_error_of_ours_is_not_found() -> None:
-    """Not even that of a subclass that a back end keeps to itself."""
+    """The name of a back end's private subclass is not found."""
     for name in ("ValueError", "JobError", "EtcdRefusedError", ""):
         assert errors.error_class(name) is None
 
@@ -169,7 +169,7 @@ def test_an_error_that_never_passes_says_so_itself() -> None:
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_an_exit_code_is_decided_by_the_class(kind: type) -> None:
-    """2 is for what may be otherwise another time, 3 for what only other arguments help, else 1."""
+    """The exit code is 2 for temporary errors, 3 for bad arguments, and otherwise 1."""
     bad_input = {
         bk.InvalidPathError,
         bk.InvalidSettingError,
@@ -218,7 +218,7 @@ def test_operations_survive_copies_and_pickles(op: ops.Operation) -> None:
 
 
 def test_what_comes_out_of_a_pickle_is_checked() -> None:
-    """Stores rely on it that an operation was checked when it was made."""
+    """Operations are checked when they are created, and stores rely on that."""
     pickled = pickle.dumps(bk.Get("/good"))
     with pytest.raises(bk.InvalidPathError):
         pickle.loads(pickled.replace(b"/good", b"//bad"))
@@ -256,7 +256,7 @@ def test_empty_options_are_none() -> None:
     ],
 )
 def test_wrong_flags_are_refused(flags: dict[str, Any]) -> None:
-    """What is no bool, no options, or said twice, is a mistake of the caller's."""
+    """A flag that is not a bool, invalid options, and options given twice are refused."""
     with pytest.raises(bk.InvalidSettingError):
         bk.Put("/a", b"", **flags)
 
@@ -271,7 +271,7 @@ def test_wrong_flags_are_refused(flags: dict[str, Any]) -> None:
     ],
 )
 def test_a_sequential_put_needs_no_order(options: PutOptions, key: str | None) -> None:
-    """Those below one parent share a batch, since each makes a path of its own."""
+    """Sequential puts below one parent share a batch, because each creates a different path."""
     assert options.order_key("/a") == key
 
 
@@ -279,7 +279,7 @@ def test_a_sequential_put_needs_no_order(options: PutOptions, key: str | None) -
     "op", [bk.Get("/a"), bk.Delete("/a"), bk.Exists("/a"), bk.GetChildren("/")]
 )
 def test_all_operations_are_read_alike(op: ops.Operation) -> None:
-    """What an operation lacks is None, so nobody has to ask first what it is."""
+    """Fields that an operation lacks are None, so callers need not check its kind first."""
     assert (op.value, op.expected_version, op.options) == (None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline: on this machine, on two of its cores."""
+"""One Spark session for all tests of the pipeline, on two cores of this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..programs import spark_environment
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A classic session that knows the data source, with or without a Java on this machine."""
+    """A classic session with the data source. It does not need a Java on this machine."""
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in spark_environment().items():
@@ -31,14 +31,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.session.timeZone", "UTC")
         )
         with warnings.catch_warnings():
-            # From Python 3.12 on a fork with threads around is warned of; pyspark starts Java so.
+            # Python 3.12 and newer warn of a fork in a process with threads, and pyspark forks to
+            # start Java.
             warnings.simplefilter("ignore", DeprecationWarning)
             session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         register(session)
         yield session
         session.stop()
-        # Java would run on until this process ends.
+        # Otherwise, Java would run until this process ends.
         gateway = SparkContext._gateway
         assert gateway is not None
         gateway.shutdown()

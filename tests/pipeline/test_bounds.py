@@ -1,4 +1,4 @@
-"""Filters as bounds: no path that passes a filter may be left out, whatever its text is."""
+"""Filters as bounds: no path that passes a filter is left out, whatever the filter's text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def scanned(bounds: Bounds, path: str) -> bool:
 @pytest.mark.parametrize("name", FILTERS)
 @given(path=PATHS.filter(is_path), texts=st.lists(TEXTS, min_size=1, max_size=3))
 def test_no_path_that_passes_is_left_out(name: str, path: str, texts: list[str]) -> None:
-    """Whatever passes a chain of filters lies within the bounds that were made of them."""
+    """Every path that passes a chain of filters lies within their bounds."""
     narrow, passes = FILTERS[name]
     bounds = Bounds("/")
     for text in (*texts, path):
@@ -67,7 +67,7 @@ def test_bounds_are_as_narrow_as_valid_paths_allow() -> None:
 
 
 def test_ranges_are_cut_to_the_bounds() -> None:
-    """Of a store's ranges the parts within the bounds are read, and empty ones are not."""
+    """Of a store's ranges, only the parts within the bounds are read, and no empty ones."""
     ranges = [Range(None, "/b"), Range("/b", "/d"), Range("/d", None)]
     assert Bounds("/", "/a", "/c").within(ranges) == [Range("/a", "/b"), Range("/b", "/c")]
     assert Bounds("/", "/x", "/c").within(ranges) == []

@@ -20,7 +20,7 @@ SCHEMA = "path string, value binary, expected_version bigint, op string"
 def test_each_row_has_its_outcome(
     spark: SparkSession, fresh_url: Callable[[str], str], scheme: str
 ) -> None:
-    """Rows come back in their order with status, version and error, whatever their neighbours."""
+    """Rows come back in order with status, version and error, independent of their neighbours."""
     url = fresh_url(scheme)
     with open_store(url) as store:
         store.put("/stale", b"theirs").result()
@@ -79,7 +79,7 @@ def test_partitions_keep_their_rows_in_order(
 def test_a_directory_is_written_by_one_task(
     spark: SparkSession, fresh_url: Callable[[str], str]
 ) -> None:
-    """A RocksDB directory that another process has open is told as such, with what to do."""
+    """If another process has a RocksDB directory open, the error says so, and what to do."""
     url = fresh_url("rocksdb")
     df = spark.createDataFrame([("/a", bytearray(b""), None, None)], SCHEMA).coalesce(1)
     with (
@@ -92,7 +92,7 @@ def test_a_directory_is_written_by_one_task(
 def test_a_rate_is_divided_by_the_session_s_parallelism(
     spark: SparkSession, fresh_url: Callable[[str], str]
 ) -> None:
-    """A classic session tells how many tasks run at a time, so rate_tasks may be left out."""
+    """A classic session knows the number of parallel tasks, so rate_tasks may be omitted."""
     df = spark.createDataFrame([("/a", bytearray(b""), None, None)], SCHEMA)
     url = fresh_url("etcd")
     (outcome,) = bulk_apply(df, url, rate_limit=1000).collect()

@@ -20,7 +20,7 @@ from batchkeeper.pipeline.options import SourceOptions, parse_options
 
 @pytest.fixture(autouse=True)
 def worker() -> Iterator[None]:
-    """A process without clients; those that a test leaves are closed."""
+    """A process without clients. Clients that a test leaves are closed."""
     yield
     while clients._idle:
         clients._idle.popitem()[1].store.close()
@@ -40,7 +40,7 @@ def test_a_client_is_used_again(options: SourceOptions) -> None:
 
 
 def test_other_settings_are_another_client(options: SourceOptions) -> None:
-    """A client has the settings of its task; the one before it is closed, and not kept beside."""
+    """A client has the settings of its task; an earlier client with others is closed."""
     with client(options) as first:
         pass
     with client(replace(options, batching=bk.BatchingConfig(max_ops=3))) as second:
@@ -51,7 +51,7 @@ def test_other_settings_are_another_client(options: SourceOptions) -> None:
 
 @pytest.mark.server
 def test_few_clients_are_kept(fresh_url: Callable[[str], str]) -> None:
-    """A process that goes through many URLs closes the clients that it used longest ago."""
+    """A process that uses many URLs closes the least recently used clients."""
     stores = []
     for _ in range(6):
         with client(parse_options({"url": fresh_url("etcd")})) as store:
@@ -124,7 +124,7 @@ def test_a_directory_is_open_for_its_task_only(fresh_url: Callable[[str], str]) 
 
 
 def test_readers_of_a_directory_stand_beside_its_writer(fresh_url: Callable[[str], str]) -> None:
-    """Several tasks read a directory at a time, also while somebody has it open for writing."""
+    """Several tasks read a directory at a time, even while it is open for writing."""
     options = parse_options({"url": f"{fresh_url('rocksdb')}?sync=false"})
     with bk.open_store(options.url) as writer:
         writer.put("/a", b"1").result()

@@ -1,4 +1,4 @@
-"""Spark Connect: the same calls from a client that has no JVM of its own."""
+"""Spark Connect: the same calls from a client without a JVM."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ spark.stop()
 def test_reads_writes_and_bulk_calls_work_over_connect(
     fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """A Connect session reads, writes, applies in bulk and is told of a bad option in one line."""
+    """A Connect session reads, writes, applies in bulk, and shows a bad option in one line."""
     url = fresh_url("rocksdb")
     with bk.open_store(url) as store:
         store.apply([bk.Put(f"/a/{number}", b"%d" % number) for number in range(20)])

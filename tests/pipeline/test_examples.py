@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.mark.server
 def test_a_declarative_pipeline(fresh_url: Callable[[str], str], tmp_path: Path) -> None:
-    """``spark-pipelines run`` makes tables of what a store holds and of what happened in it.
+    """``spark-pipelines run`` creates tables of a store's contents and of its changes.
 
     The data source is found by itself, through Spark Connect.
     """
@@ -84,7 +84,7 @@ def test_the_script_that_moves_topics(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """All topics of the hub are moved, others are left alone, and the count is told."""
+    """All topics of the hub are moved, others stay, and the count is printed."""
     assert spark is not None  # the script takes the session that is there
     url = fresh_url("etcd")
     with open_store(url) as store:

@@ -1,4 +1,4 @@
-"""Which Java is found, and how Spark starts on one that it would not start on by itself."""
+"""Which Java is found, and how Spark starts on one that it does not support by itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_a_java_is_used_only_if_it_is_new_enough(version: str, good: bool, bare:
     if good:
         assert java.find_java() == found
     else:
-        with pytest.raises(java.JavaMissingError, match=rf"{found} is version \d+\): set"):
+        with pytest.raises(
+            java.JavaMissingError, match=rf"{found} is version \d+\): set JAVA_HOME"
+        ):
             java.find_java()
 
 
@@ -85,7 +87,7 @@ def test_a_java_without_the_module_is_started_without_the_flag(tmp_path: Path, b
 
 
 def test_the_script_is_made_once_and_mended(bare: Path) -> None:
-    """The same Java has the same home at every call; a script that was spoilt is written anew."""
+    """The same Java has the same home at every call; a damaged script is written again."""
     fake_java(bare / "java", module=False)
     home = java.spark_java_home()
     script = (home / "bin" / "java").read_bytes()
@@ -98,7 +100,7 @@ def test_the_script_is_made_once_and_mended(bare: Path) -> None:
 def test_a_home_that_cannot_be_written_is_no_obstacle(
     tmp_path: Path, bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there can be no cache, the script goes to a temporary folder that is ours alone."""
+    """If the cache cannot be used, the script goes to a private temporary folder."""
     fake_java(bare / "java", module=False)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

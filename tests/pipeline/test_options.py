@@ -1,4 +1,4 @@
-"""Options of the data source: what is taken, what is refused, and that no secret is repeated."""
+"""Options of the data source: accepted and refused ones, and that no secret is repeated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ URL = "etcd://127.0.0.1:2379"
 
 
 def test_options_come_as_text_and_in_any_case() -> None:
-    """What Spark hands over, names in lower case and values as text, becomes typed options."""
+    """Spark's options, with names in lower case and values as text, become typed options."""
     assert parse_options(
         {
             "URL": URL,
@@ -69,7 +69,7 @@ def test_every_batch_setting_is_an_option() -> None:
 
 
 def test_what_spark_adds_to_a_stream_is_no_option_of_ours() -> None:
-    """The options that Spark puts there for itself are passed over."""
+    """The options that Spark adds for itself are ignored."""
     given = {"url": URL, "checkpointLocation": "/tmp/x", "queryName": "q"}
     assert parse_options(given) == SourceOptions(url=URL)
 

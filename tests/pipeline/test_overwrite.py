@@ -1,4 +1,4 @@
-"""What an overwrite deletes, and what it leaves alone, on every store."""
+"""Which values an overwrite deletes, and which it keeps, on every store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def put(store: MetadataStore, *paths: str) -> None:
 
 
 def test_what_is_older_goes_and_what_is_newer_stays(store: MetadataStore) -> None:
-    """Under the prefix, and nowhere else, what was not written since the revision is deleted."""
+    """Only values under the prefix that have not changed since the revision are deleted."""
     put(store, "/t/gone", "/t/kept", "/t/deep/er", "/to", "/other")
     before = store.revision()
     put(store, "/t/kept", "/t/new", "/other/new")
@@ -40,7 +40,7 @@ def test_what_is_older_goes_and_what_is_newer_stays(store: MetadataStore) -> Non
 def test_values_above_others_go_after_them(
     store: MetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values that lie above others are deleted, too, however deep, and whatever goes together."""
+    """Values above other values are deleted, too, at any depth and in any group of deletes."""
     monkeypatch.setattr(overwrite, "_TOGETHER", 2)
     put(store, "/t", "/t/a", "/t/a/b", "/t/a/b/c", "/t/a-b", "/t/a-b/c", "/t/z")
     assert delete_older(store, "/t", store.revision()) == 7
@@ -48,7 +48,7 @@ def test_values_above_others_go_after_them(
 
 
 def test_an_older_value_above_newer_ones_is_an_error(store: MetadataStore) -> None:
-    """No store deletes a path with values below it: that is said, and the rest is done."""
+    """No store deletes a path with values below it: the error says so, and the rest is deleted."""
     put(store, "/t/a", "/t/b", "/t/b/old")
     before = store.revision()
     put(store, "/t/a/new")
@@ -61,7 +61,7 @@ def test_an_older_value_above_newer_ones_is_an_error(store: MetadataStore) -> No
 def test_what_others_change_meanwhile_stays(
     store: MetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A value that is written or deleted between the look and the delete is left as it is."""
+    """A value that changes between the read and the delete stays as it is."""
     put(store, "/t/a", "/t/b", "/t/c")
     before = store.revision()
     scan = store.scan_pages

@@ -1,4 +1,4 @@
-"""Reading with Spark: what a scan would give, in partitions, and of one revision on etcd."""
+"""Reads with Spark return the rows of a scan, in partitions, and on etcd of one revision."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def rows(df: DataFrame) -> list[tuple[object, ...]]:
 
 
 def refusal(df: Callable[[], object]) -> str:
-    """Return what a user is told, which is no stack of calls in either language."""
+    """Return the message for the user, which must not have a stack of Java or Python."""
     with pytest.raises(PySparkException) as caught:
         df()
     told = str(caught.value)
@@ -145,7 +145,7 @@ def test_an_empty_store_has_no_rows(spark: SparkSession, fresh_url: Callable[[st
 
 
 def test_fewer_columns_can_be_asked_for(spark: SparkSession, etcd_url: str) -> None:
-    """A schema with some of the columns, in any order, is what is made and sent to Spark."""
+    """With a schema of some columns, in any order, only these are created and sent to Spark."""
     reader = spark.read.format("batchkeeper").option("url", etcd_url).option("prefix", "/topics/a")
     df = reader.schema("version bigint, path string").load()
     assert [tuple(row) for row in df.orderBy("path").collect()] == [
@@ -161,7 +161,7 @@ def test_a_schema_without_values_spares_the_line_them(
     fresh_url: Callable[[str], str],
     proxy: Callable[[str], Proxy],
 ) -> None:
-    """Values that nobody asks for are not fetched, with filters handed over and without."""
+    """Values are not fetched if no column needs them, with filter pushdown and without."""
     url = fresh_url(scheme)
     large = {f"/t/{number:03}": bytes(20_000) for number in range(200)}
     with bk.open_store(url) as store:
@@ -186,7 +186,7 @@ def test_a_schema_without_values_spares_the_line_them(
 
 
 def test_a_store_can_be_asked_in_sql(spark: SparkSession, etcd_url: str) -> None:
-    """A view of the format is what a read with the same options is."""
+    """A view of the format returns the rows of a read with the same options."""
     options = f"OPTIONS (url '{etcd_url}', prefix '/topics/n')"
     spark.sql(f"CREATE TEMPORARY VIEW seen USING batchkeeper {options}")
     ((count, last),) = spark.sql("SELECT count(*), max(path) FROM seen").collect()
@@ -200,7 +200,7 @@ def test_a_store_can_be_asked_in_sql(spark: SparkSession, etcd_url: str) -> None
 def test_a_read_is_of_one_revision_while_others_write(
     spark: SparkSession, fresh_url: Callable[[str], str]
 ) -> None:
-    """All partitions show one moment: of a writer that goes round, at most one step is seen."""
+    """All partitions show one moment: at most one step of a concurrent round is visible."""
     url, places = fresh_url("etcd"), 400
     command = [sys.executable, "-c", WRITER, url, str(places)]
     with subprocess.Popen(
@@ -250,7 +250,7 @@ def test_an_old_revision_can_be_read(spark: SparkSession, fresh_url: Callable[[s
 def test_a_compacted_revision_is_refused_on_the_driver(
     spark: SparkSession, own_etcd: Callable[..., EtcdServer]
 ) -> None:
-    """No task starts for a revision that is gone, and none for one that has yet to come."""
+    """No task starts for a compacted or a future revision."""
     server = own_etcd()
     with bk.open_store(server.url) as store:
         first = store.put("/a", b"1").result().revision
@@ -273,7 +273,7 @@ def test_a_compacted_revision_is_refused_on_the_driver(
 def test_a_store_without_revisions_says_so(
     scheme: str, spark: SparkSession, fresh_url: Callable[[str], str]
 ) -> None:
-    """Where no old revision is kept, asking for one is an error."""
+    """On a store without snapshots, the option `revision` is an error."""
     url = fresh_url(scheme)
     with bk.open_store(url) as store:
         store.put("/a", b"1").result()
@@ -301,7 +301,7 @@ def test_a_store_without_revisions_says_so(
 def test_filters_narrow_the_scan_and_change_nothing(
     condition: str, partitions: int | None, spark: SparkSession, etcd_url: str
 ) -> None:
-    """The same rows pass, whether Spark hands its filters over or applies them by itself."""
+    """The same rows pass, whether Spark pushes its filters down or not."""
     plain = load(spark, etcd_url, prefix="/topics", partitions=4).where(condition)
     expected = rows(plain)
     with pushing_filters(spark):
@@ -324,7 +324,7 @@ def test_filters_that_are_not_handed_over_are_spark_s_own(
 
 
 def test_a_store_that_is_not_there_is_named(spark: SparkSession) -> None:
-    """An address where nobody answers is one line, from the driver."""
+    """An address without a server is an error in one line, from the driver."""
     told = refusal(lambda: load(spark, "etcd://127.0.0.1:1", connect_timeout=0.5).count())
     assert "StoreUnavailableError: no answer from etcd at 127.0.0.1:1" in told
 

@@ -14,7 +14,7 @@ SCHEMA = pa.schema([pa.field(name, kind) for name, (_, kind) in COLUMNS.items()]
 
 
 def pages(*sizes: int, value: int = 10) -> list[ScanPage]:
-    """Pages with so many rows, whose values have so many bytes."""
+    """Pages with a number of rows, whose values have a number of bytes."""
     numbers = iter(range(sum(sizes)))
     return [
         ScanPage.of(
@@ -48,7 +48,7 @@ def test_all_columns_are_filled() -> None:
 
 
 def test_columns_that_a_store_does_not_keep_are_null() -> None:
-    """Without times in the page there are none in the batch, and no others are wanted."""
+    """Without times in the page, there are none in the batch, and any columns may be left out."""
     schema = pa.schema([SCHEMA.field("created"), SCHEMA.field("path")])
     (batch,) = record_batches([ScanPage(["/a"], [b""], [0], [1], [False])], schema, 100, 1000)
     assert batch.to_pylist() == [{"created": None, "path": "/a"}]
@@ -67,7 +67,7 @@ def test_columns_that_a_store_does_not_keep_are_null() -> None:
 def test_batches_have_no_more_rows_than_they_may(
     sizes: tuple[int, ...], rows: int, expected: list[int]
 ) -> None:
-    """Small pages are gathered and large ones cut, and each row is there once, in its place."""
+    """Small pages are gathered and large ones cut, and each row comes once, in order."""
     batches = [*record_batches(pages(*sizes), SCHEMA, rows, 1 << 20)]
     assert [batch.num_rows for batch in batches] == expected
     found = [path for batch in batches for path in batch["path"].to_pylist()]
@@ -83,7 +83,7 @@ def test_batches_have_no_more_bytes_than_they_may(value: int, expected: list[int
 
 
 def test_pages_without_values_are_cut_as_well() -> None:
-    """Where no values were read, rows and the bytes of paths bound a batch."""
+    """Without values, a batch is bounded by its rows and by the bytes of its paths."""
     stats = StatPage.of([found.stat for page in pages(8) for found in page])
     schema = pa.schema([SCHEMA.field("path"), SCHEMA.field("version")])
     for rows, size, expected in ((3, 1000, [3, 3, 2]), (100, 16, [4, 4])):

@@ -1,4 +1,4 @@
-"""Reports: what is counted, what is named, and what is kept out."""
+"""Reports: their counts, the rows that they name, and the values that they leave out."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_each_row_has_its_outcome_in_the_order_given(bench: Bench) -> None:
     ],
 )
 def test_a_bad_row_is_an_error_of_its_own(bench: Bench, row: Row, error: str) -> None:
-    """What cannot be done is the row's error, with the reason; its neighbours are written."""
+    """An invalid row ends with an error and its reason; its neighbours are written."""
     outcomes = bench.write(put("/before", b""), row, put("/after", b""))
     assert [o.status for o in outcomes] == ["ok", "error", "ok"]
     assert error in (outcomes[1].error or "")
@@ -192,7 +192,7 @@ def test_text_that_is_no_text_is_an_error_of_its_row(bench: Bench, kinds: tuple[
 
 
 def test_rows_outside_of_the_prefix_are_errors(bench: Bench) -> None:
-    """A job that was given a prefix writes under it only; names that only begin alike are out."""
+    """A job with a prefix writes only under it, and not to paths that only begin alike."""
     bench.restart(prefix="/in")
     rows = put("/in", b""), put("/in/a", b""), put("/inner", b""), delete("/a")
     assert bench.statuses(*rows) == ["ok", "ok", "error", "error"]
@@ -228,7 +228,7 @@ def test_a_row_whose_effect_is_there_counts_as_done(bench: Bench) -> None:
     ],
 )
 def test_anything_else_is_a_conflict(bench: Bench, existing: list[bytes], row: Row) -> None:
-    """Only the version that follows, with the very value, tells of an effect that is there."""
+    """An effect counts as there only with the next version and the same value."""
     for value in existing:
         bench.store.put("/p", value).result()
     (outcome,) = bench.write(row)
@@ -241,7 +241,7 @@ def test_anything_else_is_a_conflict(bench: Bench, existing: list[bytes], row: R
 def test_a_create_above_other_paths_is_known_again_on_zookeeper(
     fresh_url: Callable[[str], str],
 ) -> None:
-    """There it makes version 1, which is taken for ours where values lie below, and only there."""
+    """On ZooKeeper, version 1 counts as a create's effect only if values lie below the path."""
     # In one request the parent would be made first.
     batches = [[put("/p/a", b"1", -1)], [put("/p", b"2", -1), put("/twice", b"3", -1)]]
     with open_store(fresh_url("zookeeper")) as store:
@@ -269,7 +269,7 @@ def test_a_path_has_one_conditional_row(bench: Bench) -> None:
 def test_conditional_paths_are_remembered_in_bounded_memory(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The latest paths are known, twice as many at the most are kept."""
+    """The latest paths are remembered, and at most twice as many."""
     monkeypatch.setattr(rows_module, "_REMEMBERED", 4)
     seen = rows_module._Seen()
     for number in range(100):
@@ -303,14 +303,14 @@ def test_order_holds_through_a_second_try(make: Callable[..., Bench]) -> None:
 
 
 def test_a_row_behind_is_judged_after_the_one_before_it(make: Callable[..., Bench]) -> None:
-    """A conditional row that was refused because the one before it had not come through holds."""
+    """A conditional row that was refused because an earlier row had failed is sent again."""
     bench = make(once(Fault(error=StoreUnavailableError("no server"))))
     assert bench.statuses(put("/p", b"first"), put("/p", b"second", 0)) == ["ok", "ok"]
     assert bench.value("/p") == b"second"
 
 
 def test_a_row_does_not_undo_a_conditional_one_behind_it(make: Callable[..., Bench]) -> None:
-    """What failed is not sent again where a later row of its path is done and cannot follow it."""
+    """A failed row is not sent again if a later row of its path is done and cannot follow it."""
     bench = make(once(Fault(error=StoreUnavailableError("no server"))))
     with open_store(bench.url) as rival:
         rival.put("/p", b"0").result()
@@ -320,7 +320,7 @@ def test_a_row_does_not_undo_a_conditional_one_behind_it(make: Callable[..., Ben
 
 
 def test_patience_ends(make: Callable[..., Bench]) -> None:
-    """Without a server rows end as errors, and later slices do not cost the patience again."""
+    """Without a server, rows end as errors, and later slices do not wait for all attempts again."""
 
     def plan(call: Call) -> Fault | None:
         down = call.method == "write" and down_for_good
@@ -348,7 +348,7 @@ def test_what_will_not_pass_is_not_tried_again(make: Callable[..., Bench]) -> No
 def test_an_unconditional_row_of_unknown_outcome_is_sent_again(
     make: Callable[..., Bench], applied: bool
 ) -> None:
-    """At least once: it is written, whether the first request was applied or not."""
+    """An unconditional row is written again, whether its first request was applied or not."""
     bench = make(once(Fault(error=IndeterminateError("lost"), applied=applied)))
     (outcome,) = bench.write(put("/a", b"1"))
     assert outcome == RowOutcome("/a", "ok", 1 if applied else 0)
@@ -366,7 +366,7 @@ def test_a_write_that_is_known_to_be_there_is_not_sent_again(make: Callable[...,
 def test_a_look_sees_what_other_sessions_have_written(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it reads, the store is synced: the attempt before this one was another session's."""
+    """The store is synced before reads, because an earlier attempt used another session."""
     reads_before: list[int] = []
     monkeypatch.setattr(
         bench.backend, "sync", lambda _deadline: reads_before.append(len(bench.reads))
@@ -427,7 +427,7 @@ def test_what_cannot_be_told_is_indeterminate(make: Callable[..., Bench]) -> Non
 def test_a_row_that_may_be_done_is_never_called_not_done(
     make: Callable[..., Bench], expected: int | None
 ) -> None:
-    """Its first answer was lost, and its second try is refused: it may be there all the same."""
+    """A row whose first answer was lost and whose second attempt is refused may be applied."""
 
     def plan(call: Call) -> Fault | None:
         if call.method != "write":
@@ -455,7 +455,7 @@ def test_a_refused_row_is_indeterminate_where_the_store_cannot_be_synced(
 def test_a_create_above_other_paths_is_no_conflict_where_nobody_could_look(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the paths below cannot be read, it is not known whether the value is its own."""
+    """If the paths below cannot be read, it is unknown whether the value is the row's own."""
     for value in (b"0", b"1"):
         bench.store.put("/a", value).result()
 
@@ -469,7 +469,7 @@ def test_a_create_above_other_paths_is_no_conflict_where_nobody_could_look(
 
 
 def test_a_conflict_that_nobody_could_look_at_is_indeterminate(make: Callable[..., Bench]) -> None:
-    """Refused, and the reads fail: whether its own effect was the reason is not known."""
+    """If a row is refused and reads fail, its own effect may be the reason, so it is unknown."""
     bench = make()
     bench.store.put("/a", b"mine").result()
 
@@ -481,7 +481,7 @@ def test_a_conflict_that_nobody_could_look_at_is_indeterminate(make: Callable[..
 
 
 def test_large_values_go_in_smaller_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slice holds so many rows, and so many bytes, and the slices make up the batch."""
+    """A slice is bounded in rows and bytes, and the slices together are the batch."""
     monkeypatch.setattr(rows_module, "_SLICE_ROWS", 8)
     monkeypatch.setattr(rows_module, "_SLICE_BYTES", 10_000)
     small = batch_of([put(f"/{n}", b"") for n in range(20)])
@@ -491,7 +491,7 @@ def test_large_values_go_in_smaller_slices(bench: Bench, monkeypatch: pytest.Mon
 
 
 def test_a_rate_holds_back_every_operation(bench: Bench) -> None:
-    """Rows wait for their turn, retries and looks among them."""
+    """All rows wait for the rate limit, also retries and reads."""
     bench.restart(rate=1000.0)
     bench.write(*(put(f"/{n}", b"", -1) for n in range(50)))
     # Nothing passes on the writer's clock but what the test's own machine takes.
@@ -536,7 +536,7 @@ def test_columns_are_found_by_name_in_any_order() -> None:
     ],
 )
 def test_a_wrong_schema_is_refused(fields: list[tuple[str, str]], error: str) -> None:
-    """A missing column, a wrong type and an unknown name are told, with what to do."""
+    """A missing column, a wrong type and an unknown name are errors that say what to do."""
     with pytest.raises(InvalidSettingError, match=error):
         columns_of(fields)
 
@@ -555,5 +555,5 @@ def test_a_wrong_schema_is_refused(fields: list[tuple[str, str]], error: str) ->
 def test_a_described_error_that_may_pass_is_known_by_its_class(
     described: str, passing: bool
 ) -> None:
-    """From a task there are only words; the class that they begin with says whether to go on."""
+    """From a task comes only text; the class name at its beginning decides on another attempt."""
     assert may_pass(described) is passing

@@ -27,7 +27,7 @@ ROW = "path string, value binary, expected_version bigint, op string"
 
 
 class Seen(NamedTuple):
-    """What a query was handed, batch by batch."""
+    """The batches that a query received."""
 
     batches: list[tuple[int, list[Change]]]
 
@@ -98,7 +98,7 @@ def source(
 
 
 def test_each_change_is_seen_once_over_restarts(source: Source) -> None:
-    """Restarted from its checkpoint a query goes on where it was; an open batch is the same again.
+    """A query restarted from its checkpoint continues; an open batch has the same rows again.
 
     A batch that was not noted as done is handed over again, whatever was changed since. With
     nothing new, there is no batch: reading, and opening the client, change nothing themselves.
@@ -123,7 +123,7 @@ def test_each_change_is_seen_once_over_restarts(source: Source) -> None:
 
 
 def test_batches_are_bounded_and_read_in_parts(source: Source) -> None:
-    """A query that is far behind goes on by so many revisions at a time, read by several tasks."""
+    """A query that is far behind reads a few revisions at a time, in several tasks."""
     for i in range(10):
         source.store.put(f"/t/{i % 3}", b"%d" % i).result()
     batches = []
@@ -139,7 +139,7 @@ def test_batches_are_bounded_and_read_in_parts(source: Source) -> None:
 
 
 def test_a_new_query_starts_with_what_comes(source: Source) -> None:
-    """Without a revision to start from, a query is handed the changes after its start."""
+    """Without a starting revision, a query receives the changes after its start."""
     source.store.put("/t/a", b"before").result()
     assert source.run(starting_revision=None).changes == []
     source.store.put("/t/a", b"after").result()
@@ -149,7 +149,7 @@ def test_a_new_query_starts_with_what_comes(source: Source) -> None:
 def test_compacted_history_is_an_error_that_says_what_to_do(
     spark: SparkSession, own_etcd: Callable[..., EtcdServer], tmp_path: Path
 ) -> None:
-    """The query fails on the driver, with the revisions, and with how to go on."""
+    """The query fails on the driver, with the revisions and the way to continue."""
     server = own_etcd()
     with open_store(server.url) as store:
         source = Source(spark, store, server.url, tmp_path)
@@ -165,14 +165,14 @@ def test_compacted_history_is_an_error_that_says_what_to_do(
 
 
 def compact(server: EtcdServer, revision: int) -> None:
-    """Have etcd forget what was before a revision."""
+    """Compact etcd at a revision."""
     with grpc.insecure_channel(server.address) as channel:
         request = messages.CompactionRequest(revision=revision, physical=True)
         grpc_stubs.KVStub(channel).Compact(request)
 
 
 def test_another_store_than_that_of_the_checkpoint_is_refused(source: Source) -> None:
-    """A store that has not come as far as the checkpoint is another one, or an old copy."""
+    """A store that has not reached the checkpoint's revision is refused as another one."""
     reader = ChangesReader(StructType.fromDDL(SCHEMA), parse_options({"url": source.url}))
     ahead = {"revision": source.store.revision() + 1}
     with pytest.raises(InvalidSettingError, match="not the store of the checkpoint"):
@@ -180,7 +180,7 @@ def test_another_store_than_that_of_the_checkpoint_is_refused(source: Source) ->
 
 
 def test_where_a_stream_starts_has_to_be_there(source: Source) -> None:
-    """A revision to come, or one that was meant for a snapshot, is refused on the driver."""
+    """A future starting revision, or the option revision, is refused on the driver."""
     asked = {"url": source.url, "starting_revision": source.store.revision() + 1}
     with pytest.raises(InvalidSettingError, match="the store is at revision"):
         ChangesReader(StructType.fromDDL(SCHEMA), parse_options(asked)).initialOffset()
@@ -273,7 +273,7 @@ def test_a_row_that_fails_ends_the_query(sink: Sink) -> None:
 
 
 def test_complete_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """A store is not replaced by each batch anew."""
+    """The output mode complete, which would replace the store with each batch, is refused."""
     counts = spark.readStream.format("rate").load().groupBy("value").count()
     rows = counts.selectExpr(
         "cast(value as string) path", "cast(cast(count as string) as binary) value"

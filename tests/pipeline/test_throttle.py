@@ -10,7 +10,7 @@ from batchkeeper.pipeline.throttle import Throttle, TokenBucket, rate_of
 
 
 class Clock:
-    """A clock that stands still but for what is slept on it."""
+    """A clock that advances only by sleeping on it."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -41,7 +41,7 @@ def test_a_rate_below_one_is_kept() -> None:
 
 
 def test_a_pause_is_not_made_up_for() -> None:
-    """After an hour without operations a tenth of a second's go together, and no more."""
+    """After an idle hour, only the operations of a tenth of a second go together."""
     clock = Clock()
     throttle = Throttle(100.0, clock=clock, sleep=clock.sleep)
     list(throttle.pace(range(1)))
@@ -70,6 +70,6 @@ def test_a_task_takes_its_part_of_the_rate() -> None:
 
 
 def test_a_rate_without_a_number_of_tasks_is_refused() -> None:
-    """Where the parallelism cannot be read, the error names the option that is missing."""
+    """If the parallelism cannot be read, the error names the missing option."""
     with pytest.raises(InvalidSettingError, match="pass rate_tasks, too"):
         rate_of(SourceOptions(url="etcd://127.0.0.1", rate_limit=100.0))

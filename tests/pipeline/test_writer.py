@@ -63,7 +63,7 @@ def test_rows_are_written(spark: SparkSession, url: str) -> None:
 
 
 def test_good_rows_are_written_beside_stale_ones(spark: SparkSession, url: str) -> None:
-    """With collect the job does all it can, and then fails with counts and the first errors."""
+    """With collect, the job writes all other rows, and then fails with counts and first errors."""
     with open_store(url) as store:
         for _ in range(2):
             store.put("/t/5", b"theirs").result()
@@ -93,7 +93,7 @@ def test_no_error_shows_a_value(spark: SparkSession, etcd_url: str) -> None:
 
 
 class _DyingWriter(DataSourceArrowWriter):
-    """Writes as the real one does, in a process that dies once in the midst of a partition."""
+    """A writer whose process dies once in the middle of a partition."""
 
     def __init__(self, writer: DataSourceWriter, marker: str) -> None:
         self._writer = writer
@@ -136,7 +136,7 @@ class Dying(BatchkeeperSource):
 def test_a_task_that_was_killed_is_run_again(
     spark: SparkSession, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """What its first attempt had written counts as done, on stores with sessions and without."""
+    """Rows that the first attempt wrote count as done, on stores with sessions and without."""
     spark.dataSource.register(Dying)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
@@ -160,7 +160,7 @@ def test_a_task_that_was_killed_is_run_again(
 def test_a_server_that_is_killed_and_restarted_loses_no_row(
     spark: SparkSession, request: pytest.FixtureRequest, kind: str
 ) -> None:
-    """The rows that were under way end with their outcomes, and the job goes on by itself."""
+    """The rows under way end with their outcomes, and the job continues by itself."""
     server: LocalServer = request.getfixturevalue(f"own_{kind}")()
     df = rows_of(spark, 4000)
     outcomes = bulk_apply(df, server.url, rate_limit=2000, rate_tasks=2)
@@ -182,7 +182,7 @@ def test_a_server_that_is_killed_and_restarted_loses_no_row(
 
 
 def test_overwrite_leaves_what_the_job_has_written(spark: SparkSession, url: str) -> None:
-    """What was under the prefix before goes, at the end; what lies beside it stays."""
+    """Older values under the prefix are deleted at the end; values beside it stay."""
     with open_store(url) as store:
         for path in ("/t/old", "/t/kept", "/t/deep/old", "/to", "/other"):
             store.put(path, b"old").result()
@@ -201,7 +201,7 @@ def test_overwrite_leaves_what_the_job_has_written(spark: SparkSession, url: str
 
 
 def test_a_failed_overwrite_deletes_nothing(spark: SparkSession, etcd_url: str) -> None:
-    """With a row that cannot be written, at once or at the end, all that was there is there."""
+    """If a row cannot be written, at once or at the end, all older values stay."""
     with open_store(etcd_url) as store:
         store.put("/t/old", b"old").result()
     df = spark.createDataFrame(
@@ -262,7 +262,7 @@ def test_what_is_wrong_is_told_before_a_row_is_written(
 def test_abort_says_what_stays(
     fresh_url: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A failed job's log tells what is known of its partitions, and of older values."""
+    """A failed job's log reports its partitions and the older values."""
     options = parse_options({"url": fresh_url("rocksdb"), "prefix": "/t"})
     schema = StructType().add("path", "string").add("value", "binary")
     writer = BatchWriter(schema, options, overwrite=True)

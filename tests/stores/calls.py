@@ -1,4 +1,4 @@
-"""Calls of back ends, as the engine makes them, and what becomes of them."""
+"""Calls of back ends, as the engine makes them, and their answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(backend: Backend, *operations: Operation) -> list[Any]:
 
 
 def kinds(answers: Iterable[Any]) -> list[type]:
-    """Return what kind of answer each one is."""
+    """Return the type of each answer."""
     return [type(answer) for answer in answers]
 
 
@@ -33,7 +33,7 @@ def lose_the_answer(
     meanwhile: Callable[[], object] = lambda: None,
     within: float = PATIENCE,
 ) -> Any:
-    """Have a server carry out a write, lose its answer, cut the line; return how it ends."""
+    """Let a server execute a write, lose its answer, cut the connection; return the result."""
     with ThreadPoolExecutor(1) as pool:
         line.swallowed.clear()
         line.swallows = True

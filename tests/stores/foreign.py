@@ -1,4 +1,4 @@
-"""Clients of other makers, etcd3 and kazoo; and keys that break the path rule, put past ours."""
+"""Other clients, etcd3 and kazoo, and keys that are not valid paths, written by them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocksdict import Options, Rdict
 import batchkeeper as bk
 from batchkeeper.stores import parse_url
 
-#: In the order of bytes; no path leads to any of them.
+#: Keys that are not valid paths, in byte order.
 KEYS = sorted(
     [
         b"/",
@@ -36,17 +36,18 @@ KEYS = sorted(
 )
 #: The same, but without a leading slash.
 OUTSIDE = [b"\0", b"!", b".batch", b"foo", b"zzz", b"\xff" * 12]
-#: What this client keeps for itself, whoever has written it.
+#: Keys that are reserved for this client, even if another client has written them.
 OWN = [b"/.batchkeeper/x", b"/a/.batchkeeper", b"/a/.batchkeeper/y"]
 
-# As stores.rocksdb.records has it: format, version, revision, created, modified.
+# The header of stores.rocksdb.records: format, version, revision, created, modified.
 _HEADER = struct.Struct(">BIQQQ")
 
 
 @contextmanager
 def etcd_client(url: str) -> Iterator[tuple[Any, str]]:
-    """Give an etcd3 client of a store's server, and the prefix of the store's keys."""
-    importlib.import_module("batchkeeper.stores.etcd")  # It makes etcd3 possible on any protobuf.
+    """Yield an etcd3 client of a store's server, and the prefix of the store's keys."""
+    # This import makes etcd3 importable with any version of protobuf.
+    importlib.import_module("batchkeeper.stores.etcd")
     etcd3: Any = importlib.import_module("etcd3")
     parsed = parse_url(url)
     host, _, port = parsed.hosts[0].partition(":")
@@ -56,7 +57,7 @@ def etcd_client(url: str) -> Iterator[tuple[Any, str]]:
 
 @contextmanager
 def zookeeper_client(url: str, **options: Any) -> Iterator[KazooClient]:
-    """Give a kazoo client with a store's chroot."""
+    """Yield a kazoo client with a store's chroot."""
     parsed = parse_url(url)
     client = KazooClient(parsed.hosts[0] + parsed.prefix(), **options)
     client.start()
@@ -68,7 +69,7 @@ def zookeeper_client(url: str, **options: Any) -> Iterator[KazooClient]:
 
 
 def put_raw(url: str, values: Mapping[bytes, bytes]) -> None:
-    """Put keys below the prefix of a store that nobody has open."""
+    """Put keys below the prefix of a store that is not open."""
     parsed = parse_url(url)
     if parsed.scheme == "etcd":
         with etcd_client(url) as (client, prefix):
@@ -83,8 +84,8 @@ def put_raw(url: str, values: Mapping[bytes, bytes]) -> None:
 
 
 def put_records(url: str, records: Mapping[bytes, bytes]) -> None:
-    """Put records into a RocksDB store, as they are."""
-    with bk.open_store(url):  # So that there is one.
+    """Put records into a RocksDB store, unchanged."""
+    with bk.open_store(url):  # This creates the store.
         pass
     db = Rdict(str(Path(parse_url(url).path)), Options(raw_mode=True))
     for key, record in records.items():

@@ -1,4 +1,4 @@
-"""An etcd that asks who its clients are, by a login or by a certificate."""
+"""An etcd that authenticates its clients, by a login or by a certificate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Credentials(username="root", password="root's")
 
 
 def secured(server: EtcdServer, key: bytes = b"/ok", end: bytes = b"/ok0") -> None:
-    """Turn on etcd's authentication, with a user who may do all below /ok and nothing else."""
+    """Turn on etcd's authentication, with a user that may only read and write below /ok."""
     with closing(EtcdConnection([server.address], Credentials())) as connection:
         stub = grpc_stubs.AuthStub(connection._members[0].channel)
         permission = messages.AuthRoleGrantPermissionRequest(name="some")
@@ -33,10 +33,10 @@ def secured(server: EtcdServer, key: bytes = b"/ok", end: bytes = b"/ok0") -> No
 
 
 class Certificates:
-    """Certificates for 127.0.0.1 in a folder, of an authority that a server trusts or of another.
+    """Certificates for 127.0.0.1 in a folder, of a trusted authority or of another one.
 
     Attributes:
-        ca: the trusted authority's own certificate.
+        ca: the certificate of the trusted authority.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +47,7 @@ class Certificates:
         self._authorities["trusted"].cert_pem.write_to_path(str(self.ca))
 
     def issue(self, name: str | None, authority: str = "trusted") -> tuple[Path, Path]:
-        """Return the files of a certificate with that common name, and of its key."""
+        """Return the files of a certificate with a common name, and of its key."""
         issued = self._authorities[authority].issue_cert("127.0.0.1", common_name=name)
         cert, key = (self._folder / f"{authority}-{name}.{kind}" for kind in ("crt", "key"))
         cert.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
@@ -59,11 +59,11 @@ class TlsEtcd(EtcdServer):
     """An etcd that also listens with TLS.
 
     Args:
-        directory: as for any server.
-        asks: whether it takes only clients with a certificate there.
+        directory: see :class:`LocalServer`.
+        asks: whether it accepts only clients with a certificate on the TLS port.
 
     Attributes:
-        secured: whether it looks at what a user may do; for tests to set.
+        secured: whether it checks the permissions of users; tests set it.
     """
 
     secured = False
@@ -77,7 +77,7 @@ class TlsEtcd(EtcdServer):
 
     @property
     def tls_address(self) -> str:
-        """Where it listens with TLS."""
+        """The address at which it listens with TLS."""
         return f"127.0.0.1:{self._tls_port}"
 
     def _command(self, ports: tuple[int, ...]) -> list[str]:
@@ -93,7 +93,7 @@ class TlsEtcd(EtcdServer):
         return command
 
     def tls_url(self, name: str | None = None, authority: str | None = None) -> str:
-        """Return a URL for a client with a certificate of an authority; without one, with none."""
+        """Return a URL for a client, with a certificate of an authority if one is given."""
         url = f"etcds://{self.tls_address}?ca={self.certificates.ca}"
         if authority is None:
             return url

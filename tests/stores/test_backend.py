@@ -1,4 +1,4 @@
-"""Which error a write ends with, decided once for all stores; and back ends around others."""
+"""The error of a write, decided once for all stores; and back ends around others."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Bare:
 
 
 def test_a_wrapper_has_the_facets_of_what_it_stands_around() -> None:
-    """Scans go to the inner back end, and what that one lacks the wrapper lacks."""
+    """Scans go to the inner back end, and a facet that it lacks is missing in the wrapper."""
     inner = connect("memory://wrapped", ConnectOptions())
     outer = PassingBackend(inner)
     inner.write([bk.Put("/a", b"1"), bk.Put("/b", b"2")], soon())

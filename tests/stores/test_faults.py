@@ -153,7 +153,7 @@ def opened(url: str, plan: Plan | None = None) -> tuple[bk.MetadataStore, Faulty
 
 
 def test_calls_of_the_facets_pass_and_are_recorded(store_url: str) -> None:
-    """Without a fault they give what the store gives; each page is a call, also the last one."""
+    """Without a fault, scans give the store's results; each page is a call, also the last one."""
     store, faulty = opened(store_url)
     with store:
         store.put("/a/b", b"1").result()
@@ -176,7 +176,7 @@ def test_calls_of_the_facets_pass_and_are_recorded(store_url: str) -> None:
 
 
 def test_a_scan_fails_at_the_page_that_the_plan_picks(store_url: str) -> None:
-    """The pages before it have been given, and the error ends the scan."""
+    """An error of a page ends the scan, after the pages before it."""
     gone = StoreUnavailableError("gone in the middle")
 
     def plan(call: Call) -> Fault | None:
@@ -216,7 +216,7 @@ def test_changes_can_be_held_and_fail(fresh_url: Callable[[str], str]) -> None:
 
 
 def test_a_removal_whose_answer_is_held_back_is_unknown(faulty: FaultyBackend) -> None:
-    """It was applied, and what is held until the deadline cannot say so."""
+    """A write held after it was applied until its deadline ends as unknown."""
     faulty.write([Put("/a", b"")], soon())
     faulty.plan = lambda call: Fault(hold="after")
     assert faulty.scans is not None

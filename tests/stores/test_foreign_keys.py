@@ -1,4 +1,4 @@
-"""Keys that other clients have written past the path rule: left out, and never without a word."""
+"""Other clients' keys that are not valid paths: left out, but never without a report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATHS = ["/a", "/a/b", "/a/d", "/b", "/zookeepers"]
 
 @pytest.fixture(params=["etcd", "rocksdb"])
 def url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
-    """A store whose keys anybody may write: with paths, and without."""
+    """A store with keys of any client, with paths and without."""
     made = fresh_url(request.param)
     fill(made)
     return made
@@ -49,7 +49,7 @@ def theirs(url: str, below: bytes = b"/") -> list[bytes]:
 
 
 def outside(url: str) -> list[bytes]:
-    """Put the keys that are nobody's in a store without a prefix; return them."""
+    """Put foreign keys into a store without a prefix, and return them."""
     put_raw(url, dict.fromkeys(OUTSIDE, b"theirs"))
     return OUTSIDE
 
@@ -62,7 +62,7 @@ def foreign_of(store: bk.MetadataStore, *where: Any, values: bool = True) -> lis
 
 
 def test_a_scan_counts_what_it_leaves_out_and_names_the_first_ones(url: str) -> None:
-    """The paths come as if there were nothing else, and the iterator says what there is."""
+    """A scan yields the paths as usual, and its iterator reports the foreign keys."""
     with bk.open_store(url) as store:
         scan = store.scan("/")
         assert [found.path for found in scan] == PATHS
@@ -76,7 +76,7 @@ def test_a_scan_counts_what_it_leaves_out_and_names_the_first_ones(url: str) -> 
 
 @pytest.mark.parametrize("values", [True, False])
 def test_pages_hold_the_keys_that_lie_in_their_part(url: str, values: bool) -> None:
-    """With values and without, each key is in one page, as it is, without the store's prefix."""
+    """With values and without, each key is in one page, unchanged, without the store's prefix."""
     with bk.open_store(url) as store:
         assert foreign_of(store, "/", values=values) == theirs(url)
         assert foreign_of(store, "/none", values=values) == []
@@ -119,7 +119,7 @@ def test_the_ranges_of_a_split_hold_each_of_them_once(url: str) -> None:
 def test_a_store_without_a_prefix_counts_keys_without_a_slash(
     own_etcd: Callable[..., EtcdServer],
 ) -> None:
-    """A scan of / is about all of etcd then; with a prefix it is about what lies below that."""
+    """Without a prefix, a scan of / counts all keys in etcd; with one, only those below it."""
     server = own_etcd()
     fill(server.url)
     outer = outside(server.url)
@@ -163,7 +163,7 @@ def test_keys_that_a_login_may_not_read_are_not_its_own(
 
 
 def test_a_recursive_delete_leaves_them_alone(url: str) -> None:
-    """What callers cannot see is not theirs to remove."""
+    """A delete does not remove keys that callers cannot see."""
     with bk.open_store(url) as store:
         assert store.delete_recursive("/a").result() == 3
         assert store.delete_recursive("/").result() == 2
@@ -173,7 +173,7 @@ def test_a_recursive_delete_leaves_them_alone(url: str) -> None:
 
 
 def test_names_of_children_make_valid_paths(url: str) -> None:
-    """Of keys that are no paths no name is given that could not be asked for."""
+    """get_children returns only names that are valid in paths."""
     with bk.open_store(url) as store:
         assert store.get_children("/").result() == ["a", "b", "zookeepers"]
         # There is a name "c", because a key lies below it; nothing is at it, and nothing below.
@@ -185,7 +185,7 @@ def test_names_of_children_make_valid_paths(url: str) -> None:
 
 
 def test_rocksdb_counts_keys_without_a_slash(fresh_url: Callable[[str], str]) -> None:
-    """A directory is one store: what lies beside its paths is counted, its own record is not."""
+    """A directory is one store: keys beside its paths are counted, but not its own record."""
     url = fresh_url("rocksdb")
     fill(url)
     put_raw(url, dict.fromkeys([b"", *outside(url)], b""))
@@ -236,7 +236,7 @@ def test_a_value_that_batchkeeper_has_not_written_is_an_error_in_words(
 def test_a_directory_with_other_column_families_is_refused(
     fresh_url: Callable[[str], str],
 ) -> None:
-    """No scan would show them, and an export would leave them out."""
+    """A directory with other column families is refused: scans and exports would leave them out."""
     url = fresh_url("rocksdb")
     with bk.open_store(url) as store:
         store.put("/a", b"").result()
@@ -255,7 +255,7 @@ def test_a_directory_with_other_column_families_is_refused(
 def test_zookeeper_refuses_them_itself(
     fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer
 ) -> None:
-    """The rule is its own: no client gets such a node past the server, however it asks."""
+    """The server itself refuses such nodes from every client."""
     chroot = parse_url(fresh_url("zookeeper")).prefix()
     client = KazooClient(zookeeper_server.address)
     client.start()
@@ -275,7 +275,7 @@ def test_zookeeper_refuses_them_itself(
 def test_a_node_called_zookeeper_below_a_chroot_is_counted(
     fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer
 ) -> None:
-    """The server lets others make one there; what it keeps for itself, at its root, is no node."""
+    """Only nodes that the server lets clients create count, and not its own ones at the root."""
     url = fresh_url("zookeeper")
     put_raw(url, {b"/a/zookeeper": b"fine", b"/zookeeper/x/y": b"theirs", b"/zookeeper/z": b""})
     theirs = [b"/zookeeper/x/y", b"/zookeeper/z"]
@@ -298,7 +298,7 @@ def test_a_node_called_zookeeper_below_a_chroot_is_counted(
 
 
 def test_what_the_client_keeps_for_itself_is_not_counted(store_url: str) -> None:
-    """Write ids and slots of writes that are settled are no foreign keys, on any store."""
+    """Write ids and slots are not foreign keys, on any store."""
     with bk.open_store(store_url) as store:
         put_all(store, {f"/a/{number}": b"" for number in range(300)})
         scan = store.scan("/")
@@ -316,14 +316,14 @@ def history(
     own_etcd: Callable[..., EtcdServer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> str:
-    """An etcd that tells its progress, and one that does not."""
+    """An etcd that reports its progress, and one that does not."""
     if request.param == "all keys":
         monkeypatch.setattr(etcd_changes, "tells_progress", lambda _: False)
     return own_etcd().url
 
 
 def test_changes_of_such_keys_are_counted(history: str) -> None:
-    """Each change of theirs once, beside those of paths, under the prefix and nowhere else."""
+    """Each change of a foreign key under the prefix is counted once, beside those of paths."""
     with bk.open_store(history) as store:
         before = store.put("/a/first", b"").result().revision
         put_raw(history, dict.fromkeys((*KEYS, *OWN, *OUTSIDE), b"1"))
@@ -379,7 +379,7 @@ def test_keys_are_counted_and_ten_of_them_kept() -> None:
 
 
 def test_a_key_is_printed_as_a_shell_reads_it() -> None:
-    """Text stays as it is, and all that would do something to a terminal is escaped."""
+    """Text stays unchanged, and characters that control a terminal are escaped."""
     names = {
         b"/a//b": "/a//b",
         "/ü \U0001f600".encode(): "/ü \U0001f600",
@@ -394,7 +394,7 @@ def test_a_key_is_printed_as_a_shell_reads_it() -> None:
 
 
 def test_a_scan_is_a_generator(url: str) -> None:
-    """It can be closed, dropped and thrown into, and lets its store go when it is."""
+    """A scan's iterator can be closed, dropped and thrown into, and then releases its store."""
     with bk.open_store(url) as store:
         scan = store.scan("/")
         assert next(scan).path == "/a"

@@ -1,4 +1,4 @@
-"""The records of the kinds of stores: ours, those of other packages, and what reads them."""
+"""The records of the kinds of stores: built-in ones, those of other packages, and their users."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_our_stores_state_what_they_can_do() -> None:
     ],
 )
 def test_an_alias_has_the_record_of_its_kind(url: str, scheme: str) -> None:
-    """Whatever spelling of a scheme a URL has, its kind is the same."""
+    """Every spelling of a scheme stands for the same kind."""
     assert bk.store_kind(url) is BUILT_IN[scheme]
 
 
 def test_every_record_names_what_is_there() -> None:
-    """What opens a store and its throw-away server can be imported, and are what they should be."""
+    """The functions that open stores, and the classes of their servers, can be imported."""
     for name, kind in BUILT_IN.items():
         assert callable(kind.load())
         assert kind.url_form.startswith(f"{name}://")
@@ -72,7 +72,7 @@ def test_what_reads_the_records_knows_every_kind(capsys: pytest.CaptureFixture[s
 
 
 def test_the_records_are_read_without_the_back_ends() -> None:
-    """What a store can do is known without importing any store's package, or the bench."""
+    """The capabilities of a store are known without importing its package or the bench."""
     program = (
         "import sys, batchkeeper as bk\n"
         "kind = bk.store_kind('etcd://h')\n"
@@ -109,7 +109,7 @@ def test_a_record_that_cannot_be_is_refused(change: dict[str, Any], said: str) -
 
 
 def test_a_record_holds_a_frozen_set() -> None:
-    """Any set of capabilities will do, and what is kept cannot be changed."""
+    """Any set of capabilities is accepted, and the record keeps an immutable one."""
     assert bk.StoreKind(**{**FIELDS, "capabilities": {"times"}}) == bk.StoreKind(**FIELDS)
 
 
@@ -127,7 +127,7 @@ def test_a_record_holds_a_frozen_set() -> None:
 def test_a_missing_package_is_named_with_what_installs_it(
     fields: dict[str, Any], said: str
 ) -> None:
-    """The record says what to install: a package of its own, or an extra of this one."""
+    """The message names the package to install, or the extra of this package."""
     kind = bk.StoreKind(**{**FIELDS, "connect": "batchkeeper_missing:connect", **fields})
     with pytest.raises(bk.UnsupportedError, match=said):
         kind.load()
@@ -181,7 +181,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
 def test_another_package_adds_a_store_by_its_record(
     scheme: str, install: Callable[..., Any]
 ) -> None:
-    """Its stores open like ours, by each scheme that it declares, and state what it says."""
+    """Its stores open like built-in ones, by all its schemes, and state its capabilities."""
     install("other = other_store:KIND", "oth = other_store:KIND")
     url = f"{scheme}://there"
     with bk.open_store(url, username="u", password="p") as store:
@@ -226,7 +226,7 @@ def test_an_entry_point_that_is_none_is_refused(
 
 
 def test_nobody_takes_a_scheme_of_ours_over(install: Callable[..., Any]) -> None:
-    """A scheme of this package stays what it is, whatever is installed beside it."""
+    """Other packages cannot replace a scheme of this package."""
     install("memory = other_store:KIND")
     assert bk.store_kind("memory://x") is BUILT_IN["memory"]
 

@@ -1,4 +1,4 @@
-"""What is special about the store in memory; what it shares with the others is in conformance."""
+"""The particulars of the store in memory; the common contract is in conformance."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_name_is_shared_within_the_process(name: str) -> None:
 
 
 def test_the_last_closer_drops_the_values(name: str) -> None:
-    """The values live until the last opener closes, however often another one closed."""
+    """The values live until the last client closes, even if another one closes several times."""
     one, two = opened(name), opened(name)
     write(one, Put("/a", b"1"))
     one.close()

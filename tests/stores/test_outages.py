@@ -1,4 +1,4 @@
-"""One event is one error, whatever the store: servers that are killed, silent, or left.
+"""One event is one error on every store: servers that are killed, silent, or left.
 
 Each test provokes the same on etcd and on ZooKeeper, and holds what every operation ends with
 against the rule in ``ops.errors``.
@@ -62,7 +62,7 @@ def server(request: pytest.FixtureRequest) -> LocalServer:
 
 @pytest.fixture
 def store(server: LocalServer) -> Any:
-    """A store on it that has written before, so that it has what it needs for writes."""
+    """A store on the server that has written before, so that it is prepared for writes."""
     with bk.open_store(server.url) as opened:
         for path in THERE * 2:
             opened.put(path, b"0").result(PATIENCE)
@@ -72,7 +72,7 @@ def store(server: LocalServer) -> Any:
 
 
 def ending(operation: Operation, store: bk.MetadataStore, timeout: float = SHORT) -> Any:
-    """Return what callers decide by, of the error that an operation ends with."""
+    """Return the properties of an operation's error by which callers decide."""
     try:
         result = operation(store, timeout)
     except bk.MetadataStoreError as error:
@@ -105,17 +105,17 @@ def how(future: Any) -> Any:
 
 
 def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the back ends tell how a call has ended, however slow the machine is."""
+    """Let the back ends report the end of a call, even on a slow machine."""
     monkeypatch.setattr("batchkeeper.batching.engine._GRACE", PATIENCE)
 
 
 def notices(store: bk.MetadataStore) -> None:
-    """Have the client notice that its server was killed: what is sent later is never sent."""
+    """Let the client notice the kill of its server, so that later operations are not sent."""
     assert ending(READS["get"], store) == AWAY
 
 
 def syncs(server: LocalServer, otherwise: Any) -> Any:
-    """Return how a sync ends: etcd's reads need none, and so it has nothing to fail at."""
+    """Return the end of a sync: on etcd it needs no server, and so it never fails."""
     return None if server.name == "etcd" else otherwise
 
 
@@ -134,7 +134,7 @@ def test_a_killed_server_is_away(
 def test_what_is_retriable_succeeds_when_the_server_is_back(
     server: LocalServer, store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same operations, submitted again, are carried out, and the first ones never were."""
+    """The same operations, submitted again, are executed, and the first ones never were."""
     no_haste(monkeypatch)
     server.stop()  # To the end: a kill may take what an old etcd has acknowledged.
     notices(store)
@@ -146,6 +146,38 @@ def test_what_is_retriable_succeeds_when_the_server_is_back(
         for name, operation in WRITES.items()
     }
     assert versions == {"put": 2, "put if at version 1": 2, "put if absent": 0, "delete": None}
+
+
+def test_what_was_never_sent_ends_at_its_own_deadline_and_is_not_unknown(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch cannot be sent: one operation ends as unavailable, and its neighbour goes on."""
+    # Were the engine to end the first one, it could not say whether that was sent.
+    monkeypatch.setattr("batchkeeper.batching.engine._GRACE", 5.0)
+    with bk.open_store(server.url, batching=bk.BatchingConfig(max_in_flight=1)) as store:
+        store.put("/get", b"0").result(PATIENCE)
+        server.stop()
+        notices(store)
+        with_the_sender = store.put("/0", b"", timeout=SHORT)
+        batch = [store.put(f"/{2 * SHORT}", b"", timeout=2 * SHORT), store.put("/later", b"")]
+        assert [how(future) for future in (with_the_sender, batch[0])] == [AWAY, AWAY]
+        assert not batch[1].done()
+        server.start()
+        assert batch[1].result(PATIENCE).version == 0
+        assert not store.exists("/0").result(PATIENCE)
+        assert not store.exists(f"/{2 * SHORT}").result(PATIENCE)
+
+
+def test_what_waits_in_a_queue_while_the_server_is_away_is_away_too(server: LocalServer) -> None:
+    """It was not sent for the same reason as what a sender has."""
+    with bk.open_store(server.url, batching=bk.BatchingConfig(max_in_flight=1)) as store:
+        store.put("/get", b"0").result(PATIENCE)
+        server.kill()
+        notices(store)
+        store.put("/0", b"")
+        queued = store.put("/1", b"", timeout=SHORT)
+        assert how(queued) == AWAY
+        store.close(0)
 
 
 def test_a_silent_server_is_late(server: LocalServer, store: bk.MetadataStore) -> None:
@@ -162,7 +194,7 @@ def test_a_silent_server_is_late(server: LocalServer, store: bk.MetadataStore) -
 def test_a_write_to_a_silent_server_is_unknown_once_it_was_sent(
     server: LocalServer, store: bk.MetadataStore
 ) -> None:
-    """Each kind of write, sent alone, so that nothing has to be asked before it is sent."""
+    """Each kind of write, sent alone, so that no other request precedes it."""
     found = {}
     for name, operation in WRITES.items():
         server.pause()
@@ -174,7 +206,7 @@ def test_a_write_to_a_silent_server_is_unknown_once_it_was_sent(
 
 
 def test_a_kill_under_a_read_and_a_write(server: LocalServer, store: bk.MetadataStore) -> None:
-    """What was sent before the kill: a read has no server, what a write did is unknown."""
+    """Operations sent before the kill: reads are unavailable, writes are unknown."""
     server.pause()
     reads, writes = submitted(store, 2.0)
     with pytest.raises(TimeoutError):
@@ -199,7 +231,7 @@ def test_a_silent_server_that_is_given_up_is_away(
 
 
 def test_a_closed_store_says_so(server: LocalServer) -> None:
-    """Before it is submitted, and under way to a silent server, where a write is unknown."""
+    """After close, calls are refused; operations under way end as closed, writes as unknown."""
     store = bk.open_store(server.url)
     for path in THERE:
         store.put(path, b"0").result(PATIENCE)
@@ -218,7 +250,7 @@ def test_a_closed_store_says_so(server: LocalServer) -> None:
 def test_a_store_that_is_closed_while_its_server_is_away(
     server: LocalServer, store: bk.MetadataStore
 ) -> None:
-    """What waited for the server ends as closed, writes too: they were never sent."""
+    """Operations that waited for the server end as closed, also writes: they were never sent."""
     server.kill()
     notices(store)
     reads, writes = submitted(store, PATIENCE)
@@ -228,7 +260,7 @@ def test_a_store_that_is_closed_while_its_server_is_away(
 
 @pytest.mark.parametrize("event", ["kill", "pause"])
 def test_a_store_that_cannot_be_opened_is_away(server: LocalServer, event: str) -> None:
-    """Nobody listens, or somebody who says nothing: the store is unavailable, with its address."""
+    """A port without a server, or a silent server: the store is unavailable, with its address."""
     getattr(server, event)()
     with pytest.raises(bk.StoreUnavailableError, match=server.address) as caught:
         bk.open_store(server.url, connect_timeout=1.0)

@@ -1,4 +1,4 @@
-"""From a URL to a back end: what is taken apart, what is refused, and what is never repeated."""
+"""From a URL to a back end: its parts, refused URLs, and secrets that are never repeated."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_is_no_port_is_refused(host: str) -> None:
     ],
 )
 def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
-    """Whatever is wrong with the URL, the message does not hold the secret."""
+    """The message does not contain the secret, whatever is wrong with the URL."""
     with pytest.raises(bk.InvalidSettingError) as caught:
         bk.open_store(text)
     assert "hunter2" not in str(caught.value)
@@ -83,13 +83,13 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
     ],
 )
 def test_what_is_no_url_of_a_store_is_refused(text: str, reason: str) -> None:
-    """The message says what is wrong, and what would be right."""
+    """The message says what is wrong, and what is right."""
     with pytest.raises(bk.InvalidSettingError, match=reason):
         bk.open_store(text)
 
 
 def test_a_prefix_follows_the_path_rule() -> None:
-    """A prefix or chroot is a path like any other; a final slash is none of it."""
+    """A prefix or chroot is a valid path; a final slash is ignored."""
     assert parse_url("etcd://h/a/b/").prefix() == "/a/b"
     assert parse_url("etcd://h/").prefix() == ""
     with pytest.raises(bk.InvalidPathError, match="empty part"):
@@ -152,7 +152,7 @@ def test_a_timeout_out_of_its_range_is_refused(name: str, value: object) -> None
 
 @pytest.mark.parametrize("name", ["username", "password"])
 def test_a_login_that_is_no_text_is_refused(name: str) -> None:
-    """Neither a name nor a password is anything but text; the message does not hold it."""
+    """Names and passwords must be text; the message does not contain them."""
     with pytest.raises(bk.InvalidSettingError, match=f"{name} must be a str, not bytes") as caught:
         bk.open_store("memory://l", **{name: b"hunter2"})  # type: ignore[arg-type]
     assert "hunter2" not in str(caught.value)
@@ -160,7 +160,7 @@ def test_a_login_that_is_no_text_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("value", [None, 0, "false"])
 def test_a_create_that_is_no_bool_is_refused(value: object) -> None:
-    """What reads like false must not make a store, nor what reads like true be taken for one."""
+    """Values other than True and False are refused, whatever they look like."""
     with pytest.raises(bk.InvalidSettingError, match="create must be a bool"):
         bk.open_store("memory://c", create=value)  # type: ignore[arg-type]
 
@@ -184,7 +184,7 @@ def test_both_faces_can_be_told_not_to_make_a_store(tmp_path: Path) -> None:
 
 
 def test_without_create_what_is_missing_reads_as_empty(store_url: str) -> None:
-    """Where opening needs no files, nothing is there, and the first write makes what it needs."""
+    """If opening needs no files, a missing store reads as empty, and the first write creates it."""
     if bk.store_kind(store_url).local_directory:
         bk.open_store(store_url).close()
     with bk.open_store(store_url, create=False) as store:

@@ -1,4 +1,4 @@
-"""Scans, splits and deletes of the embedded stores, held against a plain dictionary."""
+"""Scans, splits and deletes of the embedded stores, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fill(store: bk.MetadataStore, changed: list[tuple[str, bytes | None]]) -> di
 
 
 def under(prefix: str, held: dict[str, bytes]) -> list[tuple[str, bytes]]:
-    """Return what a scan is to give."""
+    """Return the expected result of a scan."""
     below = prefix.rstrip("/") + "/"
     found = [path for path in held if path == prefix or path.startswith(below)]
     return [(path, held[path]) for path in sorted(found, key=str.encode)]
@@ -111,7 +111,7 @@ def test_splits_meet_and_are_even(
 def test_deletes_take_the_whole_tree(
     store: bk.MetadataStore, changed: list[tuple[str, bytes | None]], prefix: str
 ) -> None:
-    """What is under the path is gone, the rest is there, and the number of the removed is right."""
+    """All values under the path are gone, the rest is there, and the returned number is right."""
     held = fill(store, changed)
     gone = under(prefix, held)
     before = store.revision()

@@ -1,4 +1,4 @@
-"""Wrappers around a back end: their order, who closes them, and what is refused."""
+"""Wrappers around a back end: their order, their close, and refused ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from batchkeeper.stores import Answer, Backend, Limits, PassingBackend, Request
 from batchkeeper.stores.faults import FaultyBackend
 
 from ..waiting import soon
+
+# The attributes of every back end.
+PUBLIC = {name for name in dir(PassingBackend) if not name.startswith("_")}
 
 
 class Noting(PassingBackend):
@@ -65,7 +69,7 @@ def put(request: pytest.FixtureRequest) -> Callable[[str, Any], int]:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A store in memory, and a check that nobody has it open in the end."""
+    """A store in memory, and a check that it is closed at the end."""
     name = f"memory://{uuid.uuid4().hex}"
     yield name
     with bk.open_store(name) as store:
@@ -73,14 +77,14 @@ def url() -> Iterator[str]:
 
 
 def test_the_first_wrapper_is_next_to_the_store(put: Callable[[str, Any], int], url: str) -> None:
-    """They are applied in order, so calls meet the last one first; all are closed, once each."""
+    """Wrappers are applied in order, so calls meet the last one first; each is closed once."""
     notes: list[str] = []
     put(url, [noting("inner", notes), noting("outer", notes)])
     assert notes == ["outer writes", "inner writes", "outer closes", "inner closes"]
 
 
 def test_one_wrapper_needs_no_list(put: Callable[[str, Any], int], url: str) -> None:
-    """A single one is taken as it is; none, and an empty list, change nothing."""
+    """A single wrapper needs no list; None and an empty list change nothing."""
     notes: list[str] = []
     put(url, noting("only", notes))
     put(url, ())
@@ -88,7 +92,7 @@ def test_one_wrapper_needs_no_list(put: Callable[[str, Any], int], url: str) -> 
 
 
 def test_a_wrapper_s_limits_hold(put: Callable[[str, Any], int], url: str) -> None:
-    """What a wrapper says in the back end's place is what the engine goes by."""
+    """The engine follows the attributes of the wrapper."""
 
     class Small(PassingBackend):
         @property
@@ -98,7 +102,22 @@ def test_a_wrapper_s_limits_hold(put: Callable[[str, Any], int], url: str) -> No
     assert put(url, [Small, PassingBackend]) == 7
 
 
-@pytest.mark.parametrize("bad", [None, 7, "wrap", [None], [FaultyBackend, 7], {FaultyBackend}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None,
+        7,
+        "wrap",
+        "",
+        b"",
+        bytearray(),
+        memoryview(b""),
+        range(0),
+        [None],
+        [FaultyBackend, 7],
+        {FaultyBackend},
+    ],
+)
 def test_what_is_no_wrapper_is_refused_by_the_call(bad: Any) -> None:
     """Before anything is opened, on both faces, with what was given."""
     for open_one in (bk.open_store, bk.open_async_store):
@@ -112,15 +131,30 @@ def test_what_is_no_wrapper_is_refused_by_the_call(bad: Any) -> None:
 def test_a_wrapper_that_gives_no_back_end_is_refused(
     put: Callable[[str, Any], int], url: str, made: Any
 ) -> None:
-    """As where its function forgets to return one; what was open is closed."""
+    """A wrapper that is not a back end is refused, and the back end is closed."""
     notes: list[str] = []
     with pytest.raises(bk.InvalidSettingError, match="which has no 'limits'"):
         put(url, [noting("inner", notes), lambda _: made])
     assert notes == ["inner closes"]
 
 
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_a_wrapper_must_have_every_attribute_of_a_back_end(
+    put: Callable[[str, Any], int], url: str, name: str
+) -> None:
+    """A wrapper that passes on less than the whole protocol is refused when it is opened."""
+    notes: list[str] = []
+
+    def partial(backend: Backend) -> Any:
+        return SimpleNamespace(**{kept: getattr(backend, kept) for kept in PUBLIC - {name}})
+
+    with pytest.raises(bk.InvalidSettingError, match=f"which has no '{name}'"):
+        put(url, [noting("inner", notes), partial])
+    assert notes == ["inner closes"]
+
+
 def test_a_wrapper_that_fails_closes_what_is_open(put: Callable[[str, Any], int], url: str) -> None:
-    """Its error reaches the caller as it is, and neither back end nor wrappers stay open."""
+    """A wrapper's error reaches the caller unchanged, and no back end or wrapper stays open."""
     notes: list[str] = []
 
     def fail(backend: Backend) -> Backend:
@@ -130,6 +164,26 @@ def test_a_wrapper_that_fails_closes_what_is_open(put: Callable[[str, Any], int]
     with pytest.raises(RuntimeError, match="not today"):
         put(url, [noting("inner", notes), fail, noting("outer", notes)])
     assert notes == ["inner writes", "inner closes"]
+
+
+def test_an_error_while_closing_does_not_replace_the_wrapper_s(
+    put: Callable[[str, Any], int], url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller receives the error of the wrapper; that of closing is logged with its trace."""
+
+    class Unclosable(PassingBackend):
+        def close(self) -> None:
+            super().close()
+            raise ValueError("stuck")
+
+    def fail(_: Backend) -> Backend:
+        raise RuntimeError("not today")
+
+    with pytest.raises(RuntimeError, match="not today"):
+        put(url, [Unclosable, fail])
+    (record,) = (record for record in caplog.records if record.name == "batchkeeper")
+    assert "backend='Unclosable'" in record.getMessage()
+    assert "ValueError: stuck" in record.getMessage()
 
 
 def test_a_wrapped_store_can_do_what_its_kind_can(store_url: str) -> None:

@@ -1,4 +1,4 @@
-"""The tool that makes the synchronous modules: what it changes, what it refuses, what it checks."""
+"""The tool that generates the synchronous modules: its changes, refusals and checks."""
 
 from __future__ import annotations
 
@@ -117,14 +117,14 @@ async def answers(store: bk.AsyncMetadataStore) -> list[object]:
 
 
 def tool(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the tool as one does by hand."""
+    """Run the tool as from the command line."""
     command = [sys.executable, str(TOOL), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def faces() -> dict[str, Any]:
-    """The tool's functions: it lies in no package."""
+    """The tool's functions. It is not in a package."""
     return runpy.run_path(str(TOOL))
 
 
@@ -137,7 +137,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def loaded(path: Path) -> ModuleType:
-    """Return a module that lies in no package."""
+    """Return a module that is not in a package."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -147,7 +147,7 @@ def loaded(path: Path) -> ModuleType:
 
 
 def test_the_twins_are_what_their_sources_make() -> None:
-    """No twin was changed by hand, and no source without its twin."""
+    """Every generated module matches its source."""
     done = tool("--check")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -237,8 +237,23 @@ def test_what_is_made_reads_as_if_written(folder: Path) -> None:
          "class Cache:\n    def get(self) -> T: return self._store.get(p).result()"),
         ("class AsyncMetadataStore:\n    async def flush(self) -> T: return await self.run()",
          "class MetadataStore:\n    def flush(self) -> T: return self.run()"),
-        ("# async:\na = 1\n# end\n# sync:\n# | if x:\n# |     y = 'async_z'\n# |\n# | z()\n# end",
-         "if x:\n    y = 'z'\n\nz()\n"),
+        ("# async:\na = 1\n# end\n# sync:\n# | if x:\n# |     y = async_z\n# |\n# | z()\n# end",
+         "if x:\n    y = z\n\nz()\n"),
+        ("# sync:\n# | x = store.get(p)\n# | y = f'{store.get(p)}'\n# | z = store.put\n# end",
+         "x = store.get(p)\ny = f'{store.get(p)}'\nz = store.put\n"),
+        ("x = d['is_async'], '/AsyncTopic', b'_async', f'async_{x}', asyncs_async",
+         "x = d['is_async'], '/AsyncTopic', b'_async', f'async_{x}', asyncs"),
+        ("class A:\n    'An AsyncA, and\\\n    async_b'\n    c = 'AsyncA'",
+         "class A:\n    'An A, and\\\n    b'\n    c = 'AsyncA'"),
+        ("__all__ = [\n    'AsyncA',\n    'async_b',\n]", "__all__ = [\n    'A',\n    'b',\n]"),
+        ("s = 'é'; é_async = async_é; s = 'AsyncA'  # AsyncB", "s = 'é'; é = é; s = 'AsyncA'  # B"),
+        ("x: T | AsyncT = flags | flags\ny = f(a | a) or a | async_a",
+         "x: T = flags | flags\ny = f(a | a) or a | a"),
+        ("def f(x: list[T | AsyncT] = a | a, *y: T | AsyncT) -> T | AsyncT: return x | x",
+         "def f(x: list[T] = a | a, *y: T) -> T: return x | x"),
+        ("class A:\n    async def aclose(self): pass\nclass B:\n    def close(self): pass",
+         "class A:\n    def close(self): pass\nclass B:\n    def close(self): pass"),
+        ("from contextlib import aclosing, closing", "from contextlib import closing, closing"),
     ],
 )  # fmt: skip
 def test_each_rule(faces: dict[str, Any], before: str, after: str) -> None:
@@ -252,13 +267,24 @@ def test_each_rule(faces: dict[str, Any], before: str, after: str) -> None:
     [
         ("async def f(): await asyncio.gather()", "line 3: asyncio.gather has no synchronous twin"),
         ("x = asyncio.CancelledError", "line 3: asyncio.CancelledError has no"),
-        ("from asyncio import Lock", "line 3: names of asyncio"),
-        ("async def f(): await future", "line 3: only calls are awaited"),
+        ("from asyncio import Lock", "line 3: asyncio is recognized as asyncio.NAME only; write"),
+        ("from asyncio.locks import Lock", "line 3: asyncio is recognized"),
+        ("import json\nimport re, asyncio as aio", "line 4: asyncio is recognized"),
+        ("import asyncio.locks", "line 3: asyncio is recognized"),
+        ("async def f():\n    await getattr(asyncio, 'sleep')(1)", "line 4: asyncio is recognized"),
+        ("async def f(): await future", "line 3: only calls are awaited; await the call itself"),
         ("async def f():\n    x = self._store.get(p)", "line 4: a store's operation is awaited"),
+        ("async def f():\n    get = self._store.get", "line 4: a store's operation is awaited"),
+        ("async def f(): await asyncio.to_thread(store.get, p)", "line 3: a store's operation is"),
         ("f = asyncio.to_thread(g)", "line 3: to_thread is awaited"),
         ("async def f(): await asyncio.to_thread(lambda: 1)", "line 3: to_thread is awaited"),
-        ("async def f(): return f'{await g()}'", "line 3: an f-string neither awaits"),
-        ("f'{asyncio}'", "line 3: an f-string neither awaits nor names asyncio"),
+        ("async def f(): return f'{await g()}'", "line 3: an f-string contains nothing that the"),
+        ("async def f(): return f'{[x async for x in y]}'", "line 3: an f-string contains nothing"),
+        ("async def f(): return f'{x:{store.get(p)}}'", "line 3: an f-string contains nothing"),
+        ("f'{asyncio}'", "line 3: an f-string contains nothing that the twin would change; assign"),
+        ("f'{AsyncCounter.name}'", "line 3: an f-string contains nothing that the twin would"),
+        ("f'{counter.is_async}'", "line 3: an f-string contains nothing that the twin would"),
+        ("f'{g(async_x=1)}'", "line 3: an f-string contains nothing that the twin would change"),
         ("x: Coroutine[T]", "line 3: a Coroutine has three types"),
         ("class AsyncMetadataStore:\n    async def get(self) -> T:\n        x = await self.run()",
          "line 4: an operation has a type, and awaits only what it returns"),
@@ -267,12 +293,35 @@ def test_each_rule(faces: dict[str, Any], before: str, after: str) -> None:
         ("# sync:\n# async:\n# end", "line 4: '# async:' has no place here"),
         ("# sync:\nx = 1\n# end", "line 4: a synchronous line begins with '# | '"),
         ("# async:\n#\n# end\nasync def f(): await x", "line 6: only calls are awaited"),
+        ("class A:\n    def close(self): pass\n    async def aclose(self): pass",
+         "line 5: 'close' and 'aclose' would both become 'close'; rename one, or mark a pair"),
+        ("class A:\n    def _get(self): pass\n    def f(self): self._async_get = 1",
+         "line 5: '_get' and '_async_get' would both become '_get'"),
+        ("class A: pass\nif x:\n    class AsyncA: pass", "line 5: 'A' and 'AsyncA' would both"),
+        ("def f(x):\n    async_x = x\n    return x", "line 4: 'x' and 'async_x' would both become"),
+        ("def f(x, *,\n      async_x): pass", "line 4: 'x' and 'async_x' would both become 'x'"),
+        ("def f(store:\n      'AsyncStore'): pass",
+         "line 4: a string stays as it is, also in a type; write the type without quotes"),
+        ("def f() -> 'asyncio.Lock': pass", "line 3: a string stays as it is, also in a type"),
+        ("x = 1\nx.is_async = 1",
+         "the twin is not Python: invalid syntax: 'x.is = 1'; rename what became that, or mark"),
+        ("f(x=1, async_x=2)", "the twin is not Python: keyword argument repeated: x: 'f(x=1,"),
+        ("# async:\n# end\nx =", "line 5: this is not Python: invalid syntax"),
     ],
 )  # fmt: skip
 def test_what_has_no_twin_is_refused(faces: dict[str, Any], source: str, why: str) -> None:
-    """Nothing asynchronous is left by mistake: the line of the source is named, with the reason."""
+    """Asynchronous code that cannot be converted is an error with the line and the reason."""
     with pytest.raises(faces["RefusedError"], match=f"^{re.escape(why)}"):
         faces["synchronous"](f"import asyncio\n\n{source}")
+
+
+def test_a_source_without_imports_cannot_get_one(faces: dict[str, Any]) -> None:
+    """Where the twin needs an import and has no place for it, the source is refused."""
+    source = "class AsyncMetadataStore:\n    async def get(self) -> T: return await self.run()\n"
+    why = "line 1: the twin needs 'from concurrent.futures import Future', but the source imports"
+    with pytest.raises(faces["RefusedError"], match=f"^{why} nothing; begin it with 'from __fut"):
+        faces["synchronous"](source)
+    assert "import Future" in faces["synchronous"](f"from __future__ import annotations\n{source}")
 
 
 def test_a_check_names_the_command_and_writes_nothing(folder: Path) -> None:
@@ -296,7 +345,7 @@ def test_a_check_names_the_command_and_writes_nothing(folder: Path) -> None:
 
 
 def test_a_source_that_is_refused_leaves_its_twin(folder: Path) -> None:
-    """The tool says which file it refuses, and why, and touches nothing."""
+    """The tool names the file that it refuses and the reason, and changes nothing."""
     source, made = folder / "async_counter.py", folder / "counter.py"
     assert tool(source).returncode == 0
     before = made.read_bytes()
@@ -305,6 +354,16 @@ def test_a_source_that_is_refused_leaves_its_twin(folder: Path) -> None:
     line = COUNTER.count("\n") + 3
     assert refused.returncode == 1
     assert refused.stderr == (
-        f"async_counter.py: line {line}: asyncio.gather has no synchronous twin\n"
+        f"async_counter.py: line {line}: asyncio.gather has no synchronous twin; "
+        "mark a pair (# async:, # sync:, # end)\n"
     )
     assert made.read_bytes() == before
+
+
+def test_a_source_is_not_its_own_twin(folder: Path) -> None:
+    """A module whose name says nothing of tasks is refused, and not overwritten."""
+    source = (folder / "async_counter.py").rename(folder / "counters.py")
+    refused = tool(source)
+    assert refused.returncode == 1
+    assert refused.stderr == ("counters.py: the name of a source begins with 'async_'; rename it\n")
+    assert source.read_text("utf-8") == COUNTER

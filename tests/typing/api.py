@@ -1,117 +1,293 @@
-"""A user of the public face, for the type checker only: types are a promise, too.
+"""A user of the public face, for the type checker: the types are part of its contract.
 
-Checked by ``tox -e types`` against the installed package; never run.
+``tox -e types`` checks it against the installed package. It never runs. A ``type: ignore`` is part
+of the contract, too: mypy reports it if the line becomes valid.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
-from typing import Any, Literal, assert_type
+from typing import Any, Literal, assert_never, assert_type
 
 import batchkeeper as bk
-from batchkeeper.stores import PassingBackend
+from batchkeeper.ops.errors import error_class
+from batchkeeper.stores import Answer, Limits, PassingBackend
+from batchkeeper.stores.backend import ReadRequest, WriteRequest
 from batchkeeper.stores.faults import FaultyBackend
 
+# Opening
 
-def threads() -> None:
-    with bk.open_store(
+
+def open_for_threads() -> None:
+    with bk.open_store("memory://api") as opened:
+        assert_type(opened, bk.MetadataStore)
+    store = bk.open_store(
         "memory://api",
-        batching=bk.BatchingConfig(max_ops=128, max_delay=0.001, on_full="block", linger="fixed"),
+        batching=bk.BatchingConfig(max_ops=128),
         connect_timeout=1.0,
-        session_timeout=10.0,
+        session_timeout=10,
         operation_timeout=5.0,
+        username="user",
+        password=None,
         create=False,
         wrap=[FaultyBackend, PassingBackend],
-    ) as store:
-        assert_type(store.capabilities, frozenset[bk.Capability])
-        assert_type(store, bk.MetadataStore)
-        assert_type(store.get("/a"), Future[bk.GetResult | None])
-        assert_type(store.put("/a", b"", expected_version=bk.ABSENT), Future[bk.Stat])
-        assert_type(store.put("/a", bytearray(), timeout=1.0), Future[bk.Stat])
-        assert_type(store.delete("/a", expected_version=0), Future[None])
-        assert_type(store.get_children("/"), Future[list[str]])
-        assert_type(store.exists("/a"), Future[bool])
-        assert_type(store.submit(bk.Get("/a")), Future[Any])
-        assert_type(store.apply([bk.Put("/a", b"")]), list[bk.Outcome])
-        assert_type(store.apply_stream(bk.Delete(path) for path in ("/a",)), bk.OutcomeStream)
-        outcomes: Iterator[bk.Outcome] = store.apply_stream([])
-        assert_type(next(outcomes), bk.Outcome)
-        assert_type(next(store.scan("/a", end="/b", revision=1)), bk.ScanResult)
-        scan = store.scan("/")
-        assert_type(scan, bk.ResultStream[bk.ScanResult])
-        assert_type(list(scan), list[bk.ScanResult])
-        assert_type(scan.foreign, bk.ForeignKeys)
-        assert_type((scan.foreign.count, scan.foreign.first), tuple[int, list[bytes]])
-        assert_type(next(store.scan_pages("/a")).foreign, Sequence[bytes])
-        assert_type(next(store.scan_pages("/a")), bk.ScanPage)
-        assert_type(next(store.scan_pages("/a")).values, Sequence[bytes])
-        stats = next(store.scan_pages("/a", values=False))
-        assert_type(stats, bk.StatPage)
-        assert_type(stats[0], bk.Stat)
-        either = next(store.scan_pages("/a", values=bool(stats)))
-        assert_type(either, bk.ScanPage | bk.StatPage)
-        assert_type(either.values, Sequence[bytes] | None)
-        assert_type(store.split("/", 4), Sequence[bk.Range])
-        assert_type(store.delete_recursive("/a"), Future[int])
-        assert_type(store.revision(), int)
-        assert_type(store.metrics(), bk.Metrics)
-        store.flush()
-        store.close(timeout=1.0)
+    )
+    assert_type(store, bk.MetadataStore)
+    bk.open_store("memory://api", None)
+    bk.open_store(b"memory://api")  # type: ignore[arg-type]
+    bk.open_store("memory://api", None, 1.0)  # type: ignore[call-arg]
+    bk.open_store("memory://api", connect_timeout="1")  # type: ignore[arg-type]
 
 
-async def tasks() -> None:
-    async with bk.open_async_store("memory://api", wrap=FaultyBackend) as store:
-        assert_type(store.capabilities, frozenset[bk.Capability])
-        assert_type(store, bk.AsyncMetadataStore)
-        assert_type(await store.get("/a"), bk.GetResult | None)
-        assert_type(await store.put("/a", b""), bk.Stat)
-        assert_type(await store.get_children("/"), list[str])
-        assert_type(await store.exists("/a"), bool)
-        assert_type(store.submit(bk.Exists("/a")), asyncio.Future[Any])
-        assert_type(await store.apply([bk.GetChildren("/")]), list[bk.Outcome])
-        assert_type(store.apply_stream([bk.Get("/a")]), AsyncIterator[bk.Outcome])
-        assert_type(await anext(store.scan("/a", "/a/b")), bk.ScanResult)
-        scan = store.scan("/")
-        assert_type(scan, bk.AsyncResultStream[bk.ScanResult])
-        assert_type([found async for found in scan], list[bk.ScanResult])
-        assert_type(scan.foreign.count, int)
-        assert_type(await anext(store.scan_pages("/a")), bk.ScanPage)
-        assert_type(await anext(store.scan_pages("/a", values=False)), bk.StatPage)
-        assert_type(await store.split("/", 4), Sequence[bk.Range])
-        assert_type(await store.delete_recursive("/a"), int)
-        assert_type(await store.revision(), int)
-        await store.delete("/a")
-        await store.flush()
-    opened = await bk.open_async_store("memory://api")
-    assert_type(opened, bk.AsyncMetadataStore)
-    await opened.close()
+async def open_for_tasks() -> None:
+    async with bk.open_async_store(
+        "memory://api",
+        batching=bk.BatchingConfig(max_ops=128),
+        connect_timeout=1.0,
+        session_timeout=10,
+        operation_timeout=5.0,
+        username="user",
+        password=None,
+        create=False,
+        wrap=FaultyBackend,
+    ) as opened:
+        assert_type(opened, bk.AsyncMetadataStore)
+    store = await bk.open_async_store("memory://api")
+    assert_type(store, bk.AsyncMetadataStore)
+    bk.open_async_store("memory://api", connect_timeout="1")  # type: ignore[arg-type]
+    with bk.open_async_store("memory://api"):  # type: ignore[attr-defined]
+        pass
 
 
-def kinds(kind: bk.StoreKind) -> None:
+def settings() -> None:
+    config = bk.BatchingConfig(
+        enabled=True,
+        max_ops=1,
+        max_bytes=1,
+        max_delay=0,
+        read_queue_size=1,
+        write_queue_size=1,
+        max_queued_bytes=1,
+        max_in_flight=None,
+        max_singles=0,
+        on_full="block",
+        linger="fixed",
+    )
+    assert_type(config.enabled, bool)
+    assert_type(config.max_ops, int)
+    assert_type(config.max_bytes, int)
+    assert_type(config.max_delay, float)
+    assert_type(config.read_queue_size, int)
+    assert_type(config.write_queue_size, int)
+    assert_type(config.max_queued_bytes, int)
+    assert_type(config.max_in_flight, int | None)
+    assert_type(config.max_singles, int)
+    assert_type(config.on_full, Literal["single", "block", "raise"])
+    assert_type(config.linger, Literal["adaptive", "fixed"])
+    bk.BatchingConfig(on_full="wait")  # type: ignore[arg-type]
+    bk.BatchingConfig(True)  # type: ignore[call-arg]
+    config.max_ops = 2  # type: ignore[misc]
+
+
+def kinds(kind: bk.StoreKind, url: bk.StoreURL) -> None:
     assert_type(bk.store_kind("memory://api"), bk.StoreKind)
+    assert_type(bk.store_kind(url), bk.StoreKind)
+    assert_type(kind.scheme, str)
+    assert_type(kind.schemes, tuple[str, ...])
+    assert_type(kind.title, str)
+    assert_type(kind.url_form, str)
     assert_type(kind.capabilities, frozenset[bk.Capability])
     assert_type(kind.in_process, bool)
     known: bk.Capability = "snapshots"
     assert known not in kind.capabilities
+    unknown: bk.Capability = "colours"  # type: ignore[assignment]
+    assert unknown
+    assert_type(bk.parse_url("memory://api"), bk.StoreURL)
+    assert_type(url.scheme, str)
+    assert_type(url.hosts, tuple[str, ...])
+    assert_type(url.path, str)
+    assert_type(url.options, Mapping[str, str])
+    assert_type(url.text, str)
 
 
-def values(stat: bk.Stat, found: bk.GetResult, outcome: bk.Outcome) -> None:
+# Wrappers
+
+
+class Counting(PassingBackend):
+    """A wrapper as a class: its own arguments come from a function around it."""
+
+    def __init__(self, backend: bk.Backend, calls: list[int]) -> None:
+        super().__init__(backend)
+        self._calls = calls
+
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
+        self._calls.append(len(requests))
+        return super().write(requests, deadline)
+
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
+        self._calls.append(len(requests))
+        return super().read(requests, deadline)
+
+
+def counting(calls: list[int]) -> bk.Wrapper:
+    return lambda backend: Counting(backend, calls)
+
+
+def unchanged(backend: bk.Backend) -> bk.Backend:
+    assert_type(backend.limits, Limits)
+    assert_type(backend.connected, bool)
+    assert_type(backend.write([bk.Put("/a", b"")], 0.0), Sequence[Answer])
+    return backend
+
+
+def no_wrapper(backend: bk.Backend) -> None:
+    backend.close()
+
+
+def wrappers(
+    calls: list[int], backend: bk.Backend, given: bk.Wrapper, several: Sequence[bk.Wrapper]
+) -> None:
+    bk.open_store("memory://api", wrap=unchanged)
+    bk.open_store("memory://api", wrap=lambda backend: Counting(backend, calls))
+    bk.open_store("memory://api", wrap=[counting(calls), unchanged, FaultyBackend, given])
+    bk.open_store("memory://api", wrap=several)
+    bk.open_async_store("memory://api", wrap=unchanged)
+    bk.open_async_store("memory://api", wrap=(unchanged, given))
+    assert_type(given(Counting(backend, calls)), bk.Backend)
+    bk.open_store("memory://api", wrap=no_wrapper)  # type: ignore[arg-type]
+    bk.open_store("memory://api", wrap=None)  # type: ignore[arg-type]
+    bk.open_store("memory://api", wrap=FaultyBackend(backend))  # type: ignore[arg-type]
+
+
+# Operations, results and errors
+
+
+def operations() -> None:
+    put = bk.Put("/a", bytearray(), bk.ABSENT, ephemeral=True, sequential=False)
+    assert_type(put.kind, Literal["put"])
+    assert_type(put.path, str)
+    assert_type(put.value, bytes)
+    assert_type(put.expected_version, int | None)
+    assert_type(put.ephemeral, bool)
+    assert_type(put.sequential, bool)
+    assert_type(put.options, bk.PutOptions | None)
+    options = bk.PutOptions(ephemeral=True, sequential=True)
+    assert_type(options.ephemeral, bool)
+    assert_type(options.sequential, bool)
+    assert_type(bk.Put("/a", memoryview(b""), options=options), bk.Put)
+    delete = bk.Delete("/a", expected_version=0)
+    assert_type(delete.kind, Literal["delete"])
+    assert_type(delete.expected_version, int | None)
+    assert_type(bk.Get("/a").kind, Literal["get"])
+    assert_type(bk.GetChildren("/").kind, Literal["get_children"])
+    assert_type(bk.Exists("/a").kind, Literal["exists"])
+    version: int = bk.ABSENT
+    assert version
+    bk.Put("/a", "text")  # type: ignore[arg-type]
+    bk.Put("/a", b"", options={"ephemeral": True})  # type: ignore[arg-type]
+    put.path = "/b"  # type: ignore[misc]
+    options.ephemeral = False  # type: ignore[misc]
+
+
+def every_operation(op: bk.Operation) -> str:
+    """The union is closed: a caller can tell its members apart."""
+    if isinstance(op, bk.Get | bk.GetChildren | bk.Exists):
+        assert_type(op.kind, Literal["get", "get_children", "exists"])
+    elif isinstance(op, bk.Put):
+        assert_type(op.value, bytes)
+    elif isinstance(op, bk.Delete):
+        assert_type(op.expected_version, int | None)
+    else:
+        assert_never(op)
+    return op.path
+
+
+def every_result(result: bk.Result) -> str:
+    if result is None or isinstance(result, bool):
+        return "nothing"
+    if isinstance(result, bk.Stat):
+        return result.path
+    if isinstance(result, bk.GetResult):
+        return result.stat.path
+    assert_type(result, list[str])
+    return "/".join(result)
+
+
+def values(stat: bk.Stat, found: bk.GetResult, outcome: bk.Outcome, part: bk.Range) -> None:
     assert_type(stat.path, str)
     assert_type(stat.version, int)
     assert_type(stat.revision, int)
     assert_type(stat.created, int | None)
+    assert_type(stat.modified, int | None)
+    assert_type(stat.ephemeral, bool)
+    assert_type(stat.owned, bool)
     assert_type(found.value, bytes)
     assert_type(found.stat, bk.Stat)
-    assert_type(outcome.ok, bool)
+    value, stat = found
+    assert_type(value, bytes)
     assert_type(outcome.op, bk.Operation)
+    assert_type(outcome.result, bk.Result)
     assert_type(outcome.error, bk.MetadataStoreError | None)
+    assert_type(outcome.ok, bool)
+    assert_type(part.start, str | None)
+    assert_type(part.end, str | None)
+    assert_type("/a" in bk.Range("/a", None), bool)
+
+
+def scanned(result: bk.ScanResult, change: bk.Change, foreign: bk.ForeignKeys) -> None:
+    path, value, stat = result
+    assert_type(path, str)
+    assert_type(value, bytes)
+    assert_type(stat, bk.Stat)
+    assert_type(result.path, str)
+    assert_type(result.value, bytes)
+    assert_type(result.stat, bk.Stat)
+    assert_type(change.path, str)
+    assert_type(change.op, Literal["put", "delete"])
+    assert_type(change.value, bytes | None)
+    assert_type(change.version, int | None)
+    assert_type(change.revision, int)
+    assert_type(change.ephemeral, bool)
+    assert_type(foreign.count, int)
+    assert_type(foreign.first, list[bytes])
+
+
+def pages(page: bk.ScanPage, stats: bk.StatPage) -> None:
+    assert_type(len(page), int)
+    assert_type(page[0], bk.ScanResult)
+    assert_type(page[1:], Sequence[bk.ScanResult])
+    assert_type(list(page), list[bk.ScanResult])
+    assert_type(page.paths, Sequence[str])
+    assert_type(page.values, Sequence[bytes])
+    assert_type(page.versions, Sequence[int])
+    assert_type(page.revisions, Sequence[int])
+    assert_type(page.ephemeral, Sequence[bool])
+    assert_type(page.created, Sequence[int | None] | None)
+    assert_type(page.modified, Sequence[int | None] | None)
+    assert_type(page.owned, Sequence[bool] | None)
+    assert_type(page.foreign, Sequence[bytes])
+    assert_type(stats[0], bk.Stat)
+    assert_type(stats[1:], Sequence[bk.Stat])
+    assert_type(list(stats), list[bk.Stat])
+    assert_type(stats.values, None)
+    assert_type(stats.foreign, Sequence[bytes])
 
 
 def errors() -> str | None:
     try:
-        threads()
+        open_for_threads()
     except bk.BadVersionError as error:
         assert_type(error.expected, int | None)
         assert_type(error.actual, int | None)
@@ -124,4 +300,217 @@ def errors() -> str | None:
     except bk.MetadataStoreError as error:
         assert_type(error.outcome, Literal["not_applied", "unknown"])
         assert_type(error.retriable, bool)
+        assert_type(error.path, str | None)
     return None
+
+
+def error_classes() -> None:
+    # Every class by its public name, as the root of all or as what else it is.
+    every: list[type[bk.MetadataStoreError]] = [
+        bk.AuthenticationError,
+        bk.BadVersionError,
+        bk.IndeterminateError,
+        bk.InvalidPathError,
+        bk.InvalidSettingError,
+        bk.NotEmptyError,
+        bk.NotFoundError,
+        bk.OperationTimeoutError,
+        bk.QueueFullError,
+        bk.RevisionCompactedError,
+        bk.SessionLostError,
+        bk.StoreClosedError,
+        bk.StoreUnavailableError,
+        bk.UnsupportedError,
+        bk.ValueTooLargeError,
+    ]
+    bad: list[type[ValueError]] = [bk.InvalidPathError, bk.InvalidSettingError]
+    late: list[type[TimeoutError]] = [
+        bk.OperationTimeoutError,
+        bk.IndeterminateError,  # type: ignore[list-item]
+        bk.StoreUnavailableError,  # type: ignore[list-item]
+    ]
+    assert len(every) > len(bad) + len(late)
+    assert_type(error_class("NotFoundError"), type[bk.MetadataStoreError] | None)
+
+
+def numbers(metrics: bk.Metrics, lane: bk.LaneMetrics, histogram: bk.Histogram) -> None:
+    assert_type(metrics.reads, bk.LaneMetrics)
+    assert_type(metrics.writes, bk.LaneMetrics)
+    assert_type(metrics.singles, bk.LaneMetrics)
+    assert_type(metrics.queued_bytes, int)
+    assert_type(metrics.waits, int)
+    assert_type(metrics.errors, Mapping[str, int])
+    assert_type(metrics.operations, Mapping[str, int])
+    assert_type(metrics.failures, Mapping[str, int])
+    assert_type(metrics.conflicts, int)
+    assert_type(metrics.aborts, int)
+    assert_type(metrics.splits, int)
+    assert_type(metrics.retries, int)
+    assert_type(metrics.settled, int)
+    assert_type(metrics.reconnects, int)
+    assert_type(lane.queued, int)
+    assert_type(lane.waiting, int)
+    assert_type(lane.in_flight, int)
+    assert_type(lane.batches, int)
+    assert_type(lane.operations, int)
+    assert_type(lane.bytes, int)
+    assert_type(lane.causes, Mapping[str, int])
+    assert_type(lane.operations_per_batch, bk.Histogram)
+    assert_type(lane.bytes_per_batch, bk.Histogram)
+    assert_type(lane.queue_seconds, bk.Histogram)
+    assert_type(lane.store_seconds, bk.Histogram)
+    assert_type(histogram.bounds, tuple[float, ...])
+    assert_type(histogram.counts, tuple[int, ...])
+    assert_type(histogram.count, int)
+    assert_type(histogram.sum, float)
+    assert_type(histogram.mean, float)
+    assert_type(histogram.max, float)
+    assert_type(histogram.percentile(99), float)
+    counts: Mapping[str, int] = bk.Counts({"put": 1})
+    assert counts
+    metrics.waits = 0  # type: ignore[misc]
+
+
+# The store for threads
+
+
+def threads(store: bk.MetadataStore, data: bytes | bytearray | memoryview) -> None:
+    with store as entered:
+        assert_type(entered, bk.MetadataStore)
+    assert_type(store.capabilities, frozenset[bk.Capability])
+    assert_type(store.get("/a"), Future[bk.GetResult | None])
+    assert_type(store.get("/a", timeout=1.0).result(), bk.GetResult | None)
+    assert_type(store.put("/a", data), Future[bk.Stat])
+    assert_type(store.put("/a", b"", expected_version=bk.ABSENT), Future[bk.Stat])
+    assert_type(store.put("/a", b"", 1, ephemeral=True, sequential=True), Future[bk.Stat])
+    assert_type(store.put("/a", b"", timeout=1.0).result(), bk.Stat)
+    assert_type(store.delete("/a"), Future[None])
+    assert_type(store.delete("/a", expected_version=0, timeout=1.0), Future[None])
+    assert_type(store.get_children("/", timeout=1.0), Future[list[str]])
+    assert_type(store.exists("/a", timeout=1.0), Future[bool])
+    assert_type(store.submit(bk.Get("/a"), timeout=1.0), Future[Any])
+    assert_type(store.delete_recursive("/a", timeout=1.0), Future[int])
+    assert_type(store.split("/", 4, timeout=1.0), Sequence[bk.Range])
+    assert_type(store.revision(timeout=1.0), int)
+    assert_type(store.metrics(), bk.Metrics)
+    store.flush()
+    store.sync()
+    store.sync(timeout=1.0)
+    store.close()
+    store.close(timeout=1.0)
+    store.put("/a", "text")  # type: ignore[arg-type]
+    store.get("/a", 1.0)  # type: ignore[call-arg]
+    store.submit("/a")  # type: ignore[arg-type]
+
+
+def bulk_for_threads(
+    store: bk.MetadataStore,
+    ops: Iterable[bk.Operation],
+    puts: list[bk.Put],
+    later: AsyncIterable[bk.Operation],
+) -> None:
+    assert_type(store.apply(ops, timeout=1.0), list[bk.Outcome])
+    assert_type(store.apply(puts), list[bk.Outcome])
+    assert_type(store.apply([bk.Put("/a", b""), bk.Get("/a")]), list[bk.Outcome])
+    stream = store.apply_stream((bk.Delete(path) for path in ("/a",)), timeout=1.0)
+    assert_type(stream, bk.OutcomeStream)
+    assert_type(next(stream), bk.Outcome)
+    outcomes: Iterator[bk.Outcome] = stream
+    assert_type(list(outcomes), list[bk.Outcome])
+    stream.close()
+    store.apply(later)  # type: ignore[arg-type]
+
+
+def scans_for_threads(store: bk.MetadataStore, both: bool) -> None:
+    scan = store.scan("/", "/a", "/b", 1, timeout=1.0)
+    assert_type(scan, bk.ResultStream[bk.ScanResult])
+    assert_type(next(scan), bk.ScanResult)
+    assert_type(list(store.scan("/a", start="/a", end="/b", revision=1)), list[bk.ScanResult])
+    assert_type(scan.foreign, bk.ForeignKeys)
+    scan.close()
+    generator: Generator[bk.ScanResult, None, None] = scan
+    assert generator
+    changes = store.changes("/", 0, store.revision(), timeout=1.0)
+    assert_type(changes, bk.ResultStream[bk.Change])
+    assert_type(changes.foreign, bk.ForeignKeys)
+    assert_type(next(changes), bk.Change)
+    assert_type(store.changes("/", after=0, until=1), bk.ResultStream[bk.Change])
+    found = store.scan_pages("/", "/a", "/b", 1, timeout=1.0)
+    assert_type(found, Generator[bk.ScanPage, None, None])
+    assert_type(store.scan_pages("/", values=True), Generator[bk.ScanPage, None, None])
+    assert_type(store.scan_pages("/", values=False), Generator[bk.StatPage, None, None])
+    either = store.scan_pages("/", values=both)
+    assert_type(either, Generator[bk.ScanPage | bk.StatPage, None, None])
+    assert_type(next(either).values, Sequence[bytes] | None)
+
+
+# The store for tasks
+
+
+async def tasks(store: bk.AsyncMetadataStore, data: bytes | bytearray | memoryview) -> None:
+    async with store as entered:
+        assert_type(entered, bk.AsyncMetadataStore)
+    assert_type(store.capabilities, frozenset[bk.Capability])
+    assert_type(await store.get("/a", timeout=1.0), bk.GetResult | None)
+    assert_type(await store.put("/a", data), bk.Stat)
+    assert_type(await store.put("/a", b"", expected_version=bk.ABSENT), bk.Stat)
+    assert_type(await store.put("/a", b"", 1, ephemeral=True, sequential=True), bk.Stat)
+    assert_type(await store.put("/a", b"", timeout=1.0), bk.Stat)
+    assert_type(await store.delete("/a"), None)
+    assert_type(await store.delete("/a", expected_version=0, timeout=1.0), None)
+    deleting: Coroutine[Any, Any, None] = store.delete("/a")
+    await deleting
+    assert_type(await store.get_children("/", timeout=1.0), list[str])
+    assert_type(await store.exists("/a", timeout=1.0), bool)
+    assert_type(store.submit(bk.Exists("/a"), timeout=1.0), asyncio.Future[Any])
+    assert_type(await store.delete_recursive("/a", timeout=1.0), int)
+    assert_type(await store.split("/", 4, timeout=1.0), Sequence[bk.Range])
+    assert_type(await store.revision(timeout=1.0), int)
+    assert_type(store.metrics(), bk.Metrics)
+    assert_type(await store.flush(), None)
+    assert_type(await store.sync(), None)
+    assert_type(await store.sync(timeout=1.0), None)
+    assert_type(await store.close(), None)
+    assert_type(await store.close(timeout=1.0), None)
+    await store.put("/a", "text")  # type: ignore[arg-type]
+    await store.get("/a", 1.0)  # type: ignore[call-arg]
+    store.submit("/a")  # type: ignore[arg-type]
+    with store:  # type: ignore[attr-defined]
+        pass
+
+
+async def bulk_for_tasks(
+    store: bk.AsyncMetadataStore,
+    ops: Iterable[bk.Operation],
+    puts: list[bk.Put],
+    later: AsyncIterable[bk.Operation],
+) -> None:
+    assert_type(await store.apply(ops, timeout=1.0), list[bk.Outcome])
+    assert_type(await store.apply(puts), list[bk.Outcome])
+    assert_type(await store.apply(later), list[bk.Outcome])
+    assert_type(store.apply_stream(puts), AsyncIterator[bk.Outcome])
+    assert_type(await anext(store.apply_stream(later, timeout=1.0)), bk.Outcome)
+
+
+async def scans_for_tasks(store: bk.AsyncMetadataStore, both: bool) -> None:
+    scan = store.scan("/", "/a", "/b", 1, timeout=1.0)
+    assert_type(scan, bk.AsyncResultStream[bk.ScanResult])
+    assert_type(await anext(scan), bk.ScanResult)
+    scan = store.scan("/a", start="/a", end="/b", revision=1)
+    assert_type([found async for found in scan], list[bk.ScanResult])
+    assert_type(scan.foreign, bk.ForeignKeys)
+    await scan.aclose()
+    generator: AsyncGenerator[bk.ScanResult, None] = scan
+    assert generator
+    changes = store.changes("/", 0, await store.revision(), timeout=1.0)
+    assert_type(changes, bk.AsyncResultStream[bk.Change])
+    assert_type(changes.foreign, bk.ForeignKeys)
+    assert_type(await anext(changes), bk.Change)
+    assert_type(store.changes("/", after=0, until=1), bk.AsyncResultStream[bk.Change])
+    found = store.scan_pages("/", "/a", "/b", 1, timeout=1.0)
+    assert_type(found, AsyncGenerator[bk.ScanPage, None])
+    assert_type(store.scan_pages("/", values=True), AsyncGenerator[bk.ScanPage, None])
+    assert_type(store.scan_pages("/", values=False), AsyncGenerator[bk.StatPage, None])
+    either = store.scan_pages("/", values=both)
+    assert_type(either, AsyncGenerator[bk.ScanPage | bk.StatPage, None])
+    assert_type((await anext(either)).values, Sequence[bytes] | None)

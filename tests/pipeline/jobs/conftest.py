@@ -1,4 +1,4 @@
-"""Running jobs within the tests' process, on the session that all tests of the pipeline share."""
+"""Runs jobs in the tests' process, on the session that all tests of the pipeline share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Job = Callable[..., tuple[int, Any, list[str]]]
 
 @pytest.fixture
 def job(spark: SparkSession, capfdbinary: pytest.CaptureFixture[bytes]) -> Job:
-    """Run a job on the session that is there: gives its exit code, its summary and its errors."""
+    """Run a job on the shared session, and return its exit code, its summary and its errors."""
 
     assert SparkSession.getActiveSession() is spark
 

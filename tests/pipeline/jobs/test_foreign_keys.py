@@ -1,4 +1,4 @@
-"""Jobs on stores with keys that are not valid paths: none of them ends as if it were whole."""
+"""Jobs on stores with keys that are not valid paths: none claims to be complete without them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_export_ends_with_1_and_is_whole_in_all_else(
 def test_a_diff_says_it_of_each_side(
     job: Job, mixed: tuple[str, list[str]], fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Two sides are not called the same while one of them has keys that nobody compares."""
+    """Two sides are not the same while one of them has keys that were not compared."""
     url, keys = mixed
     out, plain = tmp_path / "out", fresh_url("etcd")
     fill(plain, VALUES)
@@ -105,12 +105,13 @@ def test_a_diff_says_it_of_each_side(
 def test_below_a_prefix_those_beside_it_do_not_count(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """An export names the keys that it has left out, so those outside the prefix are told apart."""
+    """An export names the keys that it left out, so those outside the prefix do not count."""
     url, out = fresh_url("etcd"), tmp_path / "out"
     fill(url, VALUES)
-    put_raw(url, {b"/q//x": b"theirs"})
+    # A manifest escapes the second one.
+    put_raw(url, {b"/q//x": b"theirs", b"/it's\\//x": b"theirs"})
     assert job("export", out, "--store", url)[0] == 1
-    for prefix, code, count in (("/a", 0, 0), ("/q", 1, 1)):
+    for prefix, code, count in (("/a", 0, 0), ("/q", 1, 1), ("/it's\\", 1, 1)):
         ended, summary, _ = job("diff", out, url, "--prefix", prefix)
         assert (ended, summary["foreign_keys_left"], summary["same"]) == (code, count, not count)
 
@@ -118,7 +119,7 @@ def test_below_a_prefix_those_beside_it_do_not_count(
 def test_a_copy_reports_them_and_a_resumed_one_forgets_none(
     job: Job, mixed: tuple[str, list[str]], fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """The report has a row for each, so that what an earlier run has met counts later, too."""
+    """The report has a row for each key, so that keys of an earlier run also count."""
     url, keys = mixed
     target, state = fresh_url("etcd"), tmp_path / "state"
     copy = ("copy", "--from", url, "--to", target, "--state", state, "--option", "partitions=3")
@@ -146,7 +147,7 @@ def test_a_copy_reports_them_and_a_resumed_one_forgets_none(
 def test_ten_thousand_of_them_are_counted_over_the_ranges(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Each counts once, however the ranges lie: as many as there are, in export, copy and diff."""
+    """Each key counts exactly once in an export, a copy and a diff, whatever the ranges."""
     url, target = fresh_url("etcd"), fresh_url("etcd")
     put_raw(url, {b"/m//%05d" % number: b"" for number in range(10_000)})
     fill(url, {f"/{place}/{number:04}": b"" for place in "an" for number in range(1500)})
@@ -203,7 +204,7 @@ def test_an_export_that_did_not_count_them_can_be_read(
 
 
 def warned(caplog: pytest.LogCaptureFixture, what: str, count: int) -> int:
-    """Return how many warnings there are, which together tell of so many keys."""
+    """Return the number of warnings, whose counts must add up to the number of keys."""
     found = [record.getMessage() for record in caplog.records if what in record.getMessage()]
     numbers = [int(text.split("count=")[1].split()[0]) for text in found]
     assert sum(numbers) == count
@@ -214,7 +215,7 @@ def warned(caplog: pytest.LogCaptureFixture, what: str, count: int) -> int:
 def test_a_read_warns_in_each_partition(
     mixed: tuple[str, list[str]], spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The data source gives the paths, and its tasks log how many keys they have passed over."""
+    """The data source returns the paths, and its tasks log the number of keys left out."""
     url, keys = mixed
     rows = spark.read.format("batchkeeper").option("url", url).load()
     assert sorted(row.path for row in rows.collect()) == sorted(VALUES)
@@ -230,7 +231,7 @@ def test_a_read_warns_in_each_partition(
 def test_an_overwrite_warns_of_what_it_leaves(
     mixed: tuple[str, list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What callers cannot see stays where everything else is replaced."""
+    """An overwrite does not delete keys that callers cannot see."""
     url, keys = mixed
     caplog.set_level(logging.WARNING, "batchkeeper")
     with bk.open_store(url) as store:

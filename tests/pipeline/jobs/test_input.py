@@ -1,4 +1,4 @@
-"""What the jobs refuse: each time in one line, and before anything is written."""
+"""Bad input is refused in one line, before anything is written."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_that_cannot_be_loaded_is_named_and_nothing_is_written(
     job: Job, fresh_url: Callable[[str], str], full: Path, name: str, told: str
 ) -> None:
-    """The file, and where there is one the line, stand in the one line of the error."""
+    """The one-line error names the file and, if there is one, the line."""
     url = fresh_url("etcd")
     code, summary, errors = job("load", full / name, "--store", url)
     assert (code, summary, len(errors)) == (3, None, 1), errors
@@ -155,7 +155,7 @@ def test_what_cannot_be_done_is_said_in_one_line(
 def test_bad_lines_may_be_counted_and_left_out(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path, on_error: str
 ) -> None:
-    """With --on-error, good lines are written; bad ones are counted, and told or not."""
+    """With --on-error, good lines are written; bad ones are counted, and reported or not."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_text(
             f'{{"path": "/{name}/1", "value": "x"}}\nnothing\n{{"path": "/{name}/2", "value": ""}}'
@@ -222,7 +222,7 @@ def test_csv_and_parquet_are_loaded_as_they_are(
 def test_an_export_that_is_not_as_its_manifest_says_is_not_restored(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path, damage: str, told: str
 ) -> None:
-    """A file that is missing, has changed or was added is named, and nothing is written."""
+    """A missing, changed or added file is named, and nothing is written."""
     source, target = fresh_url("etcd"), fresh_url("etcd")
     with bk.open_store(source) as store:
         store.put("/a", b"1").result()
@@ -302,7 +302,7 @@ def test_an_export_to_a_finished_one_refuses_what_is_none_of_its_files(
 def test_an_old_revision_of_a_store_that_keeps_none_is_refused(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path, scheme: str
 ) -> None:
-    """Where there is no snapshot to read, none is promised: not by an export, not by a copy."""
+    """Without snapshots, an export and a copy refuse an old revision."""
     url = fresh_url(scheme)
     with bk.open_store(url) as store:
         store.put("/a", b"1").result()
@@ -345,7 +345,7 @@ def test_a_copy_is_taken_up_again_as_it_was_begun(
 def test_a_folder_with_nothing_in_it_is_as_good_as_none(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """What a driver leaves that was killed before its first file is no export."""
+    """A driver that was killed before its first file leaves no export."""
     (tmp_path / "out" / "data").mkdir(parents=True)
     url = fresh_url("etcd")
     with bk.open_store(url) as store:
@@ -355,7 +355,7 @@ def test_a_folder_with_nothing_in_it_is_as_good_as_none(
 
 
 def test_a_file_that_is_not_written_to_its_end_goes(tmp_path: Path) -> None:
-    """Also where what failed has nothing to do with the file."""
+    """An unfinished file is removed, even if the failure has nothing to do with it."""
 
     def fail_half_way() -> None:
         with Folder(str(tmp_path)).output("data/x") as output:
@@ -370,7 +370,7 @@ def test_a_file_that_is_not_written_to_its_end_goes(tmp_path: Path) -> None:
 def test_without_the_extra_it_is_said_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where pyspark is missing, the command says which extra has it, and its help works."""
+    """Without pyspark, the command names the extra to install, and its help works."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "pyspark"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr("batchkeeper.pipeline.jobs.command.find_spec", lambda _name: None)
@@ -385,7 +385,7 @@ def test_without_the_extra_it_is_said_how_to_install_it(
 def test_without_any_java_it_is_said_where_to_get_one(
     job: Job, fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Spark would not find a Java, the job says so in one line and starts nothing."""
+    """Without a Java for Spark, the job says so in one line and starts nothing."""
     url = fresh_url("etcd")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
@@ -443,5 +443,5 @@ def test_an_interrupt_while_spark_starts_leaves_no_java(
     ],
 )
 def test_an_error_in_a_task_has_the_exit_code_of_its_class(cause: str, code: int) -> None:
-    """Of an error in another process there is only the name of its class."""
+    """For an error in another process, only the name of its class is known."""
     assert _code_of_error(cause) == code

@@ -70,7 +70,7 @@ def json_lines(given: Mapping[str, bytes]) -> bytes:
 def test_records_are_loaded_exported_and_restored_as_they_were(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """What is loaded from JSON lines is what an export restores into a store of another kind."""
+    """Values loaded from JSON lines are exported, and restored into a store of another kind."""
     given = values(3000)
     etcd, rocksdb = fresh_url("etcd"), fresh_url("rocksdb")
     (tmp_path / "in.jsonl").write_bytes(json_lines(given) + b"\n\n")
@@ -113,7 +113,7 @@ def test_records_are_loaded_exported_and_restored_as_they_were(
 def test_copies_between_all_pairs_of_stores_are_equal(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Along a chain through all six pairs of stores, what arrives is what was sent off."""
+    """Values copied along a chain of all six pairs of stores arrive unchanged."""
     given = values(1200)
     stores = [
         fresh_url(scheme)
@@ -186,7 +186,7 @@ def test_an_export_is_of_one_revision_while_others_write(
 def test_an_attempt_that_fails_leaves_nothing_in_an_export(
     job: Job, spark: SparkSession, own_etcd: Callable[..., EtcdServer], tmp_path: Path
 ) -> None:
-    """A task that is tried again writes its range anew, and what it wrote before is removed."""
+    """A retried task writes its range again, and the file of the earlier attempt is removed."""
     server = own_etcd()
     given = {f"/t/{number:05}": bytes(2000) for number in range(30_000)}
     fill(server.url, given)
@@ -251,7 +251,7 @@ def test_an_export_that_fails_leaves_the_earlier_one_as_it_was(
 def test_a_killed_export_is_no_export_and_is_replaced(
     job: Job, own_etcd: Callable[..., EtcdServer], tmp_path: Path
 ) -> None:
-    """What a killed driver leaves is refused by name, and --overwrite replaces it."""
+    """The files of a killed driver are refused by name, and --overwrite replaces them."""
     server, out = own_etcd(), tmp_path / "out"
     given = {f"/t/{number:05}": bytes(2000) for number in range(30_000)}
     fill(server.url, given)
@@ -283,7 +283,7 @@ def test_a_killed_export_is_no_export_and_is_replaced(
 def test_folders_may_have_any_name(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path, name: str
 ) -> None:
-    """What Spark takes for a pattern, and a URI quotes, is a name like any other."""
+    """A name may contain characters that are patterns in Spark or quoted in a URI."""
     source, target = fresh_url("etcd"), fresh_url("etcd")
     fill(source, {"/a": b"1"})
     out = tmp_path / name
@@ -301,7 +301,7 @@ def test_folders_may_have_any_name(
 def test_a_killed_copy_is_taken_up_again_and_says_what_has_changed(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """After a kill, --resume copies what is not done, and tells what changed in ZooKeeper since."""
+    """After a kill, --resume copies the rest, and reports changes in ZooKeeper since then."""
     given = values(600)
     source, target = fresh_url("zookeeper"), fresh_url("etcd")
     fill(source, given)
@@ -398,7 +398,7 @@ def test_a_copy_keeps_what_the_target_holds_unless_told_otherwise(
 def test_a_prefix_bounds_a_job_and_may_hold_nothing(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """A job is about the value at its prefix and those below, whatever their number."""
+    """A job covers the value at its prefix and all values below it."""
     source, target = fresh_url("etcd"), fresh_url("etcd")
     fill(source, {"/a": b"1", "/a/b": b"2", "/a/b/c": b"3", "/a/bc": b"4", "/a/b.c": b"5"})
     for prefix, paths in (("/a/b", ["/a/b", "/a/b/c"]), ("/none", [])):

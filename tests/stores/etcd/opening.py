@@ -1,4 +1,4 @@
-"""Opening a back end on etcd, and noting its calls."""
+"""Opens a back end on etcd, and records its calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...waiting import soon
 
 @contextmanager
 def opened(url: str, *, flat_only: bool = False) -> Iterator[EtcdBackend]:
-    """Open a back end that nests transactions where it can, or does not."""
+    """Open a back end that nests transactions if it can, or with ``flat_only`` never."""
     parsed = parse_url(url)
     connection = EtcdConnection(parsed.addresses(2379), Credentials())
     with closing(EtcdBackend(connection, parsed.prefix(), soon(), flat_only=flat_only)) as backend:
@@ -26,7 +26,7 @@ def opened(url: str, *, flat_only: bool = False) -> Iterator[EtcdBackend]:
 
 
 def calls_to_etcd(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that grows by the method's name with each call."""
+    """Return a list to which each call adds the name of its method."""
     calls: list[str] = []
     call = EtcdConnection.call
 

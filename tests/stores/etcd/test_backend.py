@@ -105,7 +105,7 @@ def prepare(backend: EtcdBackend) -> None:
 
 
 def test_outcomes_in_one_request_are_independent(backend: EtcdBackend) -> None:
-    """Each operation succeeds or fails by itself, whatever its neighbours do."""
+    """Each operation succeeds or fails independently of its neighbours."""
     prepare(backend)
     answers = backend.write(MIXED, soon())
     assert kinds(answers) == MIXED_KINDS
@@ -126,7 +126,7 @@ def test_outcomes_in_one_request_are_independent(backend: EtcdBackend) -> None:
 def test_a_nested_request_takes_one_round_trip(
     nesting: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many operations fail, etcd is called once."""
+    """etcd is called once, whatever the number of failing operations."""
     prepare(nesting)
     calls = counted(nesting, monkeypatch)
     assert kinds(nesting.write(MIXED, soon())) == MIXED_KINDS
@@ -137,7 +137,7 @@ def test_a_nested_request_takes_one_round_trip(
 def test_a_flat_request_is_sent_again_without_what_cannot_hold(
     fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without nesting all that fails is found in one call, and the rest goes in a second one."""
+    """Without nesting, one call finds all failures, and a second one executes the rest."""
     with opened(fresh_url("etcd"), flat_only=True) as backend:
         prepare(backend)
         calls = counted(backend, monkeypatch)
@@ -168,7 +168,7 @@ def test_a_thousand_operations_fit_into_one_transaction(
 
 
 def test_limits_are_those_that_hold(backend: EtcdBackend) -> None:
-    """A batch as large as the limits say is taken, with the longest values that they allow."""
+    """A batch as large as the limits allow is accepted, even with the longest values."""
     limits = backend.limits
     number = limits.write_ops
     deletes = backend.write([Delete(f"/{index}") for index in range(number)], soon())
@@ -185,7 +185,7 @@ def test_limits_are_those_that_hold(backend: EtcdBackend) -> None:
 
 
 def test_a_value_that_is_too_large_is_refused_alone(backend: EtcdBackend) -> None:
-    """The message says the limit, and the connection goes on."""
+    """The message has the limit, and the connection stays usable."""
     (error,) = backend.write([Put("/large", bytes(2 * 2**20))], soon())
     assert type(error) is ValueTooLargeError
     assert error.path == "/large"
@@ -197,7 +197,7 @@ def test_a_value_that_is_too_large_is_refused_alone(backend: EtcdBackend) -> Non
 
 
 def test_a_request_that_is_too_large_is_carried_out_in_parts(backend: EtcdBackend) -> None:
-    """What is too large by itself is refused alone; the rest fits, however it has to be divided."""
+    """An operation that is too large is refused alone; the rest is divided until it fits."""
     operations = [Put(f"/{number}", bytes(2**19), ABSENT) for number in range(8)]
     operations[3] = Put("/3", bytes(2**21), ABSENT)
     answers = backend.write(operations, soon())
@@ -219,7 +219,7 @@ def test_versions_and_revisions_are_etcd_s(backend: EtcdBackend) -> None:
 
 
 def test_a_delete_and_its_neighbours_below(backend: EtcdBackend) -> None:
-    """Guards look at what was there before the request: the parent is refused, the child goes."""
+    """Guards check the state before the request: the parent is refused, the child is deleted."""
     backend.write([Put("/a", b""), Put("/a/b", b""), Put("/a.c", b""), Put("/a0", b"")], soon())
     # The child first: the parent's refusal is explained when there is nothing below it any more.
     answers = backend.write([Delete("/a/b"), Delete("/a")], soon())
@@ -257,7 +257,7 @@ def test_keys_are_prefix_and_path(fresh_url: Callable[[str], str]) -> None:
 def test_children_are_names_not_subtrees(
     nesting: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deep tree is listed by its names, sorted, with a few pages and not by reading it whole."""
+    """The names below a deep tree's root are listed in order with a few pages."""
     tree = [f"/top/{name}/{leaf:03d}" for name in ("a", "a-b", "é", "日") for leaf in range(250)]
     assert kinds(nesting.write([Put(path, b"") for path in tree], soon())) == [Stat] * 1000
     nesting.write([Put("/top/a", b""), Put("/top/a.", b""), Put("/topmost", b"")], soon())
@@ -317,7 +317,7 @@ def test_a_listing_starts_again_when_its_revision_is_compacted(
 
 @pytest.mark.server
 def test_reserved_names_are_hidden_at_the_root(fresh_url: Callable[[str], str]) -> None:
-    """What is kept beside the callers' values is not listed; elsewhere the names are ordinary."""
+    """Internal keys are not listed; at other places, their names are ordinary."""
     url = fresh_url("etcd")
     with opened(url) as backend, etcd_client(url) as (plain, prefix):
         for key in (".batchkeeper/write-ids", "zookeeper", "own", "deep/zookeeper", "/empty"):

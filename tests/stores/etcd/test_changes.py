@@ -1,4 +1,4 @@
-"""The history of changes on a real etcd: each once, ended for certain, and honest about its end."""
+"""The history of changes on a real etcd: each change once, and a certain end."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from ..secured import secured
 
 
 def now(store: MetadataStore) -> int:
-    """Return the revision of a change made now, which concerns nobody."""
+    """Return the revision of an unrelated change made now."""
     stat = store.put("/now", b"").result()
     return stat.revision
 
 
 def brief(changes: Iterator[Change]) -> list[tuple[str, str, bytes | None, int | None]]:
-    """Return all of the changes but their revisions, which are held to be in order."""
+    """Return the changes without their revisions, which must be in order."""
     found = list(changes)
     revisions = [change.revision for change in found]
     assert revisions == sorted(revisions)
@@ -49,7 +49,7 @@ def store(
     etcd_server: object,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[MetadataStore]:
-    """An empty store, asked as its etcd can be, and as one that tells no progress."""
+    """An empty store, on its etcd as it is, and as if that reported no progress."""
     if request.param == "all keys":
         monkeypatch.setattr(module, "tells_progress", lambda _: False)
     with open_store(fresh_url("etcd")) as opened:
@@ -76,7 +76,7 @@ def test_every_change_is_told_once_in_order(store: MetadataStore) -> None:
 
 
 def test_a_part_is_the_same_whenever_it_is_asked_for(store: MetadataStore) -> None:
-    """Parts that follow one another hold together what the whole holds, asked at any time."""
+    """Consecutive parts together have the changes of the whole, at any time."""
     first = now(store)
     for i in range(20):
         store.put(f"/a/{i % 3}", b"%d" % i).result()
@@ -98,7 +98,7 @@ def test_it_ends_where_nothing_has_changed(store: MetadataStore) -> None:
 
 
 def test_one_transaction_is_not_torn(store: MetadataStore) -> None:
-    """The changes of one revision are in one page, however the server has cut them up."""
+    """The changes of one revision are in one page, even if the server has split them."""
     before = now(store)
     ops = [Put(f"/a/{i}", b"%d" % i * 20_000) for i in range(300)]
     assert all(outcome.ok for outcome in store.apply(ops))
@@ -113,7 +113,7 @@ def test_one_transaction_is_not_torn(store: MetadataStore) -> None:
 
 @pytest.mark.server
 def test_what_the_client_keeps_for_itself_is_left_out(fresh_url: Callable[[str], str]) -> None:
-    """Neither the client's own keys nor those that no path leads to are told."""
+    """Neither internal keys nor keys that are not valid paths are reported."""
     url = fresh_url("etcd")
     with open_store(url) as store:
         before = now(store)
@@ -126,7 +126,7 @@ def test_what_the_client_keeps_for_itself_is_left_out(fresh_url: Callable[[str],
 
 
 def test_compacted_history_is_refused(own_etcd: Callable[..., EtcdServer]) -> None:
-    """What was compacted is refused, with the revision after which changes are kept."""
+    """Compacted changes are refused, with the revision after which changes are kept."""
     server = own_etcd()
     with open_store(server.url) as store:
         revisions = [store.put("/a", b"").result().revision for _ in range(9)]
@@ -141,7 +141,7 @@ def test_compacted_history_is_refused(own_etcd: Callable[..., EtcdServer]) -> No
 
 
 def test_a_revision_to_come_is_refused(store: MetadataStore) -> None:
-    """It would not end before somebody else had made enough changes."""
+    """A future revision is refused, because waiting for it might never end."""
     last = store.put("/a", b"").result().revision
     with pytest.raises(InvalidSettingError, match="does not exist yet"):
         list(store.changes("/a", last, last + 1_000_000))
@@ -161,7 +161,7 @@ def test_what_is_no_range_of_revisions_is_refused(
 def test_it_goes_on_where_the_line_was_cut(
     own_etcd: Callable[..., EtcdServer], proxy: Callable[[str], Proxy]
 ) -> None:
-    """A line that is cut in the middle costs no change, and tells none twice."""
+    """A broken connection loses no change and repeats none."""
     server = own_etcd()
     line = proxy(server.address)
     with open_store(server.url) as direct:
@@ -183,7 +183,7 @@ def test_it_goes_on_where_the_line_was_cut(
 
 
 def test_a_server_that_falls_silent_is_given_up(own_etcd: Callable[..., EtcdServer]) -> None:
-    """No news for as long as was asked for ends it with a timeout."""
+    """Silence for the length of the timeout ends the iterator with an error."""
     server = own_etcd()
     with open_store(server.url) as store:
         before = now(store)
@@ -253,7 +253,7 @@ def test_progress_is_trusted_where_it_is_true(version: str, true: bool) -> None:
 def test_a_watch_needs_permission(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A user who may not read all keys, on an etcd where all have to be watched, is told so."""
+    """On an etcd where all keys must be watched, a user who may not read them gets an error."""
     monkeypatch.setattr(module, "tells_progress", lambda _: False)
     server = own_etcd()
     with open_store(f"{server.url}/ok") as store:

@@ -139,7 +139,7 @@ CASES = [
 def test_a_failed_write_is_judged_by_code_and_message(
     code: StatusCode, message: str, verdict: Verdict, reason: Reason
 ) -> None:
-    """Only what etcd or gRPC certainly stopped before it was executed counts as not done."""
+    """Only requests that etcd or gRPC certainly stopped before execution count as not applied."""
     assert judge(code, message, write=True) == (verdict, reason)
 
 
@@ -177,7 +177,7 @@ _UNLISTED = [StatusCode.UNKNOWN, StatusCode.ABORTED, StatusCode.DATA_LOSS, Statu
 
 
 def test_a_full_store_refuses_reads_plainly() -> None:
-    """A read changes nothing, so being refused for want of space leaves nothing open."""
+    """A read changes nothing, so a refusal for lack of space is definite."""
     message = "etcdserver: mvcc: database space exceeded"
     judged = judge(StatusCode.RESOURCE_EXHAUSTED, message, write=False)
     assert judged == (Verdict.REFUSED, Reason.NO_SPACE)
@@ -199,7 +199,7 @@ def test_a_full_store_refuses_reads_plainly() -> None:
 def test_a_refusal_is_an_error_of_this_package(
     code: StatusCode, message: str, kind: type[MetadataStoreError]
 ) -> None:
-    """Each refusal becomes the error that callers catch, and says that nothing was applied."""
+    """Each refusal becomes the error for callers, which says that nothing was applied."""
     error = refused(judge(code, message, write=False).reason, message, 1_234_567).error
     assert type(error) is kind
     assert error.outcome == "not_applied"
@@ -227,7 +227,7 @@ def test_the_limit_that_grpc_names_is_a_number(
 
 
 def test_a_request_that_is_too_large_is_told_its_size_and_the_limit() -> None:
-    """The message says what was sent and what would be taken."""
+    """The message has the size that was sent and the limit."""
     message = str(refused(Reason.REQUEST_TOO_LARGE, "etcdserver: request is too large", 1_600_000))
     assert "1,600,000 bytes" in message
     assert "1.5 MiB" in message

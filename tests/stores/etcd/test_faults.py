@@ -1,4 +1,4 @@
-"""The etcd back end when servers die, stand still, or are not there."""
+"""The etcd back end when servers die, are paused, or are missing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ...waiting import PATIENCE, soon
 
 @contextmanager
 def under_way(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
-    """Run calls that block, each in a thread of its own."""
+    """Run blocking calls, each in a separate thread."""
     with ThreadPoolExecutor(len(calls)) as pool:
         yield [pool.submit(call) for call in calls]
 
@@ -90,7 +90,7 @@ def test_opening_waits_for_a_server_that_comes_up(own_etcd: Callable[..., EtcdSe
 
 
 def test_a_member_without_a_quorum_is_unavailable(own_etcd: Callable[..., EtcdServer]) -> None:
-    """Opening ends within the timeout with the address, though the member says that it is there."""
+    """Opening ends within the timeout with the address, even if the member reports its status."""
     server = own_etcd()
     with closing(EtcdConnection([server.address], Credentials())) as connection:
         stub = grpc_stubs.ClusterStub(connection._members[0].channel)
@@ -103,7 +103,7 @@ def test_a_member_without_a_quorum_is_unavailable(own_etcd: Callable[..., EtcdSe
 
 
 def test_the_next_member_takes_over(own_etcd: Callable[..., EtcdServer]) -> None:
-    """A member that does not answer is passed over, at opening and later."""
+    """A member that does not answer is skipped, at opening and later."""
     first, second = own_etcd(), own_etcd()
     url = f"etcd://127.0.0.1:1,{first.address},{second.address}"
     with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
@@ -117,7 +117,7 @@ def test_the_next_member_takes_over(own_etcd: Callable[..., EtcdServer]) -> None
 
 
 def test_a_member_that_fails_is_tried_last(own_etcd: Callable[..., EtcdServer]) -> None:
-    """A member may answer and still be of no use, so the search begins behind it."""
+    """A member may answer and still be useless, so the search starts with the next one."""
     addresses = [own_etcd().address, own_etcd().address]
     with closing(EtcdConnection(addresses, Credentials())) as connection:
         used = []
@@ -131,7 +131,7 @@ def test_a_member_that_fails_is_tried_last(own_etcd: Callable[..., EtcdServer]) 
 
 @contextmanager
 def useless_member(code: StatusCode, message: str) -> Iterator[tuple[str, list[str]]]:
-    """Run a member that tells its status, and fails all else; give address and calls so far."""
+    """Run a member that reports its status but fails other calls; yield its address and calls."""
     calls: list[str] = []
 
     class Useless(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
@@ -157,7 +157,7 @@ def useless_member(code: StatusCode, message: str) -> Iterator[tuple[str, list[s
 
 @pytest.mark.parametrize("code", [StatusCode.UNAVAILABLE, StatusCode.FAILED_PRECONDITION])
 def test_a_learner_is_passed_over(etcd_server: EtcdServer, code: StatusCode) -> None:
-    """A member that tells its status and serves nothing else refuses nothing: others are asked."""
+    """If a member reports its status but serves nothing else, other members are asked."""
     with useless_member(code, "etcdserver: rpc not supported for learner") as (learner, _):
         url = f"etcd://{learner},{etcd_server.address}/{uuid.uuid4().hex}"
         with closing(connect(url, ConnectOptions(PATIENCE))) as backend:
@@ -170,7 +170,7 @@ def test_a_learner_is_passed_over(etcd_server: EtcdServer, code: StatusCode) -> 
 
 
 def test_logins_that_fail_for_now_are_tried_after_growing_pauses() -> None:
-    """A server that is overloaded is not kept so by the logins of a client that finds it there."""
+    """The logins of a client do not keep an overloaded server overloaded."""
     options = ConnectOptions(connect_timeout=1.0, username="a", password="b")
     with useless_member(StatusCode.RESOURCE_EXHAUSTED, "too many requests") as (address, calls):
         with pytest.raises(StoreUnavailableError, match="too many requests"):
@@ -199,7 +199,7 @@ def test_what_was_never_sent_is_not_applied(own_etcd: Callable[..., EtcdServer])
 
 
 def test_errors_of_a_batch_are_each_operation_s_own(own_etcd: Callable[..., EtcdServer]) -> None:
-    """Operations that share a failure do not share its error object."""
+    """Operations with the same failure have different error objects."""
     server = own_etcd()
     connection = EtcdConnection([server.address], Credentials())
     with closing(EtcdBackend(connection, "", soon(), flat_only=True)) as backend:
@@ -234,7 +234,7 @@ def test_a_write_without_a_connection_is_sent_when_there_is_one(
 def test_a_write_that_a_kill_catches_is_indeterminate(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a write id it is not sent again, and nothing is claimed of it."""
+    """A write without a write id is not sent again, and its outcome is unknown."""
     server = own_etcd()
     with closing(connect(server.url, ConnectOptions())) as backend:
         without_write_ids(backend)
@@ -253,7 +253,7 @@ def test_a_write_that_a_kill_catches_is_indeterminate(
 def test_a_read_that_a_kill_catches_is_repeated(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caller of a read notices nothing but the delay."""
+    """The caller of a read notices only the delay."""
     server = own_etcd()
     with closing(connect(server.url, ConnectOptions())) as backend:
         released = sent(monkeypatch, backend)
@@ -270,7 +270,7 @@ def test_a_read_that_a_kill_catches_is_repeated(
 def test_a_call_with_little_time_says_nothing_against_the_member(
     own_etcd: Callable[..., EtcdServer],
 ) -> None:
-    """A member is not given up for all because one caller could not wait for it."""
+    """One caller's short deadline does not make all callers give up a member."""
     server = own_etcd()
     with closing(connect(server.url, ConnectOptions())) as backend:
         without_write_ids(backend)
@@ -324,7 +324,7 @@ def test_close_ends_what_is_under_way(
 
 
 def test_close_ends_the_wait_for_a_connection(own_etcd: Callable[..., EtcdServer]) -> None:
-    """What waits for the server to come back ends as closed, and was never sent."""
+    """Operations that wait for the server's return end as closed, and were never sent."""
     server = own_etcd()
     backend = connect(server.url, ConnectOptions())
     server.kill()

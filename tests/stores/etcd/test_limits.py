@@ -1,4 +1,4 @@
-"""Limits of an etcd that are lower than assumed: found out, kept to, and of no harm to outcomes."""
+"""Limits of an etcd that are lower than assumed: they are detected, kept, and harm no outcome."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refusals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def mixed(round_: int, value: bytes) -> tuple[list[Operation], list[type]]:
-    """Return operations of all kinds below a name of their own, and what each ends with.
+    """Return operations of all kinds below a name, each with its expected outcome.
 
     The name holds ``there`` and ``full/leaf``.
     """
@@ -108,7 +108,7 @@ def test_every_operation_gets_its_outcome_whatever_the_limits(
     flags: tuple[str, ...],
     flat_only: bool,
 ) -> None:
-    """A lower limit is found out at the first refusal at the latest; then nothing is refused."""
+    """A lower limit is detected by the first refusal at the latest; later, nothing is refused."""
     server = own_etcd(*flags)
     seen = refusals(monkeypatch)
     with opened(f"{server.url}/prefix", flat_only=flat_only) as backend:
@@ -126,7 +126,7 @@ def test_every_operation_gets_its_outcome_whatever_the_limits(
 
 
 def test_the_least_that_etcd_can_be_set_to(own_etcd: Callable[..., EtcdServer]) -> None:
-    """With one operation a transaction all works but deletes, which need two: they say so."""
+    """With one operation per transaction, only deletes fail, because they need two."""
     server = own_etcd("--max-txn-ops", "1")
     with opened(server.url) as backend:
         answers = backend.write([Put("/a", b"", ABSENT), Put("/b", b""), Put("/c", b"", 3)], soon())
@@ -144,7 +144,7 @@ def test_the_least_that_etcd_can_be_set_to(own_etcd: Callable[..., EtcdServer]) 
 def test_the_limit_of_bytes_is_found_exactly(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One refusal, and one larger one that names the limit, are all that it takes."""
+    """Detecting the limit takes one refusal, and one larger request whose refusal names it."""
     server = own_etcd(*SMALL)
     seen = refusals(monkeypatch)
     with opened(server.url) as backend:
@@ -168,7 +168,7 @@ def test_the_limit_of_bytes_is_found_exactly(
 def test_many_threads_find_a_limit_out_once(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those whose requests were refused meanwhile do not ask again."""
+    """Other callers with refused requests do not search for the limit again."""
     server = own_etcd(*SMALL)
     with opened(server.url) as backend, ThreadPoolExecutor(8) as pool:
         seen = refusals(monkeypatch)
@@ -186,7 +186,7 @@ def test_many_threads_find_a_limit_out_once(
 def test_an_operation_too_large_by_itself_is_refused_alone(
     own_etcd: Callable[..., EtcdServer], size: int
 ) -> None:
-    """Its neighbours are carried out, the message names the limit, the connection goes on."""
+    """Its neighbours are executed, the message names the limit, and the connection stays usable."""
     server = own_etcd(*SMALL)
     with opened(server.url) as backend:
         for round_ in range(2):
@@ -207,7 +207,7 @@ def test_an_operation_too_large_by_itself_is_refused_alone(
 def test_a_server_that_comes_back_with_less_is_asked_for_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Limits that a restart has lowered are found out like those at the beginning."""
+    """Limits that a restart has lowered are detected like those at the beginning."""
     server = EtcdServer(tmp_path / "etcd")
     with server, opened(server.url) as backend:
         prepare(backend, 0)
@@ -228,7 +228,7 @@ def test_a_server_that_comes_back_with_less_is_asked_for_less(
 def test_large_values_are_read_a_few_at_a_time(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No answer has much more than is good for the server, the first one excepted."""
+    """No answer except the first is much larger than the server's comfortable size."""
     server = own_etcd()
     paths = [f"/{number}" for number in range(64)]
     with opened(server.url) as writer:
@@ -255,7 +255,7 @@ def test_large_values_are_read_a_few_at_a_time(
 def test_an_answer_too_large_to_be_taken_in_is_asked_for_in_parts(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large values among many small ones come too, and without a detour from then on."""
+    """Large values among many small ones arrive, and from then on without extra requests."""
     server = own_etcd()
     with opened(server.url) as backend:
         for number in range(64):
@@ -273,7 +273,7 @@ def test_an_answer_too_large_to_be_taken_in_is_asked_for_in_parts(
 def test_writes_over_large_values_end_with_their_results(
     own_etcd: Callable[..., EtcdServer], flat_only: bool
 ) -> None:
-    """An answer full of old values that is too large to be taken in does not hide what was done."""
+    """An answer with old values that is too large to receive does not hide the outcomes."""
     server = own_etcd()
     with opened(server.url, flat_only=flat_only) as backend:
         for number in range(48):
@@ -306,7 +306,7 @@ def test_an_answer_that_is_lost_for_its_size_claims_no_more_than_is_known(
 
 
 def test_without_a_number_the_limit_is_bisected() -> None:
-    """Each refusal halves the way down to the largest request that was taken."""
+    """Each refusal halves the distance to the largest accepted request."""
     limit, learned = 100_000, RequestBytes()
     learned.accepted(40_000)
     tries = 0
@@ -319,7 +319,7 @@ def test_without_a_number_the_limit_is_bisected() -> None:
 
 @pytest.mark.parametrize("limit", [16_384, 100_000, 1_000_000])
 def test_grpc_names_the_limit(limit: int) -> None:
-    """The server's gRPC takes 512 KiB more than etcd; a number that cannot be is not believed."""
+    """The server's gRPC accepts 512 KiB more than etcd; an impossible limit is ignored."""
     learned = RequestBytes()
     size = limit + 1_000
     grpc = limit + 512 * 1024
@@ -331,7 +331,7 @@ def test_grpc_names_the_limit(limit: int) -> None:
 
 
 def test_an_answer_grows_by_twice_at_most() -> None:
-    """After small values more are asked for, after large ones at once fewer."""
+    """After small values, pages ask for more; after large ones, at once for fewer."""
     learned = AnswerBytes()
     first = learned.values
     assert first * 1.5 * 2**20 < ANSWER_BYTES
@@ -346,7 +346,7 @@ def test_an_answer_grows_by_twice_at_most() -> None:
 
 
 def test_the_pace_follows_the_time_that_transactions_take() -> None:
-    """Slow ones make them smaller, down to a bound; quick and full ones larger again."""
+    """Slow transactions make them smaller, down to a bound; fast and full ones larger again."""
     pace = Pace(1_000)
     for _ in range(200):
         pace.took(min(pace.writes, 500), 0.1)
@@ -374,7 +374,7 @@ def test_the_pace_allows_for_some_slow_transactions() -> None:
 def test_errors_of_parts_stay_with_their_operations(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What goes wrong with one part of a request is no answer to the others."""
+    """A failure of one part of a request does not decide the other parts."""
     server = own_etcd("--max-txn-ops", "4")
     with opened(server.url) as backend:
         prepare(backend, 0)

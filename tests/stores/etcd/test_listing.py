@@ -14,7 +14,7 @@ from batchkeeper.stores.etcd.listing import Listing
 
 
 class Keys:
-    """A sorted set of keys that answers ranges as etcd does, and counts what it is asked for."""
+    """A sorted set of keys that answers ranges as etcd does, and counts the keys it looks at."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self.keys = sorted(keys)
@@ -50,7 +50,7 @@ parts = st.text("ab-.0/é日", max_size=4)
     st.integers(0, 6),
 )
 def test_every_name_is_found(keys: set[str], smallest: int, many: int) -> None:
-    """However small the pages and however early their ends, no name is lost or doubled."""
+    """With pages of any size, even ended early, no name is lost or repeated."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SMALLEST", smallest)
         patch.setattr(module, "_MANY", many)
@@ -85,7 +85,7 @@ def test_deep_trees_are_not_read_whole() -> None:
 
 
 def test_etcd_is_not_made_to_count_everything_for_each_page() -> None:
-    """Two hundred pages with open ends would count a hundred times the keys that there are."""
+    """Pages have ends: two hundred without would count each key a hundred times."""
     store = Keys(b"/r/tree-%03d/%04d" % (tree, leaf) for tree in range(200) for leaf in range(1000))
     store.names_below(b"/r/")
     assert store.counted < 20 * len(store.keys)
@@ -100,7 +100,7 @@ def test_large_directories_come_in_large_pages() -> None:
 
 
 def test_small_subtrees_are_read_through() -> None:
-    """Where each name has a few keys below it, pages grow: a jump per name would cost more."""
+    """If each name has a few keys below it, pages grow: a jump for each name would cost more."""
     store = Keys(b"/r/%05d/%d" % (name, leaf) for name in range(5_000) for leaf in range(3))
     assert len(store.names_below(b"/r/")) == 5_000
     assert store.pages < 20

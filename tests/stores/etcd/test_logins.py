@@ -1,4 +1,4 @@
-"""The etcd back end where it is asked who it is: logins, certificates, permissions."""
+"""The etcd back end with authentication: logins, certificates, permissions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def outcomes(backend: Backend, operations: list[Any]) -> list[Any]:
     ids=["none", "password", "user"],
 )
 def test_wrong_credentials_are_refused(secured_etcd: EtcdServer, options: ConnectOptions) -> None:
-    """Opening says so at once, and repeats no password."""
+    """A wrong login fails at opening, with a message that repeats no password."""
     with pytest.raises(AuthenticationError) as caught:
         connect(secured_etcd.url, options)
     assert "secret" not in str(caught.value)
@@ -90,7 +90,7 @@ def test_a_login_that_is_asked_for_only_later_is_made(own_etcd: Callable[..., Et
 def test_write_ids_that_are_no_longer_permitted_are_given_up(
     own_etcd: Callable[..., EtcdServer], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a user may write is written, also where the write id beside it is forbidden by now."""
+    """Permitted writes are written, even if their write ids have become forbidden."""
     server = own_etcd()
     with closing(connect(server.url, LIMITED)) as backend:
         assert type(backend.write([Put("/ok/a", b"")], soon())[0]) is Stat
@@ -107,7 +107,7 @@ def test_write_ids_that_are_no_longer_permitted_are_given_up(
 def test_a_refused_login_is_not_tried_for_each_call(
     secured_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A login costs etcd a tenth of a second; calls that come meanwhile end with its refusal."""
+    """A login costs etcd a tenth of a second; calls meanwhile end with the same refusal."""
     logins = []
     log_in = members._log_in
 
@@ -167,7 +167,7 @@ def test_permissions_hold_for_each_operation(secured_etcd: EtcdServer) -> None:
 def test_without_a_permission_for_write_ids_writes_go_without(
     secured_etcd: EtcdServer, proxy: Callable[[str], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is said once, nothing is left behind, and what gets no answer is indeterminate."""
+    """It is logged once, nothing is left behind, and writes without an answer are indeterminate."""
     line = proxy(secured_etcd.address)
     # The whole space of keys is the store's; the permission does not cover the write ids' place.
     with closing(connect(f"etcd://{line.address}", LIMITED)) as backend:
@@ -195,7 +195,7 @@ def test_write_ids_are_asked_for_again_where_permissions_may_have_changed(
     proxy: Callable[[str], Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They go with the writes as soon as they are permitted, and no longer than they are."""
+    """Write ids accompany writes only while they are permitted."""
     server = own_etcd()
     secured(server)
     line = proxy(server.address)
@@ -235,7 +235,7 @@ def test_write_ids_are_asked_for_again_where_permissions_may_have_changed(
 def test_with_a_login_writes_are_settled_too(
     secured_etcd: EtcdServer, proxy: Callable[[str], Any]
 ) -> None:
-    """Where the prefix is within the permission, write ids are; a lost answer costs nothing."""
+    """If the permission covers the prefix, it covers the write ids; a lost answer does no harm."""
     line = proxy(secured_etcd.address)
     with closing(connect(f"etcd://{line.address}/ok", LIMITED)) as backend:
         backend.write([Put("/a", b"")], soon())
@@ -303,7 +303,7 @@ def test_nesting_with_a_login_depends_on_the_version(version: str | None, safe: 
 def test_an_etcd_that_may_nest_with_a_login_checks_what_is_nested(
     secured_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table of versions is right about this one: nested, it lets nothing through.
+    """The table of versions is right about this etcd: nesting lets nothing through.
 
     And a client that follows the table lets nothing through on any.
     """
@@ -325,7 +325,7 @@ def test_an_etcd_that_may_nest_with_a_login_checks_what_is_nested(
 def test_the_version_is_asked_for_in_another_way_where_status_is_refused(
     secured_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some etcds give their status to root alone; their version is to be had over HTTP.
+    """Some etcds report their status only to root; then their version is read over HTTP.
 
     Where neither tells, batches are flat, and everything works.
     """
@@ -379,14 +379,14 @@ def asking_etcd(
 
 
 def test_an_encrypted_connection_trusts_the_given_certificate(tls_etcd: TlsEtcd) -> None:
-    """With ``ca`` the server is believed, and everything works as in the clear."""
+    """With ``ca``, the server is trusted, and everything works as without TLS."""
     with closing(connect(tls_etcd.tls_url(), LATER)) as backend:
         assert type(backend.write([Put("/a", b"")], soon())[0]) is Stat
         assert backend.limits.write_ops == 1024
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(tls_etcd: TlsEtcd) -> None:
-    """Without ``ca`` the server's certificate is not believed, and the message says why."""
+    """Without ``ca``, the server's certificate is not trusted, and the message says why."""
     with pytest.raises(StoreUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
         connect(f"etcds://{tls_etcd.tls_address}", ConnectOptions(connect_timeout=2.0))
 
@@ -395,14 +395,14 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tls_etcd: TlsEtcd) -> 
 def test_a_client_that_etcd_does_not_take_is_told_at_once(
     asking_etcd: TlsEtcd, authority: str | None
 ) -> None:
-    """A certificate that is missing, or of an authority unknown to etcd, is no outage."""
+    """A missing certificate, or one of an unknown authority, is not reported as an outage."""
     url = asking_etcd.tls_url("limited", authority)
     with pytest.raises(AuthenticationError, match=r"certificate.*options 'cert' and 'key'"):
         connect(url, LATER)
 
 
 def test_a_certificate_is_a_login(asking_etcd: TlsEtcd) -> None:
-    """Its common name is the user; batches nest only where etcd checks what is nested."""
+    """A certificate's common name is the user; batches nest only if etcd checks the nested part."""
     url = asking_etcd.tls_url("limited", "trusted")
     with closing(connect(url, LATER)) as backend:
         version = backend._connection.open(soon()).version

@@ -16,7 +16,7 @@ from batchkeeper.stores.etcd.page_ranges import PageRanges
 
 
 class Keys:
-    """A sorted set of keys that answers ranges as etcd does, and counts what it is asked for."""
+    """A sorted set of keys that answers ranges as etcd does, and counts the keys it looks at."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self.keys = sorted(keys)
@@ -49,7 +49,7 @@ parts = st.text("ab-.0/9zé日", min_size=1, max_size=6)
     st.integers(1, 8),
 )
 def test_every_key_is_found_once_and_in_order(keys: set[str], limit: int, ahead: int) -> None:
-    """However small the pages are, and however the guesses fall, nothing is lost or doubled."""
+    """With pages of any size, and with any guesses, no key is lost or repeated."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "AHEAD", ahead)
         patch.setattr(module, "_MANY", 2 * ahead)
@@ -62,7 +62,7 @@ def test_every_key_is_found_once_and_in_order(keys: set[str], limit: int, ahead:
 
 @given(st.sets(st.binary(min_size=1, max_size=12).map(b"/r/".__add__), max_size=60))
 def test_keys_of_other_clients_are_found_too(keys: set[bytes]) -> None:
-    """Keys may hold any bytes, 0 and 255 among them."""
+    """Keys may contain any bytes, also 0 and 255."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "AHEAD", 3)
         patch.setattr(module, "_MANY", 6)
@@ -95,7 +95,7 @@ SHAPES: dict[str, Iterable[str]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_little_is_counted(shape: str) -> None:
-    """Pages with open ends would count each key thirty times; twelve times are all right."""
+    """Pages have ends: without, they would count each key thirty times; twelve are acceptable."""
     store = Keys(key.encode() for key in SHAPES[shape])
     assert store.scan(b"/r/", b"/r0", 5_000) == store.keys
     assert store.counted < 12 * MANY

@@ -1,4 +1,4 @@
-"""etcd's messages, whatever else the process has imported. Each case runs in a fresh Python."""
+"""etcd's messages, beside other imports of the process. Each case runs in a new Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKS = (
 
 
 def run(code: str, path: Path | None = None) -> str:
-    """Run code in an interpreter of its own and return what it printed; fail if it fails."""
+    """Run code in a new interpreter and return its output; fail if it fails."""
     before = f"import sys; sys.path.insert(0, {str(path)!r})\n" if path else ""
     done = run_python("-c", before + code)
     assert done.returncode == 0, done.stderr
@@ -43,12 +43,12 @@ def test_etcd3_imports_after_us() -> None:
 
 
 def test_a_failed_import_of_etcd3_does_no_harm() -> None:
-    """Somebody who has tried etcd3 by itself, and failed or not, leaves nothing in our way."""
+    """An earlier import of etcd3 by other code, successful or not, does no harm."""
     run("try:\n    import etcd3\nexcept TypeError:\n    pass\n" + LOAD + WORKS)
 
 
 def test_messages_that_are_there_already_are_used() -> None:
-    """Where etcd3 has been made importable by somebody else, that is left as it is."""
+    """If other code has made etcd3 importable, its work stays unchanged."""
     run(
         LOAD + "import sys\n"
         "theirs = messages\n"
@@ -59,7 +59,7 @@ def test_messages_that_are_there_already_are_used() -> None:
 
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_another_client_s_messages_of_the_same_names(ours_first: bool) -> None:
-    """Another etcd client may register other messages by etcd's names, before us or after."""
+    """Another etcd client may register other messages with etcd's names, before or afterwards."""
     theirs = (
         "from google.protobuf import descriptor_pb2, descriptor_pool\n"
         "for name, package in (('kv.proto', 'mvccpb'), ('api/rpc.proto', 'etcdserverpb')):\n"
@@ -72,7 +72,7 @@ def test_another_client_s_messages_of_the_same_names(ours_first: bool) -> None:
 
 
 def test_an_etcd3_that_imports_by_itself_is_left_alone(tmp_path: Path) -> None:
-    """A package whose messages were generated anew is imported as it is."""
+    """A package with newly generated messages is imported unchanged."""
     package = tmp_path / "etcd3" / "etcdrpc"
     package.mkdir(parents=True)
     for file in [*etcd3_files().glob("*.py"), *etcd3_files().glob("etcdrpc/*.py")]:
@@ -100,7 +100,7 @@ def test_an_etcd3_that_imports_by_itself_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_package_that_is_not_the_etcd3_meant_is_named(tmp_path: Path) -> None:
-    """Another package called etcd3 gives an ImportError that says so, and the store a way out."""
+    """Another package called etcd3 raises an ImportError that says so and what to install."""
     (tmp_path / "etcd3").mkdir()
     (tmp_path / "etcd3" / "__init__.py").write_text("")
     run(

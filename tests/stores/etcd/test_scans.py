@@ -1,8 +1,9 @@
-"""Scans of a real etcd: one revision, answers of any size, faults, and whose keys are spared."""
+"""Scans of a real etcd: one revision, answers of any size, faults, and keys that stay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -21,7 +22,7 @@ from batchkeeper.stores.etcd.scans import Scans, _Page
 from ...contents import contents, put_all
 from ...programs import run_python
 from ...proxy import Proxy
-from ...waiting import PATIENCE, until
+from ...waiting import PATIENCE, soon, until
 from ..foreign import etcd_client
 from ..secured import secured
 from .opening import calls_to_etcd
@@ -52,7 +53,7 @@ def put(store: bk.MetadataStore, values: dict[str, bytes]) -> int:
 
 
 def test_all_pages_are_of_the_first_ones_revision(store: bk.MetadataStore) -> None:
-    """What changes behind the first page is not seen by the rest of the scan."""
+    """The rest of a scan does not show changes made after its first page."""
     old = {f"/t/{number:05d}": b"old" for number in range(20_000)}
     put(store, old)
     scan = store.scan("/t")
@@ -98,7 +99,7 @@ def test_a_compacted_revision_is_refused(own_etcd: Callable[..., EtcdServer]) ->
 
 
 def test_a_compaction_ends_a_scan_with_an_error(own_etcd: Callable[..., EtcdServer]) -> None:
-    """A scan whose revision goes says so: it neither ends early nor turns to another one."""
+    """A scan whose revision is compacted raises: it neither ends early nor changes its revision."""
     server = own_etcd()
     with bk.open_store(server.url) as store, etcd_client(server.url) as (client, _):
         put(store, {f"/t/{number:05d}": b"" for number in range(20_000)})
@@ -110,7 +111,7 @@ def test_a_compaction_ends_a_scan_with_an_error(own_etcd: Callable[..., EtcdServ
 
 
 def test_a_revision_to_come_is_refused(store: bk.MetadataStore) -> None:
-    """It would be answered with something else later."""
+    """A scan of a future revision is refused, because its result would change later."""
     put(store, {"/a": b""})
     with pytest.raises(
         bk.InvalidSettingError, match="revision 9,999,999 does not exist yet; etcd's newest is"
@@ -126,7 +127,7 @@ def test_a_revision_to_come_is_refused(store: bk.MetadataStore) -> None:
 def test_large_values_behind_small_ones(
     store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page that is too large, after many small values, comes in parts, and not once more."""
+    """A page that is too large, after many small values, is read in parts, without repeats."""
     calls = calls_to_etcd(monkeypatch)
     values = {f"/t/{number:05d}": b"%d" % number for number in range(4_000)}
     values |= {f"/t/large-{number:02d}": bytes([number]) * MIB for number in range(40)}
@@ -144,7 +145,7 @@ def test_large_values_behind_small_ones(
 def test_long_paths_count_as_much_as_values(
     store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer is near 4 MiB, whatever it is made of; keys alone may be too many for one, too."""
+    """Answers come close to 4 MiB, with any contents; keys alone may be too many for one, too."""
     values = {f"/t/{number:05d}{'x' * 9_000}": b"" for number in range(5_000)}
     put(store, values)
     sizes: list[int] = []
@@ -165,7 +166,7 @@ def test_long_paths_count_as_much_as_values(
 def test_paths_that_fill_requests(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where several paths are more than one request takes, they are counted and removed singly."""
+    """If several paths exceed one request, they are counted and removed one by one."""
     server = own_etcd("--max-request-bytes", "16384")
     values = {f"/t/{'x' * 4_500}{number}": b"" for number in range(8)}
     with bk.open_store(server.url) as store:
@@ -182,7 +183,7 @@ def test_paths_that_fill_requests(
 def test_values_are_not_sent_for_their_stats(
     url: str, store: bk.MetadataStore, proxy: Callable[[str], Proxy]
 ) -> None:
-    """A scan without values brings keys and numbers alone over the line."""
+    """A scan without values transfers only keys and numbers."""
     put(store, {f"/t/{number:03d}": bytes(40_000) for number in range(300)})
     line = proxy(parse_url(url).hosts[0])
     with bk.open_store(url.replace(parse_url(url).hosts[0], line.address)) as through:
@@ -200,7 +201,7 @@ def test_values_are_not_sent_for_their_stats(
 def test_pages_of_keys_say_nothing_about_values(
     store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How many values are asked for next is learned from values, and how many keys from keys."""
+    """The size of the next page depends on earlier pages of its kind, with or without values."""
     asked: list[tuple[bool, int]] = []
     begin = EtcdConnection.begin
 
@@ -228,7 +229,7 @@ def test_pages_of_keys_say_nothing_about_values(
 
 
 def test_an_answer_of_long_keys_comes_in_parts(store: bk.MetadataStore) -> None:
-    """A page of keys that is too large to be taken in is asked for again, as smaller ones."""
+    """A page of keys that is too large to receive is requested again as smaller ones."""
     long = {f"/t/{number:03d}/{'x' * 200_000}": b"" for number in range(200)}
     put(store, long)
     found = [path for page in store.scan_pages("/t", values=False) for path in page.paths]
@@ -257,7 +258,7 @@ def test_a_scan_outlives_its_server(own_etcd: Callable[..., EtcdServer]) -> None
 
 
 def test_a_dead_server_ends_a_scan_in_time(own_etcd: Callable[..., EtcdServer]) -> None:
-    """With nobody to answer, a scan ends with the error that a get would end with."""
+    """Without a server, a scan ends with the same error as a get."""
     server = own_etcd()
     with bk.open_store(server.url) as store:
         put(store, {f"/t/{number:05d}": b"" for number in range(20_000)})
@@ -279,7 +280,7 @@ def test_a_dead_server_ends_a_scan_in_time(own_etcd: Callable[..., EtcdServer]) 
 def test_a_delete_whose_answer_is_lost_goes_on(
     url: str, proxy: Callable[[str], Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch that was removed unnoticed is not counted, and everything is gone in the end."""
+    """A batch that was removed without an answer is not counted, but everything is removed."""
     line = proxy(parse_url(url).hosts[0])
     through = url.replace(parse_url(url).hosts[0], line.address)
     with bk.open_store(url) as direct, bk.open_store(through) as store:
@@ -330,7 +331,7 @@ FOREIGN = [
 def test_keys_that_are_no_paths_are_not_seen(
     store: bk.MetadataStore, url: str, foreign: list[bytes]
 ) -> None:
-    """Hidden names, at any depth, and keys that no call leads to are left out and left alone."""
+    """Internal keys, at any depth, and keys that are not valid paths are left out and kept."""
     put(store, {"/a": b"1", "/a/b": b"2", "/é": b"3", "/z": b"4"})
     with etcd_client(url) as (client, prefix):
         for key in foreign:
@@ -348,7 +349,7 @@ def test_keys_that_are_no_paths_are_not_seen(
 
 @pytest.mark.server
 def test_other_prefixes_are_not_touched(fresh_url: Callable[[str], str]) -> None:
-    """The whole of a store is what is below its prefix, not what only begins with it."""
+    """A whole store consists of the keys below its prefix, not of all that begin with it."""
     url = fresh_url("etcd")
     with bk.open_store(url) as store, bk.open_store(url + "-2") as neighbour:
         put(store, {"/a": b"ours"})
@@ -361,7 +362,7 @@ def test_other_prefixes_are_not_touched(fresh_url: Callable[[str], str]) -> None
 def test_what_is_not_permitted_is_an_error_of_the_login(
     own_etcd: Callable[..., EtcdServer],
 ) -> None:
-    """Each of the calls raises what a get raises, and not an error that is the engine's."""
+    """Each of the calls raises the same error as a get, and no internal one."""
     server = own_etcd()
     with bk.open_store(server.url + "/theirs") as store:
         revision = put(store, {"/a": b""})
@@ -397,7 +398,7 @@ def test_what_is_newer_than_the_page_is_spared(store: bk.MetadataStore, url: str
 
 
 def test_a_key_with_a_lease_is_ephemeral(store: bk.MetadataStore, url: str) -> None:
-    """A copy has to know which values end with a session; a get says the same."""
+    """Scans and gets say which values are ephemeral."""
     with etcd_client(url) as (client, prefix):
         client.put(f"{prefix}/leased", b"", lease=client.lease(60))
         client.put(f"{prefix}/lasting", b"")
@@ -464,7 +465,7 @@ with bk.open_store(sys.argv[1]) as store:
 
 
 def test_a_child_ends_whatever_was_locked_at_the_fork(url: str) -> None:
-    """A call of gRPC's has a lock, which a thread of the parent may have held for ever."""
+    """A scan is not continued in a forked child, where a lock of gRPC may be held forever."""
     ended = run_python("-c", LOCKED_AT_THE_FORK, url, timeout=PATIENCE)
     assert ended.returncode == 0, ended.stderr
     assert "open it here" in ended.stdout
@@ -491,7 +492,7 @@ def test_a_full_etcd_can_be_emptied(tmp_path: Path) -> None:
 
 
 def test_few_operations_in_a_transaction_are_enough(own_etcd: Callable[..., EtcdServer]) -> None:
-    """A low --max-txn-ops makes a split slower, and no worse."""
+    """A low --max-txn-ops makes a split slower, but not worse."""
     server = own_etcd("--max-txn-ops", "8")
     with bk.open_store(server.url) as store:
         put(store, {f"/t/{number:05d}": b"" for number in range(5_000)})
@@ -499,6 +500,21 @@ def test_few_operations_in_a_transaction_are_enough(own_etcd: Callable[..., Etcd
         assert all(1_000 <= size <= 1_500 for size in sizes)
         assert sum(sizes) == 5_000
         assert store.delete_recursive("/t").result(0) == 5_000
+
+
+def test_a_removal_that_was_never_sent_is_not_unknown(
+    own_etcd: Callable[..., EtcdServer],
+) -> None:
+    """A server that went after its keys were listed: nothing was removed, and the error says so."""
+    server = own_etcd()
+    with closing(EtcdConnection((server.address,), Credentials())) as connection:
+        connection.open(soon())
+        scans = Scans(connection, "")
+        server.kill()
+        for _ in range(2):  # The first call may find the connection as it was.
+            with pytest.raises(bk.MetadataStoreError) as caught:
+                next(scans._remove([b"/a", b"/b"], 1, 0.5))
+        assert type(caught.value) is bk.StoreUnavailableError
 
 
 @pytest.mark.parametrize("size", [65, 1_000, 7_919, 10_000, 65_536])

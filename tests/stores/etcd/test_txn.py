@@ -1,4 +1,4 @@
-"""The bytes of etcd's transactions, held against etcd3's message classes."""
+"""The bytes of etcd's transactions, compared with etcd3's message classes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def key_of(path: str) -> bytes:
 
 
 def compares(operation: Any) -> list[Any]:
-    """Return the guards of a write, in etcd's own words."""
+    """Return the guards of a write, as etcd's messages."""
     key, expected = key_of(operation.path), operation.expected_version
     if expected is None:
         guards = [messages.Compare(key=key, result="GREATER", target="VERSION", version=0)]
@@ -43,7 +43,7 @@ def compares(operation: Any) -> list[Any]:
 
 
 def change(operation: Any) -> Any:
-    """Return what a write does, in etcd's own words."""
+    """Return the operations of a write, as etcd's messages."""
     key = key_of(operation.path)
     if isinstance(operation, Delete):
         return messages.RequestOp(request_delete_range=messages.DeleteRangeRequest(key=key))
@@ -53,7 +53,7 @@ def change(operation: Any) -> Any:
 
 
 def looks(operation: Any) -> list[Any]:
-    """Return what a refused write looks at, in etcd's own words."""
+    """Return the reads of a refused write, as etcd's messages."""
     key = key_of(operation.path)
     ranges = [messages.RangeRequest(key=key, keys_only=True)]
     if isinstance(operation, Delete):
@@ -68,7 +68,7 @@ def is_plain(operation: Any) -> bool:
 
 
 def own_transaction(operation: Any) -> Any:
-    """Return a write as an operation of a nested batch, in etcd's own words."""
+    """Return a write as an operation of a nested batch, as etcd's message."""
     if is_plain(operation):
         return change(operation)
     return messages.RequestOp(
@@ -80,7 +80,7 @@ def own_transaction(operation: Any) -> Any:
 
 @given(st.lists(puts | deletes, max_size=5))
 def test_a_nested_batch_gives_each_operation_a_transaction(operations: list[Any]) -> None:
-    """A write that can fail goes with its own guards and looks, an unconditional put as it is."""
+    """A write that can fail has its own guards and reads; an unconditional put has none."""
     parsed = messages.TxnRequest.FromString(b"".join(nested_write(operations, PREFIX)))
     assert parsed == messages.TxnRequest(success=map(own_transaction, operations))
 

@@ -1,4 +1,4 @@
-"""Writes whose answers were lost on the way from a real etcd: each is settled, and truthfully."""
+"""Writes whose answers from a real etcd were lost: each gets the right outcome."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_was_applied_is_recovered(
 def test_in_one_batch_each_refusal_is_recovered_too(
     etcd_server: EtcdServer, proxy: Callable[[str], Any], prefix: str
 ) -> None:
-    """What was refused in a nested batch is told apart from what was applied, with its reason."""
+    """In a nested batch, refused operations are separated from applied ones, with the reason."""
     line = proxy(etcd_server.address)
     ops = [
         Put("/new", b"n", ABSENT),
@@ -234,7 +234,7 @@ class Line:
         monkeypatch.setattr(self._connection, "call", self._intercept)
 
     def deliver(self) -> None:
-        """Let arrive what was lost."""
+        """Deliver the lost request."""
         for request in self.late:
             self._call("txn", request, soon(), write=True)
 
@@ -276,7 +276,7 @@ def test_a_refusal_is_not_told_while_an_earlier_attempt_is_under_way(
     prefix: str,
     flat_only: bool,
 ) -> None:
-    """What the second attempt finds to conflict does not come true by the first, late."""
+    """If the second attempt conflicts, the late first attempt is not applied."""
     with opened(f"{own_etcd().url}{prefix}", flat_only=flat_only) as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
@@ -319,7 +319,7 @@ def test_an_attempt_that_is_refused_says_nothing_of_the_one_before(
     excuse: Callable[[], None],
     first: str,
 ) -> None:
-    """Whether the first was applied is found out; if not, it never will be."""
+    """It is detected whether the first attempt was applied; if not, it never will be."""
     with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
@@ -333,7 +333,7 @@ def test_an_attempt_that_is_refused_says_nothing_of_the_one_before(
 def test_what_is_refused_after_it_was_lost_is_refused_for_good(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
-    """A definite error is given only for what has been shut out."""
+    """A definite error is returned only for writes that are shut out."""
     with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
@@ -347,7 +347,7 @@ def test_what_is_refused_after_it_was_lost_is_refused_for_good(
 def test_past_the_deadline_it_is_shut_out(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
-    """The error says that it was not applied, and the straggler does not prove it wrong."""
+    """The error says that the write was not applied, and its late copy does not change that."""
     with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
@@ -374,7 +374,7 @@ def test_a_write_id_that_is_gone_takes_the_outcome_with_it(
     first: str,
     flat_only: bool,
 ) -> None:
-    """After its lease has ended a write is not applied again, and nothing is claimed."""
+    """After its lease has ended, a write is not applied again, and its outcome is unknown."""
     with opened(f"{own_etcd().url}{prefix}", flat_only=flat_only) as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
@@ -400,7 +400,7 @@ def test_what_follows_a_write_that_etcd_forgot_is_not_lost(
     seeded: bool,
     writes_since: int,
 ) -> None:
-    """A server set back before a write that it acknowledged has not the next one: it goes anew."""
+    """If a server is set back to before an acknowledged write, the next write is sent again."""
     server = own_etcd()
     data, kept = server.directory / "data", server.directory / "kept"
     with opened(f"{server.url}{prefix}") as backend:
@@ -440,7 +440,7 @@ def test_what_follows_a_write_that_etcd_forgot_is_not_lost(
 def test_the_first_write_id_of_a_slot_may_be_gone_too(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
-    """A slot that looks as if it had never been used does not make a write happen twice."""
+    """A slot that looks unused does not cause a write to be applied twice."""
     with opened(f"{own_etcd().url}{prefix}") as backend:
         line = Line(backend, monkeypatch)
         line.script.extend(["executed", line.revoke])
@@ -467,7 +467,7 @@ def test_a_large_batch_is_read_back_within_the_limits(
 
 @pytest.mark.server
 def test_writes_that_fill_etcd_up_end_with_what_is_true(tmp_path: Path, prefix: str) -> None:
-    """Whoever is told that there is no space has not written; who has written is told so."""
+    """A write that ends for lack of space was not applied; an applied one ends with its result."""
     directory = tmp_path / "etcd"
     with (
         EtcdServer(directory, flags=("--quota-backend-bytes", str(4 * 2**20))) as server,
@@ -495,7 +495,7 @@ def test_writes_that_fill_etcd_up_end_with_what_is_true(tmp_path: Path, prefix: 
 def test_every_put_of_many_threads_happens_once_however_often_the_line_breaks(
     etcd_server: EtcdServer, proxy: Callable[[str], Any], prefix: str, flat_only: bool
 ) -> None:
-    """Each writes its own path over and over: the versions come back one after the other."""
+    """Threads that write their own paths again and again get consecutive versions."""
     line = proxy(etcd_server.address)
     stop = threading.Event()
     with opened(f"etcd://{line.address}{prefix}", flat_only=flat_only) as backend:
@@ -525,7 +525,7 @@ def test_every_put_of_many_threads_happens_once_however_often_the_line_breaks(
 def test_the_slot_of_an_unknown_write_is_left_alone(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str, first: str
 ) -> None:
-    """What follows has a slot whose content is known: it is sent once, and the straggler is not."""
+    """The next write has a slot with known content, so it is sent only once."""
     with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
@@ -551,7 +551,7 @@ def test_the_slot_of_an_unknown_write_is_left_alone(
 def test_a_lease_is_renewed_before_it_ends(
     own_etcd: Callable[..., EtcdServer], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
-    """An older lease is replaced, by one thread, and used on where etcd does not grant another."""
+    """One thread replaces an older lease, which stays in use if etcd grants no other."""
     with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         write_ids, call, asked = backend._write_ids, backend._connection.call, []
@@ -584,7 +584,7 @@ def test_a_lease_is_renewed_before_it_ends(
 def test_who_waits_for_anothers_lease_keeps_to_its_own_deadline(
     own_etcd: Callable[..., EtcdServer], prefix: str
 ) -> None:
-    """Nothing was sent, and the error says so."""
+    """The write was not sent, and the error says so."""
     with opened(f"{own_etcd().url}{prefix}") as backend:
         with backend._write_ids._granting, pytest.raises(OperationTimeoutError) as caught:
             backend.write([Put("/there", b"")], soon(0.05))

@@ -1,4 +1,4 @@
-"""A back end on RocksDB, and the directory that it has."""
+"""A back end on RocksDB, and its directory."""
 
 from __future__ import annotations
 

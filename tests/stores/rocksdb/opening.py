@@ -1,4 +1,4 @@
-"""Opening a back end on RocksDB."""
+"""Opens a back end on RocksDB."""
 
 from __future__ import annotations
 

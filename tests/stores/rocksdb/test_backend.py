@@ -1,4 +1,4 @@
-"""What is special about the store on RocksDB; what it shares with the others is in conformance."""
+"""The particulars of the store on RocksDB; the common contract is in conformance."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from .opening import opened
 
 
 class Watched:
-    """Stands before the RocksDB of a back end: notes calls, and can hold or fail the syncs."""
+    """Wraps the RocksDB of a back end: records calls, and can hold or fail syncs."""
 
     def __init__(self, backend: Backend) -> None:
         database = backend._database  # type: ignore[attr-defined]
@@ -103,7 +103,7 @@ class Watched:
 
 
 class NotedLock:
-    """A lock that tells when somebody has to wait for it."""
+    """A lock that reports when a thread waits for it."""
 
     def __init__(self, waiting: threading.Event) -> None:
         self._lock = threading.Lock()
@@ -209,7 +209,7 @@ def test_a_killed_process_loses_nothing_it_acknowledged(directory: Path) -> None
 
 
 def test_a_call_writes_once_and_syncs(backend: Backend) -> None:
-    """However many operations a call has, RocksDB gets one write, synced; none if none holds."""
+    """A call of any size is one synced write to RocksDB, or none if no operation succeeds."""
     watched = Watched(backend)
     write(backend, *(Put(f"/{index}", b"") for index in range(100)), Delete("/nothing"))
     assert watched.calls == ["write", "sync"]
@@ -228,7 +228,7 @@ def test_sync_can_be_turned_off(directory: Path) -> None:
 
 
 def test_deletes_of_one_call_count_in_their_order(backend: Backend) -> None:
-    """A leaf and then its parent go in one call; the other way round the parent has to stay."""
+    """A leaf and then its parent can be deleted in one call; in reverse order, the parent stays."""
     write(backend, Put("/a", b""), Put("/a/b", b""), Put("/x", b""), Put("/x/y", b""))
     refused, *gone = write(backend, Delete("/x"), Delete("/a/b"), Delete("/a"), Delete("/x/y"))
     assert isinstance(refused, NotEmptyError)
@@ -266,7 +266,7 @@ def test_children_are_found_around_subtrees(backend: Backend) -> None:
 def test_large_records_are_not_all_held_at_once(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where records may be large, they are read one by one, with the same answers."""
+    """Records that may be large are read one by one, with the same answers."""
     write(backend, Put("/large", bytes(1000)), Put("/b", b"1"), Put("/c", b"2"))
     monkeypatch.setattr("batchkeeper.stores.rocksdb.database._RECORDS_BYTES", 4 * 1000)
     watched = Watched(backend)
@@ -295,7 +295,7 @@ def test_large_records_are_not_all_held_at_once(
 
 
 def test_a_call_reads_fewer_paths_where_values_are_large(directory: Path) -> None:
-    """The answers to one call have 128 MiB at most, reckoned by the largest value so far."""
+    """The answers to one call have at most 128 MiB, estimated by the largest value so far."""
     backend = opened(directory)
     write(backend, Put("/a", b""))
     assert backend.limits.read_ops == 10_000
@@ -335,7 +335,7 @@ def test_a_failed_write_is_indeterminate(backend: Backend, directory: Path) -> N
 
 
 def test_calls_that_wait_together_share_a_sync(backend: Backend) -> None:
-    """While one call waits for the disk others are written; then one sync serves all of them."""
+    """While one call waits for the disk, others are written; then one sync covers all of them."""
     watched = Watched(backend)
     watched.go_on.clear()
     with ThreadPoolExecutor(4) as pool:
@@ -351,7 +351,7 @@ def test_calls_that_wait_together_share_a_sync(backend: Backend) -> None:
 
 
 class Disk(Watched):
-    """Knows which batches a power cut would leave: those written before the last sync began."""
+    """Knows which batches survive a power cut: those written before the last sync began."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -369,7 +369,7 @@ class Disk(Watched):
 
 
 def test_nothing_is_acknowledged_before_it_is_on_the_disk(backend: Backend) -> None:
-    """Under load from many threads, each answer comes after a sync that covers what it says."""
+    """Under load from many threads, each answer comes after a sync that covers it."""
     disk = Disk(backend)
     first = 0  # the revision of a new store
 
@@ -401,7 +401,7 @@ def test_nothing_is_acknowledged_before_it_is_on_the_disk(backend: Backend) -> N
 def test_an_answer_waits_until_what_it_rests_on_is_on_the_disk(
     backend: Backend, operation: Operation, answer: type[Exception] | None
 ) -> None:
-    """What a refusal or a read has seen of another call's write is synced before it is told."""
+    """If a refusal or a read depends on another call's write, that is synced before the answer."""
     write(backend, Put("/p", b""))
     watched = Watched(backend)
     watched.go_on.clear()
@@ -441,7 +441,7 @@ def test_a_read_of_other_paths_waits_for_no_sync(backend: Backend) -> None:
 
 
 def test_after_a_failed_sync_nothing_more_is_written(backend: Backend, directory: Path) -> None:
-    """What was not synced is indeterminate, and later writes are refused until a reopening."""
+    """Writes that were not synced are indeterminate; later ones are refused until a reopening."""
     write(backend, Put("/old", b"1"))
     watched = Watched(backend)
     watched.sync_failure = "IO error: fdatasync"
@@ -490,7 +490,7 @@ def test_close_waits_for_the_call_under_way(backend: Backend) -> None:
 
 
 def test_a_failed_close_is_said_to_be_one(backend: Backend, directory: Path) -> None:
-    """What goes wrong at the closing is an error of ours; the store is closed all the same."""
+    """A failure of the close is an error of this package, but the store is closed."""
     watched = Watched(backend)
     watched.close_failure = "IO error: No space left on device"
     with pytest.raises(StoreUnavailableError, match=r"failed to close.*No space left") as caught:
@@ -520,7 +520,7 @@ def test_after_close_calls_are_refused_and_the_directory_is_free(directory: Path
 
 
 def test_a_second_opener_is_refused(backend: Backend, directory: Path) -> None:
-    """In this process or in another, a second opener is told why, and the first one works on."""
+    """A second opener, in any process, gets an error with the reason; the first one works on."""
     with pytest.raises(StoreUnavailableError, match="already open") as caught:
         opened(directory)
     assert str(directory) in str(caught.value)
@@ -538,7 +538,7 @@ def test_a_second_opener_is_refused(backend: Backend, directory: Path) -> None:
 def test_a_read_only_opener_sees_what_is_there_and_writes_nothing(
     backend: Backend, directory: Path
 ) -> None:
-    """Beside its writer, any number can open a store to read it as it is then, and only that."""
+    """Beside its writer, any number of readers can open a store, and see its state at that time."""
     write(backend, Put("/a", b"1"))
     readers = [opened(directory, "?read_only=true") for _ in range(2)]
     write(backend, Put("/a", b"2"))
@@ -561,7 +561,7 @@ def test_a_read_only_opener_sees_what_is_there_and_writes_nothing(
 def test_a_read_only_opener_misses_nothing_that_its_writer_is_moving(
     backend: Backend, directory: Path
 ) -> None:
-    """What was acknowledged is seen, also while RocksDB moves it from its log into a table."""
+    """Readers see acknowledged writes, also while RocksDB moves them from its log into a table."""
     acknowledged = 0
     ended = threading.Event()
 
@@ -663,7 +663,7 @@ def test_an_opener_that_may_not_create_leaves_no_trace(
     query: str,
     create: bool,
 ) -> None:
-    """Without create, or with read_only, what is no store is refused, and the disk stays as is."""
+    """Without create, or with read_only, a missing store is refused, and the disk is unchanged."""
     place = tmp_path / "above" / "store"
     place.parent.mkdir()
     make(place)
@@ -674,7 +674,7 @@ def test_an_opener_that_may_not_create_leaves_no_trace(
 
 
 def test_without_create_a_store_that_is_there_is_opened_to_read_and_write(directory: Path) -> None:
-    """It is the making of a store that is refused, and nothing else."""
+    """Only the creation of a store is refused, and nothing else."""
     opened(directory).close()
     backend = opened(directory, create=False)
     write(backend, Put("/a", b"1"))
@@ -690,7 +690,7 @@ def test_missing_parents_of_the_directory_are_made(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
-    """A file in the place of the directory is refused and left as it is."""
+    """A file in the place of the directory is refused, and stays unchanged."""
     file = tmp_path / "file"
     file.write_text("precious")
     with pytest.raises(InvalidSettingError, match=f"must be a directory.*{file}"):
@@ -756,7 +756,7 @@ def test_a_later_format_is_refused(directory: Path) -> None:
 
 @pytest.mark.parametrize("left", [(), ("LOCK", "LOG"), ("LOCK", "MANIFEST-000001", "IDENTITY")])
 def test_an_unfinished_creation_is_finished(directory: Path, left: tuple[str, ...]) -> None:
-    """What a process leaves behind that dies while it makes the store does not stand in the way."""
+    """Files of a process that died while creating the store do no harm."""
     directory.mkdir()
     for name in left:
         (directory / name).touch()
@@ -790,7 +790,7 @@ def test_a_damaged_store_is_said_to_be_one(directory: Path, name: str) -> None:
 
 
 def test_a_damaged_value_hurts_only_itself(directory: Path) -> None:
-    """A damaged block refuses a call of several whole; alone, its values fail, now and later."""
+    """A damaged block refuses a whole call; alone, only its values fail, and are not retriable."""
     paths = [f"/{index:02}" for index in range(40)]
     backend = opened(directory)
     write(backend, *(Put(path, random.Random(path).randbytes(8192)) for path in paths))

@@ -1,4 +1,4 @@
-"""What is special about scans of RocksDB."""
+"""The particulars of scans of RocksDB."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def many(backend: Any, count: int = 5_000) -> list[str]:
 
 
 def test_a_scan_sees_the_store_as_it_was(backend: Any) -> None:
-    """What is put and deleted behind the first page is not seen by those that follow."""
+    """Later pages do not show changes made after the first page."""
     paths = many(backend)
     scan = backend.scans.scan("/", EVERYTHING, None, PATIENCE)
     found = list(next(scan))
@@ -74,7 +74,7 @@ def test_values_are_not_kept_for_their_stats(backend: Any) -> None:
 
 
 def test_a_close_ends_scans_and_frees_the_directory(backend: Any, directory: Path) -> None:
-    """An iterator that is still open would keep RocksDB, and its lock, alive."""
+    """Closing the store closes iterators, which would keep RocksDB and its lock alive."""
     paths = many(backend)
     scan = backend.scans.scan("/", EVERYTHING, None, PATIENCE)
     next(scan)
@@ -118,7 +118,7 @@ class UnsyncedDisk:
 
 
 def test_a_scan_gives_nothing_that_a_power_cut_may_take_back(backend: Any) -> None:
-    """What was written and could not be synced is not shown, and no tree is deleted any more."""
+    """Writes that could not be synced are not shown, and trees can no longer be deleted."""
     backend.write([Put("/a", b"")], soon())
     backend._database.db = UnsyncedDisk(backend._database.db)
     with pytest.raises(IndeterminateError):
@@ -133,7 +133,7 @@ def test_a_scan_gives_nothing_that_a_power_cut_may_take_back(backend: Any) -> No
 def test_a_delete_that_fails_half_way_says_so(
     backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Something is gone, so the error does not claim that nothing was done."""
+    """Some values are deleted, so the error does not say that nothing was applied."""
     many(backend, 2_500)
     remove = backend.scans._remove
 
@@ -153,7 +153,7 @@ def test_a_delete_that_fails_half_way_says_so(
 
 
 def test_what_others_remove_is_not_counted(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of deletes that meet in a tree, each value counts in one."""
+    """If deletes meet in a tree, each value counts in exactly one of them."""
     many(backend, 2_500)
     remove = backend.scans._remove
     counts: list[int] = []
@@ -173,7 +173,7 @@ def test_what_others_remove_is_not_counted(backend: Any, monkeypatch: pytest.Mon
 def test_scans_may_end_while_the_store_closes(
     backend: Any, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scan that another thread drops at that moment does not keep the directory locked."""
+    """A scan that another thread drops during the close does not keep the directory locked."""
     many(backend)
     scans = [backend.scans.scan("/", EVERYTHING, None, PATIENCE) for _ in range(10)]
     for scan in scans:
@@ -191,7 +191,7 @@ def test_scans_may_end_while_the_store_closes(
 
 
 def test_a_scan_may_be_dropped_wherever_the_garbage_collector_runs(backend: Any) -> None:
-    """It may run in a thread that holds the store's lock."""
+    """The garbage collector may close a scan in a thread that holds the store's lock."""
     many(backend)
     scan = backend.scans.scan("/", EVERYTHING, None, PATIENCE)
     next(scan)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from kazoo.client import KazooClient
 
+import batchkeeper as bk
+
 from ..foreign import zookeeper_client
 
 
@@ -17,6 +19,7 @@ def url(fresh_url: Callable[[str], str], zookeeper_server: object) -> str:
 
 @pytest.fixture
 def other(url: str) -> Iterator[KazooClient]:
-    """A raw client of the same chroot, on a line of its own."""
+    """Give a raw client with the same chroot and its own connection."""
+    bk.open_store(url).close()  # kazoo warns of a chroot that does not exist
     with zookeeper_client(url) as client:
         yield client

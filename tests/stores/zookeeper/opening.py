@@ -1,4 +1,4 @@
-"""Opening a back end on ZooKeeper."""
+"""Opens a back end on ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of ZooKeepers of other versions, and answers that nobody can read."""
+"""Answers of ZooKeepers of other versions, and unreadable answers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ Alter = Callable[[int, bytes], bytes | None]
 
 
 class Altering(Proxy):
-    """Passes on what ``alter`` makes of each answer, and ends the line behind those in ``last``."""
+    """Passes each answer through ``alter``, and ends the connection after those in ``last``."""
 
     def __init__(self, address: str) -> None:
         self.alter: Alter = lambda _, packet: packet
@@ -144,13 +144,13 @@ def as_before_3_7(opcode: int, packet: bytes) -> bytes:
 
 
 def as_before_3_6(opcode: int, packet: bytes) -> bytes:
-    """Answer that a multi-read is not known; what is asked next is not answered any more."""
+    """Answer that a multi-read is unknown, and do not answer later requests."""
     return with_code(-6, packet) if opcode == MULTI_READ else packet
 
 
 @pytest.fixture
 def line(zookeeper_server: ZooKeeperServer) -> Iterator[Altering]:
-    """What stands between store and server."""
+    """The proxy between store and server."""
     altering = Altering(zookeeper_server.address)
     yield altering
     altering.close()
@@ -172,7 +172,7 @@ def backend(url_there: str) -> Iterator[ZooKeeperBackend]:
 
 
 def test_what_is_created_has_its_stat_on_servers_before_3_7(line: Altering, url_there: str) -> None:
-    """Creations are told with the Stat that a get finds, though no answer to them holds one."""
+    """Creations return the Stat that a get finds, even if the server's answers have none."""
     line.alter = as_before_3_7
     ops = [Put("/a", b"1"), Put("/b/c/d", b"2", ABSENT), Put("/b", b"3"), Put("/e", b"")]
 
@@ -208,7 +208,7 @@ def test_a_server_before_3_6_is_refused_in_one_line(
 def test_an_outage_at_opening_says_nothing_about_the_version(
     line: Altering, url_there: str
 ) -> None:
-    """A connection that breaks at the question for the version, three times, is made again."""
+    """A connection that breaks three times during the check of the version is opened again."""
     line.alter = once(MULTI_READ, lambda _: None, times=3)
     with bk.open_store(url_there) as store:
         assert store.put("/a", b"1").result().version == 0
@@ -218,7 +218,7 @@ def test_an_outage_at_opening_says_nothing_about_the_version(
 def test_an_older_server_that_takes_over_is_named(
     backend: ZooKeeperBackend, line: Altering
 ) -> None:
-    """Where a later connection leads to a server before 3.6, reads of several say so."""
+    """If a later connection leads to a server before 3.6, reads of several values say so."""
     backend.write([Put(f"/{i}", b"v") for i in range(20)], soon())
     line.alter = as_before_3_6
     line.last = {MULTI_READ}
@@ -242,7 +242,7 @@ def _forbid_slots(other: KazooClient) -> None:
 def test_what_is_created_without_slots_has_its_stat(
     backend: ZooKeeperBackend, other: KazooClient
 ) -> None:
-    """Where no slot may be made, creations have the Stat that a get finds, beside sets or not."""
+    """Without permission for slots, creations return the Stat of a get, beside sets or not."""
     _forbid_slots(other)
     calls = [
         [Put("/open/a", b"1"), Put("/open/b/c", b"2", ABSENT)],
@@ -260,7 +260,7 @@ def test_what_is_created_without_slots_has_its_stat(
 def test_what_was_created_without_slots_and_replaced_at_once_is_not_claimed(
     backend: ZooKeeperBackend, line: Altering, other: KazooClient
 ) -> None:
-    """If the node that is looked at is somebody else's, the creation is told without a Stat."""
+    """If the node read back is another client's, the creation returns without a Stat."""
     _forbid_slots(other)
 
     def as_made_anew(packet: bytes) -> bytes:
@@ -298,7 +298,7 @@ def test_what_was_created_without_slots_and_replaced_at_once_is_not_claimed(
 def test_a_packet_that_cannot_be_read_breaks_the_line_at_most(
     backend: ZooKeeperBackend, line: Altering, nonsense: bytes, breaks: int
 ) -> None:
-    """The line is made again, reads are asked again, and writes are settled."""
+    """The connection is opened again, reads are repeated, and writes are settled."""
     backend.write([Put("/a", b"0")], soon())
     # Sooner than kazoo gives up waiting for more of a packet, two thirds of the session's timeout.
     line.alter = once(MULTI, lambda _: nonsense)
@@ -324,7 +324,7 @@ def test_a_packet_that_cannot_be_read_breaks_the_line_at_most(
 def test_a_greeting_that_cannot_be_read_is_asked_for_again(
     line: Altering, url_there: str, alter: Callable[[bytes], bytes]
 ) -> None:
-    """A server whose first words make no sense is left, and tried again."""
+    """If a server's first answer is unreadable, the connection is closed and opened again."""
     line.alter = once(_GREETING, alter)
     with bk.open_store(url_there) as store:
         stat = store.put("/a", b"1").result()
@@ -338,7 +338,7 @@ def test_a_greeting_that_cannot_be_read_is_asked_for_again(
 def test_a_code_that_nobody_knows_ends_what_it_answers(
     backend: ZooKeeperBackend, line: Altering
 ) -> None:
-    """A server's error code of another version: reads fail, writes are unknown, the line holds."""
+    """After an unknown error code, reads fail, writes are unknown, and the connection stays."""
     backend.write([Put("/a", b"0")], soon())
     line.alter = once(GET_DATA, partial(with_code, -999))
     with pytest.raises(MetadataStoreError, match="-999 is unknown") as read_error:
@@ -374,7 +374,7 @@ def test_a_read_whose_answer_cannot_be_read_says_so(
 
 
 def test_the_rest_of_a_batch_is_answered(backend: ZooKeeperBackend, line: Altering) -> None:
-    """One answer that cannot be read costs the outcomes of its own reads only."""
+    """An unreadable answer costs only the outcomes of its own reads."""
     value = b"v" * 300_000
     backend.write([Put(f"/{i}", value) for i in range(8)], soon())
     gets = [Get(f"/{i}") for i in range(8)]
@@ -421,7 +421,7 @@ def test_a_write_of_which_no_answer_can_be_read_is_unknown(
 def test_slots_whose_making_cannot_be_read_are_not_waited_for(
     backend: ZooKeeperBackend, line: Altering
 ) -> None:
-    """The write that needs a slot was not sent, and says what is wrong."""
+    """The write that needs a slot was not sent, and its error has the reason."""
     line.alter = once(MULTI, cut_at(5))
     with pytest.raises(MetadataStoreError, match="cannot be read") as error:
         backend.write([Put("/a", b"1")], soon(100_000))
@@ -512,7 +512,7 @@ def work(backend: ZooKeeperBackend, within: float = PATIENCE) -> list[Any]:
 def test_an_altered_answer_is_read_or_refused(
     understood: list[tuple[Any, Any, bool]], data: st.DataObject, alteration: Any
 ) -> None:
-    """Whatever an answer holds, it is what was asked for, or an error of this package."""
+    """Any answer gives a result of the right kind, or an error of this package."""
     (buffer, offset), parse, write = data.draw(st.sampled_from(understood))
     other_length, alter = alteration
     altered = alter(buffer, offset)
@@ -572,7 +572,7 @@ def test_whatever_is_altered_the_store_goes_on(
     ids=["names", "names back", "a name", "a value", "one value", "several names", "a path"],
 )
 def test_a_length_that_lies_takes_no_memory(parse: Any, body: bytes) -> None:
-    """Numbers and lengths that the packet does not hold are found out before room is made."""
+    """Numbers and lengths beyond the packet are detected before memory is allocated."""
     packet = bytes(16) + body
     understand((packet, 16), parse)  # so that what is made once is there
     tracemalloc.start()
@@ -588,7 +588,7 @@ def test_a_length_that_lies_takes_no_memory(parse: Any, body: bytes) -> None:
     "names", [["a", "a"], ["a", ""], ["a/b"]], ids=["twice", "empty", "a path"]
 )
 def test_names_that_no_node_has_are_not_taken(names: list[str]) -> None:
-    """A list of children is of different names, each of one part: a walk relies on it."""
+    """A list of children has different names, each a single part: walks rely on that."""
     body = pack("!i", len(names)) + b"".join(
         pack("!i", len(name)) + name.encode() for name in names
     )

@@ -1,4 +1,4 @@
-"""Opening a store on ZooKeeper: addresses, options, credentials, and what is said when it fails."""
+"""Opening a store on ZooKeeper: addresses, options, credentials, and the errors."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from ..foreign import zookeeper_client
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    """An address that takes connections and never says a word."""
+    """An address that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener
 
 
 @pytest.fixture
 def refusing() -> str:
-    """An address where nobody listens."""
+    """An address without a server."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -105,7 +105,7 @@ def test_the_chroot_is_made(
 def test_without_create_reading_makes_no_node(
     fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer
 ) -> None:
-    """A missing chroot is as empty, for deletes too, and stays missing; the first put makes it."""
+    """A missing chroot reads as empty, for deletes too, and the first put creates it."""
     url = fresh_url("zookeeper") + "/deep/er"
     chroot = parse_url(url).prefix()
     raw = KazooClient(zookeeper_server.address)
@@ -202,7 +202,7 @@ def test_a_chroot_that_is_no_path(chroot: str) -> None:
 
 
 def test_a_login_that_the_server_refuses(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
-    """Where the scheme is switched off, the login fails at once, and no thread stays behind."""
+    """If the scheme is disabled, the login fails at once, and no thread stays behind."""
     # ZooKeeper 3.6 cannot switch it off, and refuses whoever has not logged in by SASL.
     server = own_zookeeper(
         "-Dzookeeper.DigestAuthenticationProvider.enabled=false",

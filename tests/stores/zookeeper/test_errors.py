@@ -1,4 +1,4 @@
-"""What each of ZooKeeper's errors says about the request that ended with it."""
+"""Whether a request may have been executed, for each of ZooKeeper's errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_code_has_its_place_in_the_table() -> None:
     ],
 )
 def test_what_is_known_of_a_request(error: Exception, expected: Fate) -> None:
-    """Only what the server said it refused, or did not look at, is known not to have happened."""
+    """Only requests that the server refused or ignored are known not to be applied."""
     assert fate(error) is expected
 
 

@@ -1,4 +1,4 @@
-"""A ZooKeeper that is killed, paused or gone, and a session that ends: what callers are told."""
+"""A ZooKeeper that is killed, paused or gone, and a session that ends: the outcomes for callers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def suspended(backend: ZooKeeperBackend) -> threading.Event:
 def test_what_was_given_up_before_it_was_sent_never_happens(
     server: ZooKeeperServer, backend: ZooKeeperBackend
 ) -> None:
-    """When the server comes back to life, every write is known to have happened, or never does."""
+    """After the server's return, every write is known as applied, or never is."""
     # So that each of the writes would go through, if it went: slots, parents, a request as long.
     with ThreadPoolExecutor(40) as threads:
         list(threads.map(lambda i: write(backend, Put(f"/w/old-{i}", b"x" * 1_000_000)), range(40)))
@@ -113,7 +113,7 @@ def test_what_was_given_up_before_it_was_sent_never_happens(
 def test_sending_and_giving_up_exclude_each_other(
     backend: ZooKeeperBackend, given_up_first: bool
 ) -> None:
-    """A write that was given up has no bytes left to send; one that was sent says so."""
+    """A write that was given up is never sent later, and one that was sent says so."""
     call = _Exchange(backend._connection, MULTI, b"a multi")
     if given_up_first:
         call.wait(time.monotonic())
@@ -168,7 +168,7 @@ def test_a_killed_server_loses_and_invents_nothing(
 def test_what_is_asked_of_a_server_that_is_gone(
     server: ZooKeeperServer, backend: ZooKeeperBackend
 ) -> None:
-    """Within its deadline it is done when the server is back; else it is never done."""
+    """A write is executed when the server returns within its deadline, and otherwise never."""
     write(backend, Put("/there", b"1"))
     lost = suspended(backend)
     server.kill()
@@ -194,7 +194,7 @@ def test_what_is_asked_of_a_server_that_is_gone(
 def test_a_write_is_settled_however_long_the_server_was_away(
     server: ZooKeeperServer, backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That no server answers an attempt to settle it says nothing of the write: it goes on."""
+    """If no server answers an attempt to settle a write, settling goes on."""
     monkeypatch.setattr("batchkeeper.stores.zookeeper.multi_settling._ATTEMPT", 0.1)
     write(backend, Put("/before", b"1"))
     server.pause()
@@ -211,7 +211,7 @@ def test_a_write_is_settled_however_long_the_server_was_away(
 def test_a_server_that_is_gone_is_reported_once(
     server: ZooKeeperServer, backend: ZooKeeperBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However often it is tried to connect, there is one warning, and one word of its return."""
+    """Any number of attempts to connect causes one warning, and one message of the return."""
     caplog.set_level(logging.INFO)
     connection = backend._connection
     connection._connected_at = -math.inf  # as if it had lasted
@@ -249,7 +249,7 @@ def test_many_callers_of_a_server_that_is_gone(
 
 
 def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
-    """At its deadline a read is late; a write that was sent ends when it is known what it did."""
+    """At its deadline, a read times out; a sent write ends when its outcome is known."""
     write(backend, Put("/before", b"1"))
     server.pause()
     with ThreadPoolExecutor(1) as threads:
@@ -267,7 +267,7 @@ def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> 
 
 
 def test_a_pause_that_outlasts_the_session(server: ZooKeeperServer) -> None:
-    """Whether the session survives or not, what was under way is told truthfully; all goes on."""
+    """Whether the session survives or not, the outcomes are right, and the store goes on."""
     with closing(connected(server.url, session_timeout=1)) as backend:
         write(backend, Put("/before", b"1"))
         server.pause()
@@ -370,7 +370,7 @@ def test_close_ends_what_is_under_way(server: ZooKeeperServer, backend: ZooKeepe
 
 
 def test_close_lets_what_was_sent_be_answered(backend: ZooKeeperBackend) -> None:
-    """With a server that answers, what was sent before the close ends with its result."""
+    """If the server answers, operations sent before the close end with their results."""
     write(backend, Put("/before", b"1"))
     connection = backend._connection
     exchange = connection._client._call
@@ -413,7 +413,7 @@ def test_a_forked_child_is_refused(server: ZooKeeperServer, backend: ZooKeeperBa
 def test_a_sync_whose_answer_is_lost_is_repeated(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only an answer counts as having caught up: what was lost twice is asked for once more."""
+    """A sync counts only with an answer: after two lost answers, it is sent again."""
     replies = [[CONNECTION_LOSS], [CONNECTION_LOSS], [(b"", 0)]]
     monkeypatch.setattr(backend._connection, "exchange", lambda *_, **__: replies.pop(0))
 
@@ -433,7 +433,7 @@ def test_a_sync_that_is_refused_says_so(
 
 
 def test_a_call_that_kazoo_forgot_is_sent_again(backend: ZooKeeperBackend) -> None:
-    """What is put into kazoo's queue as the connection breaks is not waited for until the end."""
+    """A request queued in kazoo as the connection breaks does not wait until its deadline."""
     client = backend._connection._client
     call = client._call
     forgotten = []
@@ -481,7 +481,7 @@ def test_what_the_server_did_not_look_at_is_sent_again(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_client_that_broke_says_so(backend: ZooKeeperBackend) -> None:
-    """If kazoo's thread dies of a fault of its own, calls end at once, and need no repetition."""
+    """If kazoo's thread dies of a fault, calls end at once, with errors that are not retriable."""
 
     def break_down(_: float) -> None:
         raise RuntimeError("a fault")

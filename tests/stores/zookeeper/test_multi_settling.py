@@ -1,4 +1,4 @@
-"""Writes whose answers were lost on the way from a real ZooKeeper: each is settled, truthfully."""
+"""Writes whose answers from a real ZooKeeper were lost: each gets the right outcome."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from .opening import connected
 
 @pytest.fixture
 def line(zookeeper_server: ZooKeeperServer, proxy: Callable[[str], Any]) -> Any:
-    """What can be cut between the store and the server."""
+    """The connection between the store and the server, which can be cut."""
     return proxy(zookeeper_server.address)
 
 
@@ -63,7 +63,7 @@ def backend(line: Any, url: str) -> Iterator[ZooKeeperBackend]:
 def lose_the_request(
     backend: ZooKeeperBackend, line: Any, ops: Sequence[Operation], instead: Callable[[], object]
 ) -> Any:
-    """Cut the line in the moment when a write is sent; return how it ends, and what got lost."""
+    """Cut the connection as a write is sent; return its result, and the part that was lost."""
     call = backend._connection._client._call
     lost = []
 
@@ -132,7 +132,7 @@ def test_a_delete_is_never_told_that_nothing_is_there_because_of_itself(
 
 
 def test_what_never_arrived_is_sent_again(backend: ZooKeeperBackend, line: Any) -> None:
-    """A multi that was lost on its way takes effect once, when it is sent again."""
+    """A multi whose request was lost takes effect once, when it is sent again."""
     seed(backend)
 
     (put,), _ = lose_the_request(backend, line, [Put("/often", b"2")], lambda: None)
@@ -143,7 +143,7 @@ def test_what_never_arrived_is_sent_again(backend: ZooKeeperBackend, line: Any) 
 def test_what_cannot_hold_any_more_is_refused_when_it_is_sent_again(
     backend: ZooKeeperBackend, line: Any, other: KazooClient
 ) -> None:
-    """A multi that did not arrive meets what others did meanwhile: each operation by itself."""
+    """A lost multi that is sent again meets other clients' changes, each operation by itself."""
     seed(backend)
     ops = [Put("/mine", b"1", ABSENT), Put("/theirs", b"1", ABSENT), Put("/there", b"2", 1)]
 
@@ -166,7 +166,7 @@ def test_what_cannot_hold_any_more_is_refused_when_it_is_sent_again(
 def test_what_others_changed_meanwhile_is_said_to_be_applied(
     backend: ZooKeeperBackend, line: Any, other: KazooClient
 ) -> None:
-    """Where a version cannot be read back, the put is known to be applied; others are certain."""
+    """If a version cannot be read back, the put is known as applied; other outcomes are certain."""
     seed(backend)
     ops = [Put("/often", b"2"), Put("/there", b"2", 1), Put("/gone", b"1"), Put("/new", b"n")]
 
@@ -188,7 +188,7 @@ def test_what_others_changed_meanwhile_is_said_to_be_applied(
 def test_a_write_that_is_not_wanted_any_more_is_shut_out(
     backend: ZooKeeperBackend, line: Any
 ) -> None:
-    """After the deadline the multi that got lost never takes effect, and that is known."""
+    """After the deadline, a lost multi never takes effect, and its error says so."""
     seed(backend)
     call = backend._connection._client._call
     sent = []
@@ -216,7 +216,7 @@ def test_a_write_that_is_not_wanted_any_more_is_shut_out(
 def test_a_write_that_was_applied_in_spite_of_its_deadline_has_its_result(
     backend: ZooKeeperBackend, line: Any
 ) -> None:
-    """What cannot be shut out because it was applied ends with its result."""
+    """A write that cannot be shut out, because it was applied, ends with its result."""
     seed(backend)
 
     # Its deadline passes; then what is to shut it out is swallowed as well.
@@ -229,7 +229,7 @@ def test_a_write_that_was_applied_in_spite_of_its_deadline_has_its_result(
 
 
 def test_what_shut_a_write_out_is_told_from_the_write(backend: ZooKeeperBackend, line: Any) -> None:
-    """Where the answer to what shuts a write out is lost as well, it is not taken for the write."""
+    """If the answer to shutting a write out is lost, too, it is not taken for the write's."""
     seed(backend)
     call = backend._connection._client._call
     sent = []
@@ -257,7 +257,7 @@ def test_what_shut_a_write_out_is_told_from_the_write(backend: ZooKeeperBackend,
 def test_a_session_that_ends_takes_the_slots_with_it(
     backend: ZooKeeperBackend, line: Any, zookeeper_server: ZooKeeperServer
 ) -> None:
-    """An open write is unknown when its session is lost; on the next one all goes on."""
+    """A write under way is unknown when its session is lost; the next session works on."""
     seed(backend)
     client_id = backend._connection._client.client_id
 
@@ -285,7 +285,7 @@ def test_a_session_that_is_ending_refuses_nothing(
     error: type[ZookeeperError],
     where: str,
 ) -> None:
-    """A leader that prepares a multi while the session ends speaks of the session, not of it."""
+    """A leader's error for a multi while the session ends is about the session, not the multi."""
     seed(backend)
     if where == "new slot":
         backend._writer._settler._write_ids._free.clear()
@@ -313,7 +313,7 @@ def test_a_session_that_is_ending_refuses_nothing(
 def test_slots_are_hidden_and_refused_as_a_path(
     backend: ZooKeeperBackend, other: KazooClient
 ) -> None:
-    """What the client keeps for itself is not among the children, and no path of a caller."""
+    """The client's internal nodes are not listed as children, and are not valid paths."""
     seed(backend)
 
     assert other.get_children("/.batchkeeper/slots")
@@ -346,7 +346,7 @@ def test_slots_that_somebody_removed_are_made_anew(
 def test_without_permission_for_slots_writes_work_and_stay_indeterminate(
     backend: ZooKeeperBackend, line: Any, other: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where the chroot takes no new nodes, what can be written is, with one warning."""
+    """If the chroot permits no new nodes, other writes succeed, with one warning."""
     other.create("/open", b"0")
     other.set_acls("/", [make_acl("world", "anyone", read=True, write=True)])
     stats = [backend.write([Put("/open", b"%d" % i)], soon())[0] for i in range(1, 4)]
@@ -361,7 +361,7 @@ def test_without_permission_for_slots_writes_work_and_stay_indeterminate(
 def test_slots_are_tried_again_where_permissions_may_have_changed(
     backend: ZooKeeperBackend, line: Any, other: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refusal of slots is not for ever: once they are permitted, lost writes are settled."""
+    """A refusal of slots is not final: once they are permitted, lost writes are settled."""
     monkeypatch.setattr(write_ids, "_RECONSIDER", 0)
     other.create("/open", b"0")
     other.set_acls("/", [make_acl("world", "anyone", read=True, write=True, admin=True)])

@@ -109,7 +109,7 @@ def _under(path: str, prefix: str) -> bool:
 
 
 def _model(values: dict[str, bytes], prefix: str, within: Range) -> list[tuple[str, bytes]]:
-    """What a scan has to give, in the order of the bytes."""
+    """The expected result of a scan, in byte order."""
     there = [(p, v) for p, v in values.items() if _under(p, prefix) and p in within]
     return sorted(there, key=lambda pair: pair[0].encode())
 
@@ -117,7 +117,7 @@ def _model(values: dict[str, bytes], prefix: str, within: Range) -> list[tuple[s
 def _before_requests(
     backend: ZooKeeperBackend, act: Callable[[Requests], object]
 ) -> Callable[[], None]:
-    """Have ``act`` see all requests of walks before they are sent; return what ends that."""
+    """Pass all requests of walks to ``act`` before they are sent; return a function to end that."""
     connection = backend._connection
     begin = connection.begin
 
@@ -190,7 +190,7 @@ def test_a_scan_of_a_flat_directory(backend: ZooKeeperBackend) -> None:
 def test_a_scan_of_a_bushy_tree_holds_a_bounded_part_of_it(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands of directories are not all read ahead of what comes next, and none twice."""
+    """Of thousands of directories, only a few are read ahead, and none twice."""
     values = {f"/{i:04}/{j}/{name}": b"v" for i in range(1500) for j in range(3) for name in "xy"}
     _fill(backend, values)
     next_read = TreeWalk._next_read
@@ -217,7 +217,7 @@ def test_a_scan_of_a_bushy_tree_holds_a_bounded_part_of_it(
 def test_a_scan_does_not_run_away_from_what_comes_next(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a deep path is followed step by step, only so much is read of what comes after it."""
+    """While a walk follows a deep path, it reads only a bounded number of later nodes."""
     values = {"/a" + "/x" * i: b"v" for i in range(100)} | {f"/b/{i:05}": b"v" for i in range(9000)}
     _fill(backend, values)
     held = _windows(monkeypatch)
@@ -229,7 +229,7 @@ def test_a_scan_does_not_run_away_from_what_comes_next(
 def test_a_scan_leaves_out_what_is_not_the_callers(
     backend: ZooKeeperBackend, other: KazooClient
 ) -> None:
-    """Parents without a value, the chroot's own, and what is hidden are walked, and not given."""
+    """Parents without a value, also the chroot, and internal nodes are walked but not yielded."""
     _fill(backend, {"/a/b": b"1", "/empty": b"", "/zookeeper-not": b"2"})
     other.set("/", b"of the chroot")
     other.create("/zookeeper", b"reserved")
@@ -243,7 +243,7 @@ def test_a_scan_leaves_out_what_is_not_the_callers(
 
 
 def test_a_scan_gives_stats(backend: ZooKeeperBackend, other: KazooClient) -> None:
-    """Versions, revisions and times are the nodes' own, and ephemeral ones are told apart."""
+    """Versions, revisions and times are those of the nodes, and ephemeral ones are marked."""
     _fill(backend, {"/a": b"0"})
     _fill(backend, {"/a": b"1"})
     other.create("/e", b"session", ephemeral=True)
@@ -261,7 +261,7 @@ def test_a_scan_gives_stats(backend: ZooKeeperBackend, other: KazooClient) -> No
 def test_large_values_are_not_fetched_for_their_stats(
     url: str, other: KazooClient, proxy: Callable[[str], Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scan without values brings stats alone, and their sizes do not make it wait for them."""
+    """A scan without values yields only stats, and the sizes of values do not delay it."""
     values = {f"/t/{i:03}": bytes(100_000) for i in range(200)} | {"/void": b""}
     line = proxy(parse_url(url).hosts[0])
     with bk.open_store(url.replace(parse_url(url).hosts[0], line.address)) as store:
@@ -286,7 +286,7 @@ def test_large_values_are_not_fetched_for_their_stats(
 
 
 def test_a_scan_reads_no_subtree_outside_its_range(backend: ZooKeeperBackend) -> None:
-    """What cannot lie in the range is neither read nor listed."""
+    """Nodes that cannot lie in the range are neither read nor listed."""
     _fill(backend, {f"/{top}/{i}": b"v" for top in "abc" for i in range(100)})
     sent: list[bytes] = []
     _before_requests(backend, lambda requests: sent.extend(body for _, body in requests))
@@ -335,7 +335,7 @@ def test_a_directory_that_vanishes_before_it_is_listed(
 
 
 def test_a_scan_syncs_before_it_reads(backend: ZooKeeperBackend) -> None:
-    """The walk begins when the server has caught up with what was written anywhere before."""
+    """The walk begins after the server has caught up with all earlier writes."""
     _fill(backend, {"/a": b"1"})
     opcodes: list[int] = []
     _before_requests(backend, lambda requests: opcodes.extend(opcode for opcode, _ in requests))
@@ -348,7 +348,7 @@ def test_a_scan_syncs_before_it_reads(backend: ZooKeeperBackend) -> None:
 
 
 def test_a_scan_that_is_closed_early_ends(backend: ZooKeeperBackend) -> None:
-    """What a scan has asked for ahead does not stand in the way of what comes after."""
+    """Requests that a scan has sent ahead do not delay later calls."""
     _fill(backend, {f"/{i:04}": b"v" for i in range(3000)})
     pages = backend.scans.scan("/", Range(), None, PATIENCE)
     assert next(pages)[0].path == "/0000"
@@ -379,7 +379,7 @@ def test_large_values_come_few_at_a_time(backend: ZooKeeperBackend) -> None:
 
 
 def test_a_scan_begins_with_a_few_values(backend: ZooKeeperBackend) -> None:
-    """Nobody knows how large the first ones are; so there are not many of them at a time."""
+    """The sizes of the first values are unknown, so only a few are read at a time."""
     _fill(backend, {f"/big-{i:03}": b"L" * 100_000 for i in range(100)})
     counts: list[int] = []
     end = _before_requests(
@@ -395,7 +395,7 @@ def test_a_scan_begins_with_a_few_values(backend: ZooKeeperBackend) -> None:
 def test_answers_that_do_not_arrive_together_are_asked_for_singly(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where multi-reads are lost again and again, a walk goes on with single reads."""
+    """If multi-reads are lost repeatedly, a walk continues with single reads."""
     values = {f"/{i % 3}/{i}": b"%d" % i for i in range(300)}
     _fill(backend, values)
     begin = backend._connection.begin
@@ -423,7 +423,7 @@ def test_answers_that_do_not_arrive_together_are_asked_for_singly(
 def test_a_server_that_takes_short_requests_only(
     own_zookeeper: Callable[..., ZooKeeperServer],
 ) -> None:
-    """A walk finds out by itself how long its multi-reads may be."""
+    """A walk detects the limit of its multi-reads by itself."""
     server = own_zookeeper("-Djute.maxbuffer=4096")
     with closing(connected(server.url)) as backend:
         values = {f"/{'directory' * 5}/{'name' * 10}-{i:04}": b"%d" % i for i in range(600)}
@@ -435,7 +435,7 @@ def test_a_server_that_takes_short_requests_only(
 
 
 def test_what_may_not_be_read_is_an_error(backend: ZooKeeperBackend, other: KazooClient) -> None:
-    """A subtree without permission is not left out in silence."""
+    """A subtree without permission is an error, and is not silently left out."""
     _fill(backend, {"/a/b": b"1"})
     nobody = [make_acl("ip", "192.0.2.1", all=True)]
     other.create("/closed", b"", acl=nobody)
@@ -450,7 +450,7 @@ def test_what_may_not_be_read_is_an_error(backend: ZooKeeperBackend, other: Kazo
 def test_a_server_that_restarts_under_a_scan(
     own_server: ZooKeeperServer, own_backend: ZooKeeperBackend
 ) -> None:
-    """A kill in the middle of a walk is waited out, and nothing is missing or twice."""
+    """A walk waits for the server after a kill, and nothing is missing or repeated."""
     values = {f"/{i % 50:02}/{i:05}": b"%d" % i for i in range(20_000)}
     _fill(own_backend, values)
     found: list[tuple[str, bytes]] = []
@@ -467,7 +467,7 @@ def test_a_server_that_restarts_under_a_scan(
 def test_a_session_that_ends_under_a_scan(
     backend: ZooKeeperBackend, zookeeper_server: ZooKeeperServer
 ) -> None:
-    """A walk that goes on in another session syncs in it, and asks anew for what was under way."""
+    """A walk that continues in another session syncs in it, and repeats requests under way."""
     values = {f"/{i % 50:02}/{i:05}": b"%d" % i for i in range(10_000)}
     _fill(backend, values)
     opcodes: list[int] = []
@@ -537,7 +537,7 @@ def test_a_split_is_balanced(backend: ZooKeeperBackend, n: int) -> None:
 def test_a_split_looks_at_a_sample_of_a_large_tree(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
-    """A split's cost is bounded, and what it did not look at is estimated by what it did."""
+    """A split's cost is bounded, and it estimates the nodes that it did not read."""
     flat, bushy = _flat(), _bushy()
     values = {**flat, **bushy}
     _fill(backend, values)
@@ -596,7 +596,7 @@ def test_a_recursive_delete(backend: ZooKeeperBackend, other: KazooClient) -> No
 
 
 def test_a_recursive_delete_of_many(backend: ZooKeeperBackend, other: KazooClient) -> None:
-    """More than one call's and one multi's worth is removed, deepest first."""
+    """More nodes than fit in one call and one multi are removed, the deepest first."""
     values = {f"/t/{i % 30}/{i}": b"v" for i in range(9000)}
     _fill(backend, values)
     conflicts = backend.tally.counts()["conflict"]
@@ -625,7 +625,7 @@ def test_a_recursive_delete_of_many(backend: ZooKeeperBackend, other: KazooClien
 
 
 def test_a_recursive_delete_of_large_and_empty_values(backend: ZooKeeperBackend) -> None:
-    """Where values are large they are not read, and empty ones are still told from none."""
+    """Large values are not read, but empty values are still distinguished from missing ones."""
     values = {f"/v/{i:03}/x": b"L" * 10_000 if i % 3 else b"" for i in range(300)}
     _fill(backend, values)
     opcodes: list[int] = []
@@ -665,7 +665,7 @@ def test_what_is_hidden_survives_a_recursive_delete(
 def test_a_recursive_delete_meets_other_clients(
     backend: ZooKeeperBackend, other: KazooClient
 ) -> None:
-    """What vanishes meanwhile is no error, what comes into being below is removed as well."""
+    """Nodes removed meanwhile are no error, and nodes created below are removed as well."""
     _fill(backend, {f"/t/{i}": b"v" for i in range(20)})
     write = backend._writer.write
     calls = []
@@ -687,7 +687,7 @@ def test_a_recursive_delete_meets_other_clients(
 def test_a_recursive_delete_ends_among_restless_clients(
     backend: ZooKeeperBackend, other: KazooClient
 ) -> None:
-    """The tree is not walked for ever where somebody keeps adding to it."""
+    """The tree is not walked forever if another client keeps adding to it."""
     _fill(backend, {"/t/0": b"v"})
     write = backend._writer.write
     calls = []
@@ -707,7 +707,7 @@ def test_a_recursive_delete_ends_among_restless_clients(
 def test_deletes_without_an_answer_are_found_out_about(
     backend: ZooKeeperBackend, other: KazooClient
 ) -> None:
-    """What became of them is seen in the next walk, so that they count exactly once."""
+    """The next walk shows the outcome of deletes without an answer, so that each counts once."""
     _fill(backend, {f"/t/{i}": b"v" for i in range(10)})
     write = backend._writer.write
     calls = []
@@ -732,7 +732,7 @@ def test_deletes_without_an_answer_are_found_out_about(
 def test_deletes_that_stay_unknown_are_said_to_be(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If nothing is ever heard of them, the outcome is unknown."""
+    """If deletes never get an answer, the outcome is unknown."""
     _fill(backend, {"/t/1": b"v"})
     monkeypatch.setattr(
         backend._writer, "write", lambda requests, _: [IndeterminateError("lost")] * len(requests)
@@ -744,7 +744,7 @@ def test_deletes_that_stay_unknown_are_said_to_be(
 
 @pytest.mark.parametrize("applied", [0, 4])
 def test_a_delete_that_fails_half_way_says_so(backend: ZooKeeperBackend, applied: int) -> None:
-    """What is gone, or may be, is not said to be there: also if the first answer is a refusal."""
+    """If values are removed, the error is indeterminate, even if the first answer is a refusal."""
     _fill(backend, {f"/t/{i}": b"v" for i in range(10)})
     write = backend._writer.write
     left = StoreUnavailableError("gone")
@@ -760,7 +760,7 @@ def test_a_delete_that_fails_half_way_says_so(backend: ZooKeeperBackend, applied
 
 
 def test_a_walk_that_fails_behind_deletes_without_an_answer(backend: ZooKeeperBackend) -> None:
-    """They may have been applied, so the error does not claim that nothing was done."""
+    """Deletes may have been applied, so the error does not say that nothing was."""
     _fill(backend, {"/t/1": b"v"})
 
     def lose(requests: Any, deadline: float) -> Any:
@@ -775,7 +775,7 @@ def test_a_walk_that_fails_behind_deletes_without_an_answer(backend: ZooKeeperBa
 def test_a_server_that_restarts_under_a_recursive_delete(
     own_server: ZooKeeperServer, own_backend: ZooKeeperBackend
 ) -> None:
-    """A kill in the middle is waited out, and each value counts once."""
+    """A delete waits for the server after a kill, and each value counts once."""
     values = {f"/{i % 20}/{i:05}": b"v" for i in range(20_000)}
     _fill(own_backend, values)
     write = own_backend._writer.write

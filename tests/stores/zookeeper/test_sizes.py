@@ -1,4 +1,4 @@
-"""A ZooKeeper that takes smaller requests than was assumed: that is found out, nothing is lost."""
+"""A ZooKeeper with a lower limit of requests than assumed: it is detected, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def opened(small_server: ZooKeeperServer) -> Iterator[Callable[[str], ZooKeeperB
 
 
 def test_a_call_that_is_too_large_goes_in_parts(opened: Callable[[str], ZooKeeperBackend]) -> None:
-    """Every operation gets its own outcome, and the limit that was found is remembered."""
+    """Every operation gets its own outcome, and the detected limit is remembered."""
     backend = opened("/parts")
     before = backend.limits
     backend.write([Put("/there", b"0")], soon())
@@ -91,7 +91,7 @@ def test_an_operation_that_is_too_large_is_refused_alone(
 
 
 def test_large_and_small_from_many_threads(opened: Callable[[str], ZooKeeperBackend]) -> None:
-    """While some lose the connection by their length, no other is taken for the culprit."""
+    """While long requests break the connection, no other request is blamed."""
     backend = opened("/many")
 
     def put(i: int) -> Any:
@@ -108,7 +108,7 @@ def test_large_and_small_from_many_threads(opened: Callable[[str], ZooKeeperBack
 
 
 def test_reads_with_long_paths_go_in_parts(opened: Callable[[str], ZooKeeperBackend]) -> None:
-    """A multi-read that is too long is found out like a multi; its answers may be longer."""
+    """The limit is detected for multi-reads as for multis; their answers may be longer."""
     backend = opened("/long")
     paths = ["/" + f"{i:03}" * 300 for i in range(100)]
     for start in range(0, 100, 20):
@@ -137,7 +137,7 @@ def test_a_tiny_limit(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:
 def test_what_was_dropped_by_chance_is_not_taken_for_a_limit(
     opened: Callable[[str], ZooKeeperBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A limit that is found holds only if a request beyond it is dropped once more."""
+    """A detected limit holds only if a request beyond it is dropped once more."""
     backend = opened("")
     sizes, limits = backend._sizes, backend.limits
     before, passes = (sizes.usual, sizes.most), sizes._passes
@@ -159,7 +159,7 @@ def test_what_was_dropped_by_chance_is_not_taken_for_a_limit(
 def test_an_outage_is_not_taken_for_a_limit(
     own_zookeeper: Callable[..., ZooKeeperServer],
 ) -> None:
-    """However often a server dies under the same request, the request is not thought too large."""
+    """If a server dies repeatedly during a request, the request does not count as too large."""
     server = own_zookeeper()
     backend = connected(server.url)
     try:

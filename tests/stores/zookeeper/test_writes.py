@@ -46,7 +46,7 @@ Connect = Callable[..., ZooKeeperBackend]
 
 
 class Chroot:
-    """A raw client beside the store, below the store's own chroot."""
+    """A kazoo client beside the store, with the store's chroot."""
 
     def __init__(self, client: KazooClient, path: str) -> None:
         self.client = client
@@ -97,7 +97,7 @@ def other(
 
 
 def before_exchange(backend: ZooKeeperBackend, *actions: Callable[[], object]) -> None:
-    """Do one action before each of the next exchanges with the server."""
+    """Run one of the actions before each of the next exchanges with the server."""
     connection = backend._connection
     exchange = connection.exchange
     left = iter(actions)
@@ -246,7 +246,7 @@ def test_a_parent_holds_no_value_until_one_is_put(backend: ZooKeeperBackend, oth
 
 @pytest.mark.parametrize("expected", [None, ABSENT])
 def test_the_first_put_of_a_parent_gives_version_1(opened: Connect, expected: int | None) -> None:
-    """What was a parent before its first put starts at version 1, whoever made the parent."""
+    """A path that was a parent before its first put starts at version 1, whoever created it."""
     write(opened(), Put("/a/b", b"1"))
 
     (stat,) = write(opened(), Put("/a", b"", expected))
@@ -274,7 +274,7 @@ def test_a_parent_has_no_version_to_expect(opened: Connect, same_client: bool) -
 
 
 def test_what_became_a_parent_meanwhile_has_no_version_to_expect(opened: Connect) -> None:
-    """What a client remembers of its own put does not let it expect 0 after another's delete."""
+    """A client's memory of its own put does not satisfy version 0 after another client's delete."""
     stale, other = opened(), opened()
     write(stale, Put("/t", b"mine", ABSENT))
     write(other, Delete("/t", 0))
@@ -290,7 +290,7 @@ def test_what_became_a_parent_meanwhile_has_no_version_to_expect(opened: Connect
 def test_a_value_that_was_replaced_by_a_parent_is_not_claimed(
     backend: ZooKeeperBackend, other: Chroot
 ) -> None:
-    """Version 0 is never said to have held where the node may have been made anew, as a parent."""
+    """Version 0 never counts as met if the node may have been created again as a parent."""
     write(backend, Put("/t", b"1", ABSENT))
 
     def replace() -> None:
@@ -308,7 +308,7 @@ def test_a_value_that_was_replaced_by_a_parent_is_not_claimed(
 
 
 def test_puts_that_expect_0_are_looked_at_together(backend: ZooKeeperBackend) -> None:
-    """However many puts of a call expect 0, they take one look with its sync, and one multi."""
+    """Any number of puts that expect 0 in a call takes one read with its sync, and one multi."""
     paths = [f"/t/{n}" for n in range(100)]
     write(backend, *[Put(path, b"1", ABSENT) for path in paths])
     exchanges: list[None] = []
@@ -395,7 +395,7 @@ def test_two_clients_make_the_same_parents_at_once(opened: Connect) -> None:
 def test_a_parent_that_another_client_made_costs_no_look_at_the_rest(
     opened: Connect, backend: ZooKeeperBackend
 ) -> None:
-    """A multi that failed for its parents goes again when these have been read, and no others."""
+    """A multi that failed for its parents is repeated after a read of these parents only."""
     write(opened(), Put("/p/q/first", b"1"))
     exchange = backend._connection.exchange
     reads: list[bytes] = []
@@ -416,7 +416,7 @@ def test_a_parent_that_another_client_made_costs_no_look_at_the_rest(
 def test_a_path_that_another_client_made_and_removed(
     backend: ZooKeeperBackend, other: Chroot
 ) -> None:
-    """What the client remembers of a path and its parent is a guess, and never decides."""
+    """The client's memory of a path and its parent is only a guess, and never decides."""
     write(backend, Put("/a/x", b"1"), Put("/b", b"1"))
     other.delete("/a/x")
     other.delete("/a")
@@ -433,7 +433,7 @@ def test_a_path_that_another_client_made_and_removed(
 
 
 def test_a_path_that_changes_between_the_rounds(backend: ZooKeeperBackend, other: Chroot) -> None:
-    """A change after the look and before the second multi is seen; neighbours get through."""
+    """A change between the read and the second multi is noticed; neighbours succeed."""
     other.create("/x")
     before_exchange(
         backend,
@@ -454,7 +454,7 @@ def test_a_path_that_changes_between_the_rounds(backend: ZooKeeperBackend, other
 def test_a_version_that_changes_between_the_rounds_is_compared_again(
     backend: ZooKeeperBackend, other: Chroot
 ) -> None:
-    """A condition that held at the look and no longer holds is refused by the second multi."""
+    """A condition that held at the read but no longer holds is refused by the second multi."""
     write(backend, Put("/v", b"1"), Put("/there", b"1"))
     before_exchange(
         backend, lambda: None, lambda: None, lambda: other.set("/v", b"of somebody else")
@@ -468,7 +468,7 @@ def test_a_version_that_changes_between_the_rounds_is_compared_again(
 
 
 def test_a_path_that_never_holds_still(backend: ZooKeeperBackend, other: Chroot) -> None:
-    """However often others spoil a round, each operation ends with its right outcome."""
+    """Even if other clients disturb every round, each operation ends with the right outcome."""
     write(backend, Put("/steady", b"0"))
     before_exchange(backend, *[lambda: other.flip("/restless")] * 25)
 
@@ -485,7 +485,7 @@ def test_a_path_that_never_holds_still(backend: ZooKeeperBackend, other: Chroot)
 def test_a_parent_that_was_replaced_by_a_value_is_not_claimed(
     backend: ZooKeeperBackend, other: Chroot
 ) -> None:
-    """ABSENT is never said to have held where a value may have been overwritten."""
+    """ABSENT never counts as met if a value may have been overwritten."""
     write(backend, Put("/before", b"1"))
     other.create("/a", None)
 
@@ -565,7 +565,7 @@ def test_what_is_not_permitted_ends_alone(backend: ZooKeeperBackend, other: Chro
 def test_what_is_there_needs_no_permission_to_create(
     opened: Connect, backend: ZooKeeperBackend, other: Chroot
 ) -> None:
-    """Below a parent where only others may create, what they made for everybody can be written."""
+    """Below a parent where only others may create, nodes that they made for all can be written."""
     look_only = [
         make_digest_acl("somebody", "else", all=True),
         make_acl("world", "anyone", read=True),
@@ -590,7 +590,7 @@ def test_what_is_there_needs_no_permission_to_create(
 def test_what_lies_below_a_parent_that_cannot_be_made_is_answered_together(
     backend: ZooKeeperBackend, other: Chroot
 ) -> None:
-    """A missing parent that may not be made refuses all that was to be put below it at once."""
+    """If a missing parent may not be created, all puts below it are refused at once."""
     other.create("/locked", acl=[make_acl("world", "anyone", read=True)])
     rounds: list[int] = []
     before_exchange(backend, *[lambda: rounds.append(1)] * 100)
@@ -616,7 +616,7 @@ def test_many_that_are_not_permitted(backend: ZooKeeperBackend, other: Chroot) -
 
 
 def test_nodes_of_the_logged_in_are_theirs(opened: Connect) -> None:
-    """With acl=creator what one user made is closed to others, and open to him anywhere."""
+    """With acl=creator, a user's nodes are closed to others, and open to the user anywhere."""
     login = {"username": "anna", "password": "secret"}
     write(opened("?acl=creator", **login), Put("/a/b", b"1"))
 
@@ -629,7 +629,7 @@ def test_nodes_of_the_logged_in_are_theirs(opened: Connect) -> None:
 
 
 def test_nothing_is_kept_below_an_ephemeral_node(backend: ZooKeeperBackend, other: Chroot) -> None:
-    """A put below another client's ephemeral node says that it cannot be; neighbours go on."""
+    """A put below another client's ephemeral node is refused with a reason; neighbours succeed."""
     other.create("/eph", ephemeral=True)
 
     answers = write(backend, Put("/eph/below", b"1"), Put("/else", b"1"), Put("/eph", b"2"))
@@ -712,7 +712,7 @@ def test_more_than_one_packet_holds_is_split(backend: ZooKeeperBackend) -> None:
 def test_children_are_sorted_and_what_is_reserved_is_hidden(
     opened: Connect, zookeeper_server: ZooKeeperServer, other: Chroot
 ) -> None:
-    """Names come in the order of their bytes; the server's and the client's own are not shown."""
+    """Names come in byte order, without the internal ones of the server and the client."""
     backend = opened()
     other.create("/.batchkeeper/x")
     other.create("/zookeeper")
@@ -732,7 +732,7 @@ def test_children_are_sorted_and_what_is_reserved_is_hidden(
 
 
 def test_the_chroot_is_made_again_if_it_went(backend: ZooKeeperBackend, other: Chroot) -> None:
-    """A store whose chroot was removed under it makes it anew with the next put."""
+    """If the chroot of an open store is removed, the next put creates it again."""
     other.client.delete(other.path)
 
     assert read(backend, GetChildren("/"), Get("/a")) == [[], None]
