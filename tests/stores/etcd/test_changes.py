@@ -262,6 +262,6 @@ def test_a_watch_needs_permission(
     asked = {"username": "limited", "password": "limited's"}
     with (
         open_store(f"{server.url}/ok", **asked) as store,
-        pytest.raises(AuthenticationError, match=r"refused .* before 3\.5\.13 a watch has to be"),
+        pytest.raises(AuthenticationError, match=r"refused .* before 3\.5\.13, the watch must"),
     ):
         list(store.changes("/", before, last))
