@@ -83,8 +83,8 @@ class ReadCodec(Protocol):
     def encode(self, request: ReadRequest, prefix: str) -> bytes:
         """Return it as one range of a transaction."""
 
-    def answer(self, request: ReadRequest, found: Any) -> Answer:
-        """Return its answer from the response to its range.
+    def answer(self, request: ReadRequest, result: Any) -> Answer:
+        """Return its answer from the result of its range.
 
         The result is ``None`` if the response is only the first page of the answer (``paged``).
         """
@@ -225,14 +225,14 @@ class _Get:
         key = (prefix + request.path).encode()
         return _GET_HEAD[len(key)] + key
 
-    def answer(self, request: ReadRequest, found: Any) -> Answer:
-        kvs = found.kvs
+    def answer(self, request: ReadRequest, result: Any) -> Answer:
+        kvs = result.response_range.kvs
         if not kvs:
             return None
         kv = kvs[0]
-        new, version, ephemeral = _new, kv.version - 1, kv.lease != 0
-        stat = (request.path, version, kv.mod_revision, None, None, ephemeral, False)
-        return new(GetResult, (kv.value, new(Stat, stat)))
+        new, path, ephemeral = _new, request.path, kv.lease != 0
+        stat = new(Stat, (path, kv.version - 1, kv.mod_revision, None, None, ephemeral, False))
+        return new(GetResult, (kv.value, stat))
 
 
 class _Exists:
@@ -242,8 +242,8 @@ class _Exists:
         key = (prefix + request.path).encode()
         return _range(b"\x0a%b%b\x48\x01" % (VARINT[len(key)], key))  # count_only
 
-    def answer(self, request: ReadRequest, found: Any) -> Answer:
-        return bool(found.count > 0)
+    def answer(self, request: ReadRequest, result: Any) -> Answer:
+        return bool(result.response_range.count > 0)
 
 
 class _GetChildren:
@@ -257,7 +257,7 @@ class _GetChildren:
             % (varint[len(below)], below, varint[len(end)], end, varint[FIRST_PAGE])
         )
 
-    def answer(self, request: ReadRequest, found: Any) -> Answer:
+    def answer(self, request: ReadRequest, result: Any) -> Answer:
         return None
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import ceil
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from ...ops.errors import MetadataStoreError
 from ..backend import Answer, ReadRequest, WriteRequest
@@ -22,6 +23,10 @@ __all__ = [
     "parse_read",
     "read_request",
 ]
+
+_kind = attrgetter("kind")
+# The kinds whose responses are only the first pages of their answers.
+_PAGED: Final = frozenset(kind for kind, codec in READS.items() if codec.paged)
 
 
 def nested_write(requests: Iterable[WriteRequest], prefix: str) -> list[bytes]:
@@ -100,15 +105,15 @@ def parse_read(
     Each page comes with its index, and takes its place among the answers when it is complete.
     """
     codecs = READS
-    answers: list[Answer] = []
-    pages: list[tuple[int, Any]] = []
-    append = answers.append
-    for request, result in zip(requests, response.responses, strict=True):
-        found = result.response_range
-        codec = codecs[request.kind]
-        if codec.paged:
-            pages.append((len(answers), found))
-            append(None)
-        else:
-            append(codec.answer(request, found))
-    return answers, pages
+    results = response.responses
+    answers = [
+        codecs[request.kind].answer(request, result)
+        for request, result in zip(requests, results, strict=True)
+    ]
+    if _PAGED.isdisjoint(map(_kind, requests)):
+        return answers, []
+    return answers, [
+        (index, results[index].response_range)
+        for index, request in enumerate(requests)
+        if request.kind in _PAGED
+    ]
