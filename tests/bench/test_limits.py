@@ -30,8 +30,10 @@ SERVED = [pytest.param(name, marks=pytest.mark.server) for name in ("etcd", "zoo
 
 
 @pytest.fixture
-def limits(tmp_path: Path) -> Callable[..., int]:
+def limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Run the script with few operations and a new folder."""
+    # The tests' own objects stay frozen (see conftest.py).
+    monkeypatch.setattr("gc.unfreeze", lambda: None)
 
     def run(*arguments: str) -> int:
         return main([*arguments, "--quick", "--dir", str(tmp_path)])
