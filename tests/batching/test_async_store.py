@@ -393,7 +393,8 @@ def test_a_loop_that_was_closed_before_the_answers_came_is_left_alone(
     with caplog.at_level(logging.WARNING, "batchkeeper"):
         release_all(backend)
         store._engine.close(PATIENCE)
-    assert caplog.records == []
+    # asyncio may log of other tests' futures, when the collector finds them.
+    assert [record for record in caplog.records if record.name.startswith("batchkeeper")] == []
     assert store.metrics().writes.operations == 1
 
 

@@ -94,16 +94,30 @@ def source(
         yield Source(spark, store, url, tmp_path)
 
 
+@pytest.fixture
+def lone_source(
+    spark: SparkSession, own_etcd: Callable[..., EtcdServer], tmp_path: Path
+) -> Iterator[Source]:
+    """The same on an etcd of this test alone.
+
+    On the shared one, each lease that expires, of a client that another test has killed, is a new
+    revision.
+    """
+    server = own_etcd()
+    with open_store(server.url) as store:
+        yield Source(spark, store, server.url, tmp_path)
+
+
 # Reading
 
 
-def test_each_change_is_seen_once_over_restarts(source: Source) -> None:
+def test_each_change_is_seen_once_over_restarts(lone_source: Source) -> None:
     """A query restarted from its checkpoint continues; an open batch has the same rows again.
 
     A batch that was not noted as done is handed over again, whatever was changed since. With
     nothing new, there is no batch: reading, and opening the client, change nothing themselves.
     """
-    store = source.store
+    source, store = lone_source, lone_source.store
     store.apply([Put("/t/a", b"1"), Put("/t/b", b"1"), Put("/other", b"1"), Put("/tt", b"1")])
     store.apply([Put("/t/a", b"2"), Delete("/t/b")])
     first = source.run()
