@@ -246,12 +246,10 @@ class Engine:
 
     def _end_unsent(self, late: Sequence[Entry], error: MetadataStoreError) -> None:
         """End operations of a batch that could not be sent by their deadlines."""
-        with self._lock:
-            ended = [entry for entry in late if entry.state == SENT]
-            self._queues.end_all(ended, lambda entry: error.for_path(entry.path))
-        if self._unstarted:
-            self._start_senders()
-        self._report(ended)
+        self._end(
+            lambda: [entry for entry in late if entry.state == SENT],
+            lambda entry: error.for_path(entry.path),
+        )
 
     def _learn_limits(self) -> None:
         """Adopt the lower limits that the back end has detected."""
@@ -306,10 +304,19 @@ class Engine:
             self._start_senders()
         return ended
 
-    def _report(self, ended: Sequence[Entry]) -> None:
-        """Deliver the outcomes of operations, and settle them."""
-        self._deliver(ended)
-        self.settle(ended)
+    def _end(
+        self,
+        choose: Callable[[], Sequence[Entry]],
+        error: Callable[[Entry], MetadataStoreError],
+    ) -> None:
+        """End operations before their batch, or without one; ``choose`` runs under the lock."""
+        with self._lock:
+            entries = choose()
+            self._queues.end_all(entries, error)
+        if self._unstarted:
+            self._start_senders()
+        self._deliver(entries)
+        self.settle(entries)
 
     def _deliver(self, ended: Sequence[Entry]) -> None:
         sinks = set(map(attrgetter("sink"), ended))
@@ -346,12 +353,10 @@ class Engine:
                     return
             # Without the lock, because this runs the back end's code.
             connected = self._is_connected()
-            with self._lock:
-                expired = queues.expired(time.monotonic(), _GRACE)
-                queues.end_all(expired, partial(overdue, connected=connected))
-            if self._unstarted:
-                self._start_senders()
-            self._report(expired)
+            self._end(
+                lambda: queues.expired(time.monotonic(), _GRACE),
+                partial(overdue, connected=connected),
+            )
 
     def _is_connected(self) -> bool:
         try:
@@ -473,12 +478,10 @@ class Engine:
             lane.close()
 
     def _end_where(self, which: Callable[[Entry], bool]) -> None:
-        with self._lock:
-            entries = [entry for entry in self._lines.entries() if which(entry)]
-            self._queues.end_all(entries, partial(shut_out, store=self.name))
-        if self._unstarted:
-            self._start_senders()
-        self._report(entries)
+        self._end(
+            lambda: [entry for entry in self._lines.entries() if which(entry)],
+            partial(shut_out, store=self.name),
+        )
 
     def abandon(self) -> None:
         """Make the copy of this engine in a forked child refuse everything instead of hanging.

@@ -78,7 +78,7 @@ def _attempt(
     # A batch comes from one lane, so it contains only writes or only reads.
     call: Callable[[Any, float], Sequence[Answer]] = backend.write if writes else backend.read
     try:
-        answers = call(batch, Deadline.of(batch))
+        answers = call(batch, Deadline.of([entry.deadline for entry in batch]))
         if len(answers) == len(batch):
             return answers
         raise RuntimeError(f"{len(answers)} answers to {len(batch)} operations")

@@ -146,29 +146,23 @@ class RequestRefusedError(MetadataStoreError):
         self.error = error
 
 
-class _Timed(Protocol):
-    @property
-    def deadline(self) -> float: ...
-
-
 class Deadline(float):
-    """The deadline of a call, by ``time.monotonic()``: the latest of its operations' deadlines."""
+    """The deadline of a call, by ``time.monotonic()``: the latest of its operations' deadlines.
 
-    __slots__ = ("_operations",)
+    Attributes:
+        earliest: the earliest of them.
+    """
 
-    _operations: Sequence[_Timed]
+    __slots__ = ("earliest",)
+
+    earliest: float
 
     @classmethod
-    def of(cls, operations: Sequence[_Timed]) -> Self:
-        """Return the deadline of a call with these operations."""
-        deadline = cls(max([operation.deadline for operation in operations]))
-        deadline._operations = operations
+    def of(cls, deadlines: Sequence[float]) -> Self:
+        """Return the deadline of a call with operations that have these deadlines."""
+        deadline = cls(max(deadlines))
+        deadline.earliest = min(deadlines)
         return deadline
-
-    @property
-    def earliest(self) -> float:
-        """The earliest deadline of the call's operations."""
-        return min([operation.deadline for operation in self._operations])
 
 
 def send_by(deadline: float) -> float:
