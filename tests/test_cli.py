@@ -23,7 +23,7 @@ from batchkeeper.pipeline import local_load
 from batchkeeper.stores import BUILT_IN
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend
 
-from .programs import COMMAND
+from .programs import COMMAND, TINY_BENCH
 
 Run = Callable[..., tuple[int, bytes, list[str]]]
 
@@ -169,25 +169,6 @@ def test_a_command_that_puts_makes_the_store(run: Run, tmp_path: Path, command: 
     assert run("get", "/x", "--store", store) == (0, b"1", [])
 
 
-TINY = (
-    *(
-        "--hubs",
-        "1",
-        "--outstanding",
-        "4",
-        "--topics",
-        "8",
-        "--rounds",
-        "1",
-        "--warm-up",
-        "0",
-        "--operations",
-        "20",
-    ),
-    *("--max-ops", "5", "--max-delay", "0.005", "--max-in-flight", "1"),
-)
-
-
 @pytest.mark.parametrize(
     ("command", "code"),
     [
@@ -196,7 +177,7 @@ TINY = (
         (("put", "/x", "1"), 0),
         (("delete", "/x"), 1),
         (("load", os.devnull), 0),
-        (("bench", "memory://x", *TINY, "--json", os.devnull), 0),
+        (("bench", "memory://x", *TINY_BENCH, "--json", os.devnull), 0),
     ],
 )
 def test_memory_on_the_command_line_is_said_not_to_last(

@@ -18,11 +18,8 @@ from batchkeeper.stores import BUILT_IN, memory
 from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
 from batchkeeper.stores.registry import ConnectOptions, StoreURL
 
-TINY = [
-    *("--hubs", "2", "--outstanding", "8", "--topics", "32", "--rounds", "2", "--warm-up", "0"),
-    *("--operations", "100", "--seconds", "60"),
-    *("--max-ops", "5,50", "--max-delay", "0.005", "--max-in-flight", "1"),
-]
+from ..programs import TINY_BENCH
+
 SETTINGS = ["single", "default", "5 ops, 5 ms, 1 in flight", "50 ops, 5 ms, 1 in flight"]
 
 # The throw-away servers, which these tests start by their names.
@@ -38,7 +35,7 @@ def bench(tmp_path: Path) -> Callable[..., int]:
 
     def run(*arguments: str) -> int:
         try:
-            return main(["bench", "--dir", str(tmp_path), *TINY, *arguments])
+            return main(["bench", "--dir", str(tmp_path), *TINY_BENCH, *arguments])
         except SystemExit as ended:  # by the parser of arguments
             return int(ended.code or 0)
 
@@ -58,7 +55,7 @@ def test_the_option_store_names_the_target(
     """``--store URL`` before the command is the target; naming it twice is no contradiction."""
     url = "memory://measured"
     common = ["--store", url, "-o", "json"]
-    assert main([*common, "bench", "--dir", str(tmp_path), *TINY, *positional]) == 0
+    assert main([*common, "bench", "--dir", str(tmp_path), *TINY_BENCH, *positional]) == 0
     assert json.loads(capsys.readouterr().out)["target"] == url
 
 
@@ -67,7 +64,7 @@ def test_two_different_targets_are_bad_input(
 ) -> None:
     """A store by option and another by position are bad input."""
     stores = ["--store", "memory://one", "bench", "memory://two"]
-    assert main([*stores, "--dir", str(tmp_path), *TINY]) == 3
+    assert main([*stores, "--dir", str(tmp_path), *TINY_BENCH]) == 3
     message = one_line(capsys.readouterr().err)
     assert "memory://one" in message
     assert "memory://two" in message
@@ -150,7 +147,7 @@ def test_the_output_option_may_stand_before_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """``batchkeeper -o jsonl bench`` gives the report on one line."""
-    assert main(["-o", "jsonl", "bench", "--dir", str(tmp_path), *TINY, "memory"]) == 0
+    assert main(["-o", "jsonl", "bench", "--dir", str(tmp_path), *TINY_BENCH, "memory"]) == 0
     assert json.loads(one_line(capsys.readouterr().out))["target"] == "memory"
 
 
