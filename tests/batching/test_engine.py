@@ -479,6 +479,21 @@ def test_a_sent_read_says_whether_there_was_a_server(
     assert (error.outcome, error.retriable, error.path) == ("not_applied", True, "/a")
 
 
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_queued_operation_says_whether_there_was_a_server(
+    make_backend: MakeBackend, open_on: OpenOn, connected: bool
+) -> None:
+    """An operation that ends in its queue is late if there is a server, otherwise unavailable."""
+    backend = make_backend(lambda _: Fault(hold="before"), in_flight=1)
+    store = open_on(backend, on_full="block", max_in_flight=1)
+    store.put("/first", b"")
+    backend.wait_for_calls(1)
+    backend._backend.connected = connected  # type: ignore[misc]
+    error = store.put("/queued", b"", timeout=0.05).exception(PATIENCE)
+    assert type(error) is (OperationTimeoutError if connected else StoreUnavailableError)
+    assert "was not sent within" in str(error)
+
+
 def test_deadlines_in_one_batch_are_each_its_own(backend: FaultyBackend, open_on: OpenOn) -> None:
     """Of two operations in one call the one with the shorter deadline ends, the other goes on."""
     store = open_on(backend, linger="fixed", max_delay=60, max_ops=2)
