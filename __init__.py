@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 from .batching import (
     AsyncMetadataStore,
     AsyncResultStream,
+    AsyncWatch,
     BatchingConfig,
     Counts,
     Histogram,
@@ -34,6 +35,9 @@ from .batching import (
     Metrics,
     OutcomeStream,
     ResultStream,
+    Session,
+    SessionListener,
+    Watch,
 )
 from .batching.settings import check_seconds
 from .ops import (
@@ -42,6 +46,7 @@ from .ops import (
     BadVersionError,
     Capability,
     Change,
+    Check,
     Delete,
     Exists,
     ForeignKeys,
@@ -65,13 +70,18 @@ from .ops import (
     RevisionCompactedError,
     ScanPage,
     ScanResult,
+    SessionEvent,
     SessionLostError,
+    SessionState,
     Stat,
     StatPage,
     StoreClosedError,
     StoreUnavailableError,
+    Transaction,
+    TransactionRefusedError,
     UnsupportedError,
     ValueTooLargeError,
+    WatchEvent,
 )
 from .ops.log import get_logger
 from .stores import Backend, ConnectOptions, StoreKind, StoreURL, connect, parse_url, store_kind
@@ -80,6 +90,7 @@ __all__ = [
     "ABSENT",
     "AsyncMetadataStore",
     "AsyncResultStream",
+    "AsyncWatch",
     "AuthenticationError",
     "Backend",
     "BadVersionError",
@@ -92,6 +103,7 @@ __all__ = [
     "Get",
     "GetChildren",
     "Change",
+    "Check",
     "GetResult",
     "Histogram",
     "IndeterminateError",
@@ -116,15 +128,23 @@ __all__ = [
     "ScanResult",
     "Result",
     "ResultStream",
+    "Session",
+    "SessionEvent",
+    "SessionListener",
     "SessionLostError",
+    "SessionState",
     "Stat",
     "StatPage",
     "StoreClosedError",
     "StoreKind",
     "StoreURL",
     "StoreUnavailableError",
+    "Transaction",
+    "TransactionRefusedError",
     "UnsupportedError",
     "ValueTooLargeError",
+    "Watch",
+    "WatchEvent",
     "Wrapper",
     "open_async_store",
     "open_store",
@@ -173,7 +193,7 @@ def open_store(
             ``StoreUnavailableError``, and a missing chroot reads as empty until the first write
             creates it. etcd and memory ignore it.
         wrap: a wrapper, or a sequence of them. A wrapper is a function that takes a back end and
-            returns another around it, such as ``stores.faults.FaultyBackend``. The first wrapper
+            returns another around it, such as a ``testing.FaultInjector``. The first wrapper
             stands next to the store, and each later one around the one before; the engine calls
             the last. Closing the store closes the last, and each wrapper closes the back end that
             it wraps, as ``stores.PassingBackend`` does.

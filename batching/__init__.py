@@ -20,19 +20,28 @@
 - ``bulk``: many operations in, their outcomes out
 - ``scans``: scans and splits, in the caller's thread or on others for a task
 - ``changes``: the history of changes, likewise
+- ``facets``: the optional parts of a back end, for callers that may use them
+- ``feeds``: the events of a watch, between the back end and the caller, who may be slow
+- ``async_watches``: the watch that tasks hold
+- ``watches``: the watch that threads hold
+- ``sessions``: the session that callers hold, and its listeners
 - ``lifetime``: forks, and the end of the interpreter
 """
 
 from .async_store import AsyncMetadataStore
+from .async_watches import AsyncWatch
 from .bulk import OutcomeStream
 from .metrics import Counts, Histogram, LaneMetrics, Metrics
 from .scans import AsyncResultStream, ResultStream
+from .sessions import Session, SessionListener
 from .settings import BatchingConfig
 from .store import MetadataStore
+from .watches import Watch
 
 __all__ = [
     "AsyncMetadataStore",
     "AsyncResultStream",
+    "AsyncWatch",
     "BatchingConfig",
     "Counts",
     "Histogram",
@@ -41,4 +50,7 @@ __all__ = [
     "Metrics",
     "OutcomeStream",
     "ResultStream",
+    "Session",
+    "SessionListener",
+    "Watch",
 ]

@@ -13,14 +13,26 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, overload
 
 from ..ops.capabilities import Capability
-from ..ops.operations import ABSENT, Operation, PutOptions, check_expected, check_value
+from ..ops.operations import (
+    ABSENT,
+    ConditionOptions,
+    Operation,
+    Part,
+    PutOptions,
+    TransactionOptions,
+    check_expected,
+    check_value,
+)
 from ..ops.paths import check_parent, check_path
 from ..ops.results import Change, GetResult, Outcome, Range, ScanPage, ScanResult, Stat, StatPage
 from .async_store_base import AsyncStoreBase
+from .async_watches import AsyncWatch
 from .changes import changes_of_async, check_changes
-from .checks import check_operation, check_size, check_supported
+from .checks import check_operation, check_size, check_supported, check_transaction
+from .feeds import MAX_EVENTS, WatchCallback, check_callback, check_watch
 from .metrics import Metrics
 from .scans import AsyncResultStream, check_scan, check_split, pages_of_async, results_of_async
+from .sessions import Session, SessionCallback, SessionListener
 from .settings import check_seconds
 
 # sync:
@@ -94,12 +106,24 @@ class AsyncMetadataStore(AsyncStoreBase):
         ephemeral: bool = False,
         sequential: bool = False,
         *,
+        expected_revision: int | None = None,
         timeout: float | None = None,
     ) -> Stat:
         """Set a path's value and return its new stat. A missing path is created.
 
-        With ``expected_version``, the put fails with ``BadVersionError`` unless the path is at that
-        version (:data:`ABSENT`: unless it holds no value).
+        Args:
+            path: the path.
+            value: the value.
+            expected_version: the put fails with ``BadVersionError`` unless the path is at this
+                version (:data:`ABSENT`: unless it holds no value).
+            ephemeral: if the put creates the path, the value ends with the store's session, and not
+                before. A later put changes only the value, with or without this flag. If the
+                session ends before the put takes effect, it fails with ``SessionLostError``.
+            sequential: the store appends ten digits to the path, which grow with each sequential
+                put below the same parent and never repeat. The stat has the real path.
+            expected_revision: the put fails with ``BadVersionError`` unless the path is at this
+                revision. Unlike a version, a revision never returns after a delete.
+            timeout: seconds until the deadline; ``operation_timeout`` by default.
         """
         check_path(path)
         if type(value) is not bytes:
@@ -108,9 +132,10 @@ class AsyncMetadataStore(AsyncStoreBase):
             check_expected(expected_version, ABSENT)
         engine = self._engine
         options = None
-        if ephemeral is not False or sequential is not False:
-            options = PutOptions.of(ephemeral, sequential)
+        if ephemeral is not False or sequential is not False or expected_revision is not None:
+            options = PutOptions.of(ephemeral, sequential, expected_revision)
             if options is not None:
+                options.check(expected_version)
                 check_supported(options, engine.capabilities, engine.name)
         if len(value) > engine.limits.value_bytes:
             check_size(path, value, engine.limits.value_bytes)
@@ -131,16 +156,50 @@ class AsyncMetadataStore(AsyncStoreBase):
         # end
 
     async def delete(
-        self, path: str, expected_version: int | None = None, *, timeout: float | None = None
+        self,
+        path: str,
+        expected_version: int | None = None,
+        *,
+        expected_revision: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Remove a path's value.
 
         It fails with ``NotFoundError`` if the path holds no value, with ``BadVersionError`` if the
-        path is not at ``expected_version``, and with ``NotEmptyError`` if values lie below it.
+        path is not at ``expected_version`` or ``expected_revision``, and with ``NotEmptyError`` if
+        values lie below it.
         """
         check_path(path)
         check_expected(expected_version, 0)
-        return await self._run("delete", path, timeout, None, expected_version)
+        options = None
+        if expected_revision is not None:
+            options = ConditionOptions(expected_revision)
+            check_supported(options, self._engine.capabilities, self._engine.name)
+        return await self._run("delete", path, timeout, None, expected_version, options)
+
+    async def transaction(
+        self, ops: Iterable[Part], *, timeout: float | None = None
+    ) -> list[Stat | None]:
+        """Execute checks, puts and deletes together: all of them take effect, or none does.
+
+        The store decides and applies them in order. The result is a list with one entry for each: a
+        ``Stat`` for a put, ``None`` for a check or a delete. The transaction travels in a batch
+        like any other operation, and keeps the order of all of its paths. Transactions that only
+        check the same path do not wait for each other.
+
+        It fails with ``TransactionRefusedError`` if one of the operations does not hold. The error
+        has the ``index`` of the first such operation, and the ``error`` with which it would have
+        ended alone.
+
+        Raises:
+            InvalidSettingError: there is no operation, one of another kind, a sequential put, a
+                path that occurs twice, or more operations than the store accepts.
+            ValueTooLargeError: it is larger than the store's largest request.
+        """
+        options = TransactionOptions.of(ops)
+        engine = self._engine
+        check_transaction(options, engine.limits, engine.capabilities, engine.name)
+        return await self._run("transaction", options.paths[0], timeout, options=options)
 
     async def get_children(self, path: str, *, timeout: float | None = None) -> list[str]:
         """Return the sorted names below a path, or below ``/``; an empty list for a missing path.
@@ -169,7 +228,7 @@ class AsyncMetadataStore(AsyncStoreBase):
         # | """Submit an operation object and return the future of its result."""
         # end
         engine = self._engine
-        check_operation(op, engine.limits.value_bytes, engine.capabilities, engine.name)
+        check_operation(op, engine.limits, engine.capabilities, engine.name)
         return self._submit(op, self._seconds(timeout))
 
     async def apply(
@@ -239,7 +298,7 @@ class AsyncMetadataStore(AsyncStoreBase):
             UnsupportedError: ``revision`` is given, but the store lacks ``"snapshots"``.
         """
         asked = check_scan(prefix, start, end, revision)
-        return results_of_async(self._engine.scanner(revision), *asked, self._seconds(timeout))
+        return results_of_async(self._engine.facets.scans(revision), *asked, self._seconds(timeout))
 
     @overload
     def scan_pages(
@@ -299,7 +358,7 @@ class AsyncMetadataStore(AsyncStoreBase):
         list each key once.
         """
         asked = check_scan(prefix, start, end, revision)
-        scanner, seconds = self._engine.scanner(revision), self._seconds(timeout)
+        scanner, seconds = self._engine.facets.scans(revision), self._seconds(timeout)
         return pages_of_async(scanner, *asked, seconds, values=values)
 
     async def split(self, prefix: str, n: int, *, timeout: float | None = None) -> Sequence[Range]:
@@ -309,7 +368,7 @@ class AsyncMetadataStore(AsyncStoreBase):
         start, and the last has no end.
         """
         check_split(prefix, n)
-        scanner, seconds = self._engine.scanner(), self._seconds(timeout)
+        scanner, seconds = self._engine.facets.scans(), self._seconds(timeout)
         return await asyncio.to_thread(scanner.split, prefix, n, seconds)
 
     async def delete_recursive(self, path: str, *, timeout: float | None = None) -> int:
@@ -322,7 +381,7 @@ class AsyncMetadataStore(AsyncStoreBase):
         them. ``timeout`` applies to each request.
         """
         check_parent(path)
-        scanner, seconds = self._engine.scanner(), self._seconds(timeout)
+        scanner, seconds = self._engine.facets.scans(), self._seconds(timeout)
         return await self._walk(scanner.delete_recursive, path, seconds)
 
     async def revision(self, *, timeout: float | None = None) -> int:
@@ -331,7 +390,7 @@ class AsyncMetadataStore(AsyncStoreBase):
         On etcd, pass it to :meth:`scan` to read several ranges of one snapshot, or to
         :meth:`changes`.
         """
-        return await asyncio.to_thread(self._engine.scanner().revision, self._seconds(timeout))
+        return await asyncio.to_thread(self._engine.facets.scans().revision, self._seconds(timeout))
 
     def changes(
         self, prefix: str, after: int, until: int, *, timeout: float | None = None
@@ -358,7 +417,79 @@ class AsyncMetadataStore(AsyncStoreBase):
             UnsupportedError: the store lacks ``"history"``.
         """
         asked = check_changes(prefix, after, until)
-        return changes_of_async(self._engine.historian(), *asked, self._seconds(timeout))
+        return changes_of_async(self._engine.facets.history(), *asked, self._seconds(timeout))
+
+    def watch(
+        self,
+        prefix: str,
+        *,
+        after: int | None = None,
+        max_events: int = MAX_EVENTS,
+        callback: WatchCallback | None = None,
+        timeout: float | None = None,
+    ) -> AsyncWatch:
+        """Watch a path and all paths below it (``/``: the whole store) for changes.
+
+        The watch reports every change that takes effect once it is in place, whoever makes it: once
+        each, in the order of the store, as :class:`WatchEvent`. A put that is submitted then gives
+        an event. A store for threads returns the watch when it is in place. A store for tasks
+        returns it at once: await it, use it in ``async with``, or iterate over it with ``async
+        for``, which all wait until it is in place.
+
+        A watch holds ``max_events`` events for a slow reader. If there are more, the oldest are
+        dropped, and one event of the kind ``"gap"`` stands in their place. A gap also stands where
+        the store cannot give what happened during an outage. After a gap, read the paths again.
+
+        After an outage, the watch goes on. If it fails for good, for example because the login may
+        no longer read the paths, its iterator raises the error after the last event. A callback
+        then gets a last gap, and the watch has the ``error``, which is also logged.
+
+        Args:
+            prefix: a path, or ``/``.
+            after: a revision; the watch then begins with the changes after it (etcd).
+            max_events: the most events that the watch holds.
+            callback: receives the events, one by one, instead of an iterator: on the thread of the
+                done-callbacks, or on the loop for tasks. It may call the store and close the watch.
+                An exception in it is logged, and the next event follows.
+            timeout: seconds within which the watch must be in place; ``operation_timeout`` by
+                default.
+
+        Raises:
+            UnsupportedError: the store lacks ``"watches"``, or ``after`` is given and it lacks
+                ``"history"``.
+            RevisionCompactedError: the store no longer keeps all changes after ``after``.
+            OperationTimeoutError: the watch is not in place within ``timeout``.
+            StoreUnavailableError: no server was connected at the end of that time.
+        """
+        asked = check_watch(prefix, after, max_events, callback)
+        return self._watch(self._engine.facets.watches(after), asked, self._seconds(timeout))
+
+    @property
+    def session(self) -> Session:
+        """The session of the store, to which its ephemeral values belong.
+
+        Reading it raises ``UnsupportedError`` if the store lacks ``"ephemerals"``.
+        """
+        return Session(self._engine.facets.session())
+
+    def add_session_listener(self, callback: SessionCallback) -> SessionListener:
+        """Call a function at each event of the store's session (see ``session``).
+
+        It receives ``"connection_lost"``, ``"reconnected"``, ``"session_lost"`` or
+        ``"session_reestablished"``, each once and in order. A short outage gives the first two. A
+        longer one, in which the server ends the session, gives all four, the last when a new
+        session stands and watches go on. The ephemeral values of a lost session are gone, and
+        nothing puts them again.
+
+        The function runs on the thread of the done-callbacks, or on the loop for tasks. It may call
+        the store. An exception in it is logged. Close the result to end the listener.
+
+        Raises:
+            UnsupportedError: the store lacks ``"ephemerals"``, and so it has no session.
+        """
+        check_callback(callback)
+        self._engine.check_open()
+        return self._listeners.add(self._engine.facets.session(), callback)
 
     async def flush(self) -> None:
         """Send all queued operations at once, and return when all earlier operations have ended."""
@@ -378,7 +509,7 @@ class AsyncMetadataStore(AsyncStoreBase):
         await asyncio.to_thread(self._engine.sync, self._seconds(timeout))
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of the store's queues, batches, timings and failures."""
+        """Return a snapshot of the store's queues, batches, timings, failures and watches."""
         return self._engine.metrics()
 
     async def close(self, timeout: float | None = None) -> None:

@@ -13,12 +13,15 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..ops.capabilities import Capability
 from ..ops.errors import MetadataStoreError
-from ..ops.operations import Kind, Operation, PutOptions
+from ..ops.operations import Kind, Operation, Options
 from ..ops.results import Outcome
-from ..stores.backend import Backend
+from ..stores.backend import Backend, Watches
+from .async_watches import AsyncWatch
 from .bulk import Bulk, lies_ready
 from .engine import Engine
 from .entry import ENDED, Entry
+from .feeds import AskedWatch
+from .sessions import Listeners
 from .settings import BatchingConfig, check_seconds
 
 __all__ = ["AsyncStoreBase"]
@@ -101,6 +104,10 @@ class AsyncStoreBase:
         self._loop = loop
         self._sink = _LoopSink(loop)
         self._timeout = operation_timeout
+        # As with other callbacks of a loop, SystemExit ends the loop.
+        self._listeners = Listeners(
+            lambda notice: _hand_over(loop, notice.run_callbacks), Exception
+        )
 
     async def _run(
         self,
@@ -109,7 +116,7 @@ class AsyncStoreBase:
         timeout: float | None,
         value: bytes | None = None,
         expected_version: int | None = None,
-        options: PutOptions | None = None,
+        options: Options | None = None,
     ) -> _T:
         """Submit an operation that was checked, and wait for its result."""
         engine = self._engine
@@ -183,6 +190,10 @@ class AsyncStoreBase:
     async def _walk(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run a call over many paths on another thread; it continues if the task is cancelled."""
         return await asyncio.to_thread(call, *args, **kwargs)
+
+    def _watch(self, watches: Watches, asked: AskedWatch, seconds: float) -> AsyncWatch:
+        """Return a watch that begins when a task awaits it, enters it or iterates over it."""
+        return AsyncWatch(self._engine.feeds, watches, asked, seconds, self._loop)
 
     async def _close(self, timeout: float | None) -> None:
         # On a separate thread: scans may occupy all of the loop's threads, and only this ends them.

@@ -123,7 +123,7 @@ class Bulk:
         engine = self._engine
         limits = engine.limits
         try:
-            check_operation(op, limits.value_bytes, engine.capabilities, engine.name)
+            check_operation(op, limits, engine.capabilities, engine.name)
             if op.kind in BRINGS_VALUES:
                 self._gets = True
             entry = Entry.of(op, engine.lanes, self._sink, now, self._timeout, op)

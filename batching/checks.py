@@ -6,12 +6,30 @@ from typing import Final, assert_never, get_args
 
 from ..ops.capabilities import Capability
 from ..ops.errors import InvalidSettingError, UnsupportedError, ValueTooLargeError
-from ..ops.operations import Delete, Exists, Get, GetChildren, Operation, Put, PutOptions
+from ..ops.operations import (
+    ConditionOptions,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    Operation,
+    Put,
+    PutOptions,
+    Transaction,
+    TransactionOptions,
+)
+from ..stores.backend import Limits
 
-__all__ = ["check_capability", "check_operation", "check_size", "check_supported"]
+__all__ = [
+    "check_capability",
+    "check_operation",
+    "check_size",
+    "check_supported",
+    "check_transaction",
+]
 
 # Every store accepts these.
-_ALWAYS_ACCEPTED: Final = (Get, Delete, Exists, GetChildren)
+_ALWAYS_ACCEPTED: Final = (Get, Exists, GetChildren)
 _OPERATIONS: Final[tuple[type, ...]] = get_args(Operation)
 
 
@@ -36,16 +54,20 @@ def check_capability(
         )
 
 
-def check_supported(options: PutOptions, stated: frozenset[Capability], store: str) -> None:
-    """Refuse a put whose options the store does not support.
+def check_supported(
+    options: PutOptions | ConditionOptions, stated: frozenset[Capability], store: str
+) -> None:
+    """Refuse an operation on one path whose options the store does not support.
 
     Raises:
-        UnsupportedError: a capability that the put needs is missing.
+        UnsupportedError: a capability that the operation needs is missing.
     """
     if options.ephemeral:
         check_capability("ephemerals", "an ephemeral put", stated, store)
     if options.sequential:
         check_capability("sequences", "a sequential put", stated, store)
+    if options.expected_revision is not None:
+        check_capability("expected_revisions", "expected_revision", stated, store)
 
 
 def check_size(path: str, value: bytes, value_bytes: int) -> None:
@@ -62,8 +84,36 @@ def check_size(path: str, value: bytes, value_bytes: int) -> None:
         )
 
 
+def check_transaction(
+    options: TransactionOptions, limits: Limits, stated: frozenset[Capability], store: str
+) -> None:
+    """Refuse a transaction that this store does not accept.
+
+    Raises:
+        UnsupportedError: it needs a capability that the store does not state.
+        InvalidSettingError: it has more operations than the store accepts in one.
+        ValueTooLargeError: one of its values exceeds the limit.
+    """
+    check_capability("transactions", "a transaction", stated, store)
+    parts = options.parts
+    most, weight = limits.transaction_ops, len(parts)
+    if weight <= most and limits.weigh is not None:
+        weight = limits.weigh(parts)
+    if weight > most:
+        counted = f", which count as {weight}" if weight != len(parts) else ""
+        raise InvalidSettingError(
+            f"the transaction has {len(parts)} operations{counted}; {store} accepts at most {most}"
+        )
+    value_bytes = limits.value_bytes
+    for part in parts:
+        if part.options is not None:
+            check_supported(part.options, stated, store)
+        if part.value is not None and len(part.value) > value_bytes:
+            check_size(part.path, part.value, value_bytes)
+
+
 def check_operation(
-    op: Operation, value_bytes: int, stated: frozenset[Capability], store: str
+    op: Operation, limits: Limits, stated: frozenset[Capability], store: str
 ) -> None:
     """Refuse an operation that this store does not accept.
 
@@ -77,8 +127,13 @@ def check_operation(
     if isinstance(op, Put):
         if op.options is not None:
             check_supported(op.options, stated, store)
-        if len(op.value) > value_bytes:
-            check_size(op.path, op.value, value_bytes)
+        if len(op.value) > limits.value_bytes:
+            check_size(op.path, op.value, limits.value_bytes)
+    elif isinstance(op, Delete):
+        if op.options is not None:
+            check_supported(op.options, stated, store)
+    elif isinstance(op, Transaction):
+        check_transaction(op.options, limits, stated, store)
     elif not isinstance(op, _ALWAYS_ACCEPTED):
         if not isinstance(op, _OPERATIONS):
             raise InvalidSettingError(f"not an operation: {op!r:.80}")

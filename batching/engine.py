@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from logging import DEBUG
 from operator import attrgetter
@@ -30,19 +31,16 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread, current_thread
 
 from ..ops.capabilities import Capability
-from ..ops.errors import (
-    MetadataStoreError,
-    StoreClosedError,
-    UnsupportedError,
-)
+from ..ops.errors import MetadataStoreError, StoreClosedError
 from ..ops.log import get_logger
-from ..stores.backend import Answer, Backend, History, Scans
+from ..stores.backend import Answer, Backend
 from . import lifetime
 from .accumulator import Accumulator, Cause
-from .checks import check_capability
 from .entry import QUEUED, ROOM, SENT, TURN, Entry
 from .epochs import Epochs
-from .execution import execute, overdue, shut_out, too_heavy
+from .execution import execute, name_close, overdue, shut_out, too_heavy
+from .facets import Facets
+from .feeds import Feeds
 from .lane import Lane
 from .metrics import Metrics
 from .queues import Queues, WhenFull
@@ -82,12 +80,15 @@ class Engine:
         self.capabilities = capabilities
         self._backend = backend
         self._lock = lock = Lock()
-        self._queues = queues = Queues(lock, config, limits, self._add_sender)
+        self._queues = queues = Queues(lock, config, limits, self._add_sender, backend.session)
         self.reads, self.writes, self.lanes = queues.reads, queues.writes, queues.lanes
         # Local references, because every operation uses them.
         self._lines, self._unstarted = queues.lines, queues.unstarted
         self._epochs = Epochs(lock)
+        self.facets = Facets(backend, capabilities, name, self.check_open, self.check_not_forked)
+        self.feeds = Feeds()  # of the open watches
         self._closing = False  # new operations are refused
+        self._cut_off = False  # the back end is closed under operations without an answer
         self._stopping = False  # threads end when they find nothing to do
         self._closed = Event()
         self._forked = False
@@ -236,6 +237,8 @@ class Engine:
         while (batch := self._next_batch(lane, delivered)) is not None:
             started = time.monotonic()
             answers = execute(self._backend, batch, self._end_unsent)
+            if self._cut_off:
+                answers = name_close(batch, answers, self.name)
             seconds = time.monotonic() - started
             if log.isEnabledFor(DEBUG):
                 log.debug("batch ended", lane=lane.name, operations=len(batch), seconds=seconds)
@@ -392,40 +395,8 @@ class Engine:
 
     def sync(self, timeout: float) -> None:
         """Make the back end catch up with the writes of other clients."""
-        self._check_open()
+        self.check_open()
         self._backend.sync(time.monotonic() + timeout)
-
-    def scanner(self, revision: int | None = None) -> Scans:
-        """Return the back end's scans, which run in the caller's thread.
-
-        Args:
-            revision: the revision that the caller wants to read; ``None`` for the newest.
-
-        Raises:
-            StoreClosedError: the store is closed.
-            UnsupportedError: the back end does not support scans, or keeps no old revisions.
-        """
-        self._check_open()
-        if revision is not None:
-            check_capability("snapshots", "reading an old revision", self.capabilities, self.name)
-        scans = self._backend.scans
-        if scans is None:
-            raise UnsupportedError(f"the store does not support scans: {self.name}")
-        return scans
-
-    def historian(self) -> History:
-        """Return the back end's history, which is read in the caller's thread.
-
-        Raises:
-            StoreClosedError: the store is closed.
-            UnsupportedError: the back end keeps no history.
-        """
-        self._check_open()
-        check_capability("history", "reading changes", self.capabilities, self.name)
-        history = self._backend.history
-        if history is None:
-            raise UnsupportedError(f"the back end does not offer its 'history': {self.name}")
-        return history
 
     def close(self, timeout: float | None = None) -> None:
         """Refuse new operations, send the queued ones, and close the back end.
@@ -453,11 +424,14 @@ class Engine:
         try:
             if not drained:
                 self._end_where(lambda entry: entry.state == QUEUED)
+                self._cut_off = True
             self._backend.close()
         finally:
             try:
                 self._stop()
             finally:
+                # After the back end, which may have reported the last writes to watches.
+                self.feeds.close()
                 lifetime.closed(self)
                 self._closed.set()
 
@@ -489,6 +463,7 @@ class Engine:
         Its threads run only in the parent, and its lock may be held for ever.
         """
         self._lock = Lock()
+        self.feeds = Feeds()
         self._forked = self._closing = True
         self._closed = Event()
         self._closed.set()
@@ -502,7 +477,12 @@ class Engine:
         if self._forked:
             raise StoreClosedError(self._why_closed())
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise if the store is closed, or was opened before this process was forked.
+
+        Raises:
+            StoreClosedError: so it is.
+        """
         if self._closing:
             raise StoreClosedError(self._why_closed())
 
@@ -542,7 +522,16 @@ class Engine:
                             lane.wakeup.notify()
 
     def metrics(self) -> Metrics:
-        """Return a snapshot of the engine's queues, batches, timings and failures."""
+        """Return a snapshot of the engine's queues, batches, timings, failures and watches."""
         events = self._backend.tally.counts()
+        session = self._backend.session
+        watches, watch_events, watch_drops = self.feeds.numbers()
         with self._lock:
-            return self._queues.metrics(events)
+            metrics = self._queues.metrics(events)
+        return replace(
+            metrics,
+            watches=watches,
+            watch_events=watch_events,
+            watch_drops=watch_drops,
+            session_losses=0 if session is None else session.number - 1,
+        )

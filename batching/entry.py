@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from ..ops.errors import MetadataStoreError
-from ..ops.operations import Kind, Operation, OrderKey, PutOptions
+from ..ops.operations import Kind, Operation, Options, OrderKey
 from ..stores.backend import Answer
 
 if TYPE_CHECKING:
@@ -100,10 +100,12 @@ class Entry:
         "epoch",
         "expected_version",
         "future_state",  # the sink's: the future's final state; None until the end
+        "key",  # with options, its order key (see Lines); without, that is the path
         "kind",
         "lane",
         "options",
         "path",
+        "session",  # the number of the session of an ephemeral write; others have none
         "sink",
         "state",
         "submitted",  # time.monotonic() of the call
@@ -117,6 +119,8 @@ class Entry:
     caller: Any
     epoch: Epoch
     future_state: Any
+    key: OrderKey
+    session: int
 
     def __init__(
         self,
@@ -124,7 +128,7 @@ class Entry:
         path: str,
         value: bytes | None,
         expected_version: int | None,
-        options: PutOptions | None,
+        options: Options | None,
         lanes: Mapping[Kind, Lane],
         sink: Sink,
         now: float,
@@ -148,6 +152,21 @@ class Entry:
         self.waits_for = 0
         weight = lane.op_bytes + (len(path) if path.isascii() else len(path.encode()))
         self.weight = weight if value is None else weight + len(value)
+        if options is not None:
+            self._read_options(options, lane)
+
+    def _read_options(self, options: Options, lane: Lane) -> None:
+        self.key = options.order_key(self.path)
+        if options.parts:
+            weight = lane.op_bytes * len(options.parts)
+            for part in options.parts:
+                path, value = part.path, part.value
+                weight += len(path) if path.isascii() else len(path.encode())
+                if value is not None:
+                    weight += len(value)
+            self.weight = weight
+        if options.ephemeral and lane.session is not None:
+            self.session = lane.session.number
 
     @classmethod
     def of(
@@ -172,11 +191,6 @@ class Entry:
             timeout,
             caller,
         )
-
-    @property
-    def order_key(self) -> OrderKey:
-        """The order key (see Lines). Without options it is the path."""
-        return self.path if self.options is None else self.options.order_key(self.path)
 
 
 def move(entries: Sequence[Entry], state: int) -> None:

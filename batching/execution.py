@@ -19,7 +19,7 @@ from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend, Deadline, RequestRefusedError
 from .entry import QUEUED, ROOM, SENT, Entry
 
-__all__ = ["execute", "overdue", "queue_full", "shut_out", "too_heavy"]
+__all__ = ["execute", "name_close", "overdue", "queue_full", "shut_out", "too_heavy"]
 
 log = get_logger("batchkeeper.engine")
 
@@ -164,3 +164,30 @@ def shut_out(entry: Entry, store: str) -> MetadataStoreError:
     return StoreClosedError(
         f"the store was closed before the operation was executed: {store}", path=entry.path
     )
+
+
+def name_close(batch: Sequence[Entry], answers: Sequence[Answer], store: str) -> Sequence[Answer]:
+    """Replace errors that name only the effects of closing the back end, such as a lost connection.
+
+    Errors at a deadline, and those of an outcome that is known, stay as they are.
+    """
+    now = time.monotonic()
+    return [
+        _closed_under(entry, answer, store)
+        if isinstance(answer, IndeterminateError | StoreUnavailableError) and now < entry.deadline
+        else answer
+        for entry, answer in zip(batch, answers, strict=True)
+    ]
+
+
+def _closed_under(
+    entry: Entry, error: IndeterminateError | StoreUnavailableError, store: str
+) -> MetadataStoreError:
+    kind: type[MetadataStoreError] = StoreClosedError
+    if isinstance(error, IndeterminateError):
+        if error.applied:
+            return error
+        kind = IndeterminateError
+    named = kind(f"the store was closed before the answer arrived: {store}", path=entry.path)
+    named.__cause__ = error
+    return named

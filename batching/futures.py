@@ -26,9 +26,9 @@ from concurrent.futures._base import (
     PENDING,
     RUNNING,
 )
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Condition, Lock, Thread, current_thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
@@ -37,7 +37,7 @@ from .entry import CANCELLED, ENDED, SENT, Entry
 if TYPE_CHECKING:
     from .engine import Engine
 
-__all__ = ["FutureSink", "OperationFuture"]
+__all__ = ["Callbacks", "FutureSink", "OperationFuture"]
 
 log = get_logger("batchkeeper.futures")
 
@@ -317,26 +317,34 @@ def _end(entries: Sequence[Entry], state: str) -> list[_Waiting]:
     return [waiting for waiting in watched if waiting.end(state)]
 
 
-class FutureSink:
-    """Ends the futures of one store, and runs their done-callbacks on a separate thread.
+class Callbacks(Protocol):
+    """Callbacks that wait for the dispatcher."""
 
-    The thread is started when the first future with a done-callback ends.
+    def run_callbacks(self) -> None:
+        """Run them. Raises nothing, because that would end the thread of all callbacks."""
+
+
+class FutureSink:
+    """Ends the futures of one store, and runs its callbacks on a separate thread: the dispatcher.
+
+    The thread runs done-callbacks, and those of watches and session listeners. It is started when
+    the first of them has to run.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._lock = Lock()  # guards _dispatcher
         self._dispatcher: Thread | None = None
-        self._to_dispatch: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self._to_dispatch: SimpleQueue[Callbacks | None] = SimpleQueue()
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         """End the futures of a batch. Runs in a sender's thread, or the timekeeper's."""
         for waiting in _end(entries, FINISHED):
             self.dispatch(waiting)
 
-    def dispatch(self, waiting: _Waiting) -> None:
-        """Queue a future's done-callbacks."""
-        self._to_dispatch.put(waiting)
+    def dispatch(self, callbacks: Callbacks) -> None:
+        """Queue callbacks. They run in the order of the calls."""
+        self._to_dispatch.put(callbacks)
         if self._dispatcher is None:
             with self._lock:
                 if self._dispatcher is None:
@@ -345,12 +353,12 @@ class FutureSink:
                         dispatcher.start()
                     except RuntimeError:
                         # The system has no thread left. The next call tries again, or close() does.
-                        log.exception("done-callbacks have to wait")
+                        log.exception("callbacks have to wait")
                         return
                     self._dispatcher = dispatcher
 
     def close(self) -> None:
-        """Run the remaining done-callbacks, and end their thread; wait unless called from it."""
+        """Run the remaining callbacks, and end their thread; wait unless called from it."""
         with self._lock:
             dispatcher = self._dispatcher
         self._to_dispatch.put(None)
@@ -360,5 +368,14 @@ class FutureSink:
             dispatcher.join()
 
     def _run(self) -> None:
-        while (waiting := self._to_dispatch.get()) is not None:
-            waiting.run_callbacks()
+        closing = False
+        while True:
+            try:
+                callbacks = self._to_dispatch.get(block=not closing)
+            except Empty:
+                return
+            if callbacks is None:
+                # Not the end yet: the callbacks of a watch may have put their next turn behind.
+                closing = True
+            else:
+                callbacks.run_callbacks()

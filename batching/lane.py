@@ -12,6 +12,7 @@ from threading import Condition, Lock, Thread
 
 import janus
 
+from ..stores.backend import Session
 from .accumulator import Accumulator
 from .entry import QUEUED, ROOM, Entry
 from .metrics import LaneMetrics
@@ -31,6 +32,7 @@ class Lane:
         bytes_room: the bytes that may be held there.
         window: batches that may be in flight at the same time; each has one sender thread.
         op_bytes: the bytes that the encoding adds to an operation.
+        session: the store's session, to which ephemeral writes belong.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Lane:
         max_delay: float,
         adaptive: bool,
         bytes_room: float = math.inf,
+        session: Session | None = None,
     ) -> None:
         self.name = name
         self.writes = writes
@@ -54,6 +57,7 @@ class Lane:
         self.bytes_room = bytes_room
         self.window = window
         self.op_bytes = op_bytes
+        self.session = session
         # Only the thread side of the queue is used, and never to wait: entries that wait for room
         # are in `waiting`, in order of arrival, for threads and tasks alike. An event loop on the
         # other side measured slower (1.6 times an idle put's latency against 1.4). The queue has

@@ -6,7 +6,9 @@ that may go enter a batch, so no path is changed twice in one batch, nor in two 
 
 An operation with several keys stands in all of their lines at once, and may go when it may go in
 each. It takes all its places in one step, so the lines never disagree about the order, and waits
-cannot form a circle. An operation without a key stands in no line, and may always go.
+cannot form a circle. In the line of a path that it only checks, a transaction stands as a read. So
+any number of writes that check one owner's record go together. An operation without a key stands
+in no line, and may always go.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ class _Line:
 
     __slots__ = ("going", "waiting", "writing")
 
-    def __init__(self, first: Entry) -> None:
+    def __init__(self, key: str, first: Entry) -> None:
         self.going = {first}  # one write, or any number of reads
-        self.writing = first.writes
+        self.writing = _changes(first, key)
         # An ordered dict, because a cancelled operation leaves from the middle.
         self.waiting: OrderedDict[Entry, None] = OrderedDict()
 
@@ -39,8 +41,8 @@ class Lines:
         # Most keys have one operation at a time. The value is then the entry itself, without a
         # line around it.
         self._at: dict[str, Entry | _Line] = {}
-        # Entries with options, which may have several keys or none. The value is the number of
-        # lines in which the entry may not go yet.
+        # Entries with several keys or none. The value is the number of lines in which the entry may
+        # not go yet.
         self._others: dict[Entry, int] = {}
 
     # Each operation runs this code twice. Nearly all have no options, so their path is the key.
@@ -100,43 +102,53 @@ class Lines:
                 self._part(key, self._at.pop(key), entry)
         self._others.pop(entry, None)
 
-    def busy(self, entry: Entry) -> bool:
-        """Say whether another operation stands in one of the entry's lines."""
-        return any(key in self._at for key in _keys(entry))
+    def would_wait(self, entry: Entry) -> bool:
+        """Say whether an entry that has not entered would have to wait in one of its lines."""
+        lines = ((key, self._at.get(key)) for key in _keys(entry))
+        return any(line is not None and _holds_up(line, key, entry) for key, line in lines)
 
     def entries(self) -> Iterator[Entry]:
         """Iterate over every entry in a line, including those that ended while they were SENT."""
         for line in self._at.values():
             if isinstance(line, _Line):
                 for entry in chain(line.going, line.waiting):
-                    if entry.options is None:
+                    if _has_one(entry):
                         yield entry
-            elif line.options is None:
+            elif _has_one(line):
                 yield line
         yield from self._others
 
     def _enter_other(self, entry: Entry) -> bool:
-        self._others[entry] = 0
-        for key in _keys(entry):
+        key = entry.key
+        if isinstance(key, str):
             line = self._at.setdefault(key, entry)
-            if line is not entry and not self._join(key, line, entry):
-                self._others[entry] += 1
-        return not self._others[entry]
+            return line is entry or self._join(key, line, entry)
+        waits = self._others[entry] = 0
+        for path in key or ():
+            line = self._at.setdefault(path, entry)
+            if line is not entry and not self._join(path, line, entry):
+                waits = self._others[entry] = waits + 1
+        return not waits
 
-    def _leave_other(self, entry: Entry) -> list[Entry]:
+    def _leave_other(self, entry: Entry) -> Sequence[Entry]:
+        key = entry.key
+        if isinstance(key, str):
+            line = self._at.pop(key)
+            return () if line is entry else self._part(key, line, entry)
         del self._others[entry]
         may_go: list[Entry] = []
-        for key in _keys(entry):
-            line = self._at.pop(key)
+        for path in key or ():
+            line = self._at.pop(path)
             if line is not entry:
-                may_go += self._part(key, line, entry)
+                may_go += self._part(path, line, entry)
         return may_go
 
     def _join(self, key: str, line: Entry | _Line, entry: Entry) -> bool:
         """Let an entry enter an existing line; say whether it may go."""
+        waits = _holds_up(line, key, entry)
         if isinstance(line, Entry):
-            line = self._at[key] = _Line(line)
-        if entry.writes or line.writing or line.waiting:
+            line = self._at[key] = _Line(key, line)
+        if waits:
             line.waiting[entry] = None
             return False
         line.going.add(entry)
@@ -152,12 +164,13 @@ class Lines:
         may_go = []
         while line.waiting:
             first = next(iter(line.waiting))
-            if line.going and (first.writes or line.writing):
+            changes = _changes(first, key)
+            if line.going and (changes or line.writing):
                 break
             del line.waiting[first]
             line.going.add(first)
-            line.writing = first.writes
-            if first.options is None or self._goes(first):
+            line.writing = changes
+            if _has_one(first) or self._goes(first):
                 may_go.append(first)
         if line.going:
             self._at[key] = line
@@ -169,8 +182,24 @@ class Lines:
         return not self._others[entry]
 
 
+def _changes(entry: Entry, key: str) -> bool:
+    """Say whether an entry may change what is at a key."""
+    options = entry.options
+    return entry.writes and (options is None or key not in options.checked)
+
+
+def _holds_up(line: Entry | _Line, key: str, entry: Entry) -> bool:
+    """Say whether those in a line hold up an entry that joins it now."""
+    if isinstance(line, Entry):
+        return _changes(line, key) or _changes(entry, key)
+    return line.writing or bool(line.waiting) or _changes(entry, key)
+
+
+def _has_one(entry: Entry) -> bool:
+    """Say whether an entry has one key."""
+    return entry.options is None or isinstance(entry.key, str)
+
+
 def _keys(entry: Entry) -> Iterable[str]:
-    key = entry.order_key
-    if key is None:
-        return ()
-    return (key,) if isinstance(key, str) else dict.fromkeys(key)
+    key = entry.path if entry.options is None else entry.key
+    return (key,) if isinstance(key, str) else key or ()

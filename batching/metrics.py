@@ -217,6 +217,11 @@ class Metrics:
         retries: requests that were sent again after a failure.
         settled: writes without an answer whose outcome was found out.
         reconnects: connections that were lost and made again.
+        watches: watches that are open now.
+        watch_events: events that the store has reported to watches.
+        watch_drops: events that were dropped, because their watch held too many; a gap stands in
+            their place.
+        session_losses: sessions that the server has ended.
     """
 
     reads: LaneMetrics
@@ -233,3 +238,7 @@ class Metrics:
     retries: int = 0
     settled: int = 0
     reconnects: int = 0
+    watches: int = 0
+    watch_events: int = 0
+    watch_drops: int = 0
+    session_losses: int = 0

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 from ..ops.errors import MetadataStoreError
 from ..ops.kinds import KINDS
-from ..stores.backend import Answer, Event, Limits
+from ..stores.backend import Answer, Event, Limits, Session
 from .accumulator import Cause
 from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, move
 from .execution import queue_full
@@ -60,6 +60,7 @@ class Queues:
         config: BatchingConfig,
         limits: Limits,
         add_sender: Callable[[Lane], Thread],
+        session: Session | None = None,
     ) -> None:
         self.lines = Lines()
         self.unstarted: list[Thread] = []
@@ -89,6 +90,7 @@ class Queues:
                 max_delay=config.max_delay,
                 adaptive=config.linger == "adaptive",
                 bytes_room=config.max_queued_bytes,
+                session=session,
             )
 
         self.reads = lane("reads", writes=False, room=config.read_queue_size, window=reads_window)
@@ -168,7 +170,7 @@ class Queues:
 
     def _may_go_singly(self, entry: Entry) -> bool:
         singles = self._singles
-        return singles.held < singles.room and not self.lines.busy(entry)
+        return singles.held < singles.room and not self.lines.would_wait(entry)
 
     def take_back(self, entries: Sequence[Entry]) -> None:
         """Undo a submission that Ctrl-C interrupted at any point.
@@ -239,6 +241,9 @@ class Queues:
         self._record.ended(ended)
         for follower in self.lines.leave_all(batch):
             self._leave_wait(follower, TURN)
+        # Callers may keep their futures for long, and these keep the entries.
+        for entry in batch:
+            entry.value = entry.options = None
         return ended
 
     # Cancellation, deadlines, closing

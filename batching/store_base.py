@@ -11,15 +11,18 @@ from concurrent.futures import Future
 from typing import ParamSpec, TypeVar
 
 from ..ops.capabilities import Capability
-from ..ops.operations import Kind, Operation, PutOptions
+from ..ops.operations import Kind, Operation, Options
 from ..ops.results import Outcome
-from ..stores.backend import Backend
+from ..stores.backend import Backend, Watches
 from .bulk import OutcomeStream
 from .engine import Engine
 from .entry import Entry
+from .feeds import AskedWatch
 from .futures import FutureSink, OperationFuture
 from .scans import ended
+from .sessions import Listeners
 from .settings import BatchingConfig, check_seconds
+from .watches import Watch
 
 __all__ = ["StoreBase"]
 
@@ -41,6 +44,8 @@ class StoreBase:
         self._engine = engine = Engine(backend, batching, name, capabilities)
         self._sink = FutureSink(engine)
         self._timeout = operation_timeout
+        # SystemExit as well: it would end the thread of all callbacks.
+        self._listeners = Listeners(self._sink.dispatch, BaseException)
 
     def _run(
         self,
@@ -49,7 +54,7 @@ class StoreBase:
         timeout: float | None,
         value: bytes | None = None,
         expected_version: int | None = None,
-        options: PutOptions | None = None,
+        options: Options | None = None,
     ) -> OperationFuture:
         """Submit an operation that was checked."""
         engine = self._engine
@@ -81,6 +86,10 @@ class StoreBase:
     def _walk(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Run a call over many paths in this thread; return a future that has ended."""
         return ended(lambda: call(*args, **kwargs))
+
+    def _watch(self, watches: Watches, asked: AskedWatch, seconds: float) -> Watch:
+        """Begin a watch, and wait until it is in place."""
+        return Watch(self._engine.feeds, watches, asked, seconds, self._sink)
 
     def _close(self, timeout: float | None) -> None:
         try:

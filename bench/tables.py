@@ -69,6 +69,7 @@ def conditions_as_json(target: Target) -> dict[str, Any]:
         },
         "target": target.name,
         "store": target.url.text,
+        "members": target.members,
         "disk": disk
         and {
             "directory": str(disk.directory),
@@ -146,6 +147,8 @@ def print_report(console: Console, target: Target, plan: Schedule, results: Resu
 def conditions(target: Target) -> Iterator[str]:
     """Yield lines with the store and its disk."""
     yield f"store    {target.url.text}"
+    if target.members is not None and target.members > 1:
+        yield f"members  {target.members}, all on this machine"
     if target.disk is not None:
         disk = target.disk
         yield f"disk     {disk.file_system}; an fsync takes {disk.fsync * 1000:.3f} ms"

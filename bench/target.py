@@ -21,7 +21,7 @@ from ..stores.urls import StoreURL
 from .baseline import PLAIN_CLIENTS, PlainClient
 from .disk import Disk, examine
 from .readback import remove_below
-from .servers import LocalServer
+from .servers import LocalServer, check_members
 
 __all__ = ["BARE_TARGETS", "Target", "open_target"]
 
@@ -44,6 +44,8 @@ class Target:
         disk: the disk of the data; ``None`` if the data is in memory or on an existing server.
         plain: the plain client for comparison; ``None`` if there is none.
         connect_timeout: seconds within which the store must answer.
+        members: the number of members of the server that was started for the measurement; ``None``
+            if none was.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Target:
     disk: Disk | None
     plain: PlainClient | None
     connect_timeout: float
+    members: int | None = None
 
     @property
     def kind(self) -> StoreKind:
@@ -69,7 +72,11 @@ class Target:
 
 @contextmanager
 def open_target(
-    name: str, directory: Path, warn: Callable[[str], None], connect_timeout: float = 10.0
+    name: str,
+    directory: Path,
+    warn: Callable[[str], None],
+    connect_timeout: float = 10.0,
+    members: int | None = None,
 ) -> Iterator[Target]:
     """Yield a target to measure, and remove what was created for it, even after an error.
 
@@ -82,14 +89,25 @@ def open_target(
         warn: a function that receives warnings about less reliable figures and about data left
             behind.
         connect_timeout: seconds within which the store must answer.
+        members: the number of members of the server to start, 1 by default.
 
     Raises:
-        InvalidSettingError: ``name`` is neither, or the directory cannot be used.
+        InvalidSettingError: ``name`` is neither, the directory cannot be used, or ``members`` is
+            given although no server is started, or is no size of a cluster.
         StoreUnavailableError: the store cannot be reached.
         ServerMissingError: a part of the server is not on this machine.
         ServerStartError: the server does not start.
     """
     root = f"/bench-{uuid.uuid4().hex[:8]}"
+    started = name in BARE_TARGETS and BUILT_IN[name].server is not None
+    if members is not None:
+        if not started:
+            served = (bare for bare in BARE_TARGETS if BUILT_IN[bare].server)
+            raise InvalidSettingError(
+                f"a number of members is only for the servers that the bench starts "
+                f"({', '.join(served)}), and not for {name!r}"
+            )
+        check_members(members)
     with ExitStack() as stack:
         if name not in BARE_TARGETS:
             if "://" not in name:
@@ -104,10 +122,11 @@ def open_target(
             disk = examine(scratch)
             if disk.in_memory:
                 warn(f"{directory} is in memory ({disk.file_system}): no sync reaches a disk there")
-            url = parse_url(_made(stack, BUILT_IN[name], scratch))
+            url = parse_url(_made(stack, BUILT_IN[name], scratch, members or 1))
         kind = store_kind(url)
         plain = None if os.environ.get("BATCHKEEPER_USERNAME") else PLAIN_CLIENTS.get(kind.scheme)
-        target = Target(name, url, root, disk, plain, connect_timeout)
+        size = (members or 1) if started else None
+        target = Target(name, url, root, disk, plain, connect_timeout, size)
         if kind.in_process:
             # A memory store ends with its last client, and the bench opens it several times. So
             # keep one client open.
@@ -135,13 +154,13 @@ def _scratch(directory: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _made(stack: ExitStack, kind: StoreKind, scratch: Path) -> str:
+def _made(stack: ExitStack, kind: StoreKind, scratch: Path, members: int) -> str:
     """Create a store in a directory, with its server if it needs one, and return its URL."""
     if kind.local_directory:
         return f"{kind.scheme}://{quote(str(scratch / 'store'))}"
     assert kind.server is not None
     server: type[LocalServer] = load_name(kind.server)
-    return stack.enter_context(server.for_bench(scratch)).url
+    return stack.enter_context(server.for_bench(scratch / "server", members=members)).url
 
 
 def _clean(target: Target, warn: Callable[[str], None]) -> None:

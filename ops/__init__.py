@@ -3,6 +3,7 @@
 - ``operations``: the operations that a caller can submit
 - ``kinds``: the table of kinds: lane, whether it writes, results
 - ``results``: the results of operations, scans and bulk calls
+- ``sessions``: the states and the events of a session
 - ``errors``: the tree of errors, each with its policy
 - ``exit_codes``: the exit codes of the commands, and the code for each error
 - ``paths``: the path rule of all stores
@@ -28,10 +29,22 @@ from .errors import (
     SessionLostError,
     StoreClosedError,
     StoreUnavailableError,
+    TransactionRefusedError,
     UnsupportedError,
     ValueTooLargeError,
 )
-from .operations import ABSENT, Delete, Exists, Get, GetChildren, Operation, Put, PutOptions
+from .operations import (
+    ABSENT,
+    Check,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    Operation,
+    Put,
+    PutOptions,
+    Transaction,
+)
 from .results import (
     Change,
     ChangePage,
@@ -44,7 +57,9 @@ from .results import (
     ScanResult,
     Stat,
     StatPage,
+    WatchEvent,
 )
+from .sessions import SessionEvent, SessionState
 
 __all__ = [
     "ABSENT",
@@ -54,6 +69,7 @@ __all__ = [
     "Capability",
     "Change",
     "ChangePage",
+    "Check",
     "Delete",
     "Exists",
     "ForeignKeys",
@@ -77,11 +93,16 @@ __all__ = [
     "Result",
     "ScanPage",
     "ScanResult",
+    "SessionEvent",
     "SessionLostError",
+    "SessionState",
     "Stat",
     "StatPage",
     "StoreClosedError",
     "StoreUnavailableError",
+    "Transaction",
+    "TransactionRefusedError",
     "UnsupportedError",
     "ValueTooLargeError",
+    "WatchEvent",
 ]

@@ -17,6 +17,7 @@
      │                          be opened
      ├── IndeterminateError     a write was sent, its outcome is unknown   unknown      no
      ├── SessionLostError       the session ended, with its values         not_applied  no
+     ├── TransactionRefusedError an operation of it does not hold          not_applied  no
      ├── RevisionCompactedError the store no longer keeps that revision    not_applied  no
      ├── AuthenticationError    credentials or permission refused          not_applied  no
      └── UnsupportedError       this store cannot do it                    not_applied  no
@@ -62,6 +63,7 @@ __all__ = [
     "SessionLostError",
     "StoreClosedError",
     "StoreUnavailableError",
+    "TransactionRefusedError",
     "UnsupportedError",
     "ValueTooLargeError",
     "error_class",
@@ -107,10 +109,12 @@ class NotFoundError(MetadataStoreError):
 
 
 class BadVersionError(MetadataStoreError):
-    """The expected version of a put or delete does not hold.
+    """The expected version, or the expected revision, of a put, delete or check does not hold.
 
     ``expected`` is the expected version (``ABSENT`` for a create). ``actual`` is the version found:
     ``ABSENT`` if the path holds no value, ``None`` if the store did not report it.
+    ``expected_revision`` is the expected revision, and ``actual_revision`` the one found; each is
+    ``None`` if there is none.
     """
 
     def __init__(
@@ -120,10 +124,14 @@ class BadVersionError(MetadataStoreError):
         path: str | None = None,
         expected: int | None = None,
         actual: int | None = None,
+        expected_revision: int | None = None,
+        actual_revision: int | None = None,
     ) -> None:
         super().__init__(message, path=path)
         self.expected = expected
         self.actual = actual
+        self.expected_revision = expected_revision
+        self.actual_revision = actual_revision
 
 
 class NotEmptyError(MetadataStoreError):
@@ -206,10 +214,31 @@ class RevisionCompactedError(MetadataStoreError):
 
 
 class SessionLostError(MetadataStoreError):
-    """The session with the server ended, and its ephemeral values are gone.
+    """The session ended before an ephemeral put took effect in it.
 
-    No store raises it yet, because ephemeral values are not supported yet.
+    The value is not there, nor will it be: an ephemeral value never moves to the next session by
+    itself. All other ephemeral values of that session are gone, too.
     """
+
+
+class TransactionRefusedError(MetadataStoreError):
+    """An operation of a transaction does not hold, so nothing of the transaction was applied.
+
+    ``index`` is the place of the first such operation among those of the transaction, and ``error``
+    is the error with which it would have ended alone.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        path: str | None = None,
+        index: int = 0,
+        error: MetadataStoreError | None = None,
+    ) -> None:
+        super().__init__(message, path=path)
+        self.index = index
+        self.error = error
 
 
 class AuthenticationError(MetadataStoreError):

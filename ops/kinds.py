@@ -38,6 +38,7 @@ KINDS: Final[Mapping[Kind, KindRow]] = MappingProxyType(
         "delete": KindRow("writes", writes=True, results=(NoneType,)),
         "get_children": KindRow("reads", writes=False, results=(list,)),
         "exists": KindRow("reads", writes=False, results=(bool,)),
+        "transaction": KindRow("writes", writes=True, results=(list,)),
     }
 )
 if unmatched := KINDS.keys() ^ {*get_args(ReadKind), *get_args(WriteKind)}:

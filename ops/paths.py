@@ -25,6 +25,8 @@ __all__ = [
 
 #: The name under which this client keeps its own data, at the top of a store's prefix or chroot.
 #: Callers cannot use it as any part of a path, because another store's top may lie below theirs.
+#: Names that begin with it and a hyphen are reserved, too: the ZooKeeper client creates such nodes
+#: only to delete them at once.
 OWN = ".batchkeeper"
 
 # ZooKeeper's own tree, at the root.
@@ -37,13 +39,13 @@ _ALLOWED = " -.0-~\u00a0-\ud7ff\uf900-\uffef"
 # the reason. It has neither possessive quantifiers nor atomic groups: before 3.11.5, Python matches
 # wrongly with them (CPython #106052), and they are no faster.
 _ONE = re.compile(
-    rf"(?!/zookeeper(?:/|\Z))(?:/(?!\.(?:\.|batchkeeper)?(?:/|\Z))[{_ALLOWED}]+)+",
+    rf"(?!/zookeeper(?:/|\Z))(?:/(?!\.(?:\.|batchkeeper)?(?:/|\Z)|\.batchkeeper-)[{_ALLOWED}]+)+",
 )
 _BAD_CHARACTER = re.compile(f"[{_FORBIDDEN}]")
 
 # For checking many paths at once, each on a line of its own.
 _CHARACTERS = re.compile(f"[\n/{_ALLOWED}]*")
-_RESERVED = re.compile(r"/\.(?:\.|batchkeeper)?[/\n]|\n/zookeeper[/\n]")
+_RESERVED = re.compile(r"/\.(?:\.|batchkeeper)?[/\n]|/\.batchkeeper-|\n/zookeeper[/\n]")
 
 _match = _ONE.fullmatch
 
@@ -54,7 +56,7 @@ def check_path(path: str) -> str:
     A path is absolute, one ``/`` separates its parts, no part is ``.`` or ``..``, it does not end
     with ``/``, and it has no character that ZooKeeper refuses (control characters, surrogates, the
     private use area, U+FFF0 to U+FFFF and everything above). The root holds no value.
-    ``/zookeeper`` and parts named :data:`OWN` are reserved.
+    ``/zookeeper``, parts named :data:`OWN` and those that begin with it and a hyphen are reserved.
 
     Raises:
         InvalidPathError: the path breaks the rule. The message says how.
@@ -139,6 +141,7 @@ def _reason(path: object) -> str:
     parts = path.split("/")
     if "." in parts or ".." in parts:
         return f"a path must not have a part '.' or '..': {path!r}"
-    if OWN in parts:
-        return f"the name {OWN!r} is reserved: {path!r}"
+    for part in parts:
+        if part == OWN or part.startswith(f"{OWN}-"):
+            return f"the name {part!r} is reserved: {path!r}"
     return f"paths below '/{parts[1]}' are reserved: {path!r}"

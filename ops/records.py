@@ -1,9 +1,15 @@
-"""Records as lines of JSON: ``load`` reads them, and the command prints values in this form.
+"""Records and operations as lines of JSON, which the command reads and prints.
 
-::
+``load`` reads records, and values are printed in this form::
 
     {"path": "/topics/t1", "value": "stored as UTF-8"}
     {"path": "/topics/t2", "value": {"base64": "AAEC"}}
+
+``txn`` reads the operations of a transaction::
+
+    {"op": "check", "path": "/owner", "expected_version": 3}
+    {"op": "put", "path": "/state", "value": "done", "expected_version": "absent"}
+    {"op": "delete", "path": "/task", "expected_revision": 17}
 """
 
 from __future__ import annotations
@@ -11,10 +17,20 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Mapping
+from typing import Any, Final
 
-from .operations import Put
+from .operations import ABSENT, Check, Delete, Part, Put
 
-__all__ = ["json_value", "parse_record"]
+__all__ = ["json_value", "parse_part", "parse_record"]
+
+# The fields of each kind of operation in a transaction, besides `op`.
+_CONDITIONS: Final = frozenset({"path", "expected_version", "expected_revision"})
+_PARTS: Final[Mapping[str, frozenset[str]]] = {
+    "check": _CONDITIONS,
+    "put": _CONDITIONS | {"value"},
+    "delete": _CONDITIONS,
+}
 
 
 def parse_record(line: bytes, expected_version: int | None = None) -> Put:
@@ -23,17 +39,52 @@ def parse_record(line: bytes, expected_version: int | None = None) -> Put:
     Raises:
         ValueError: the line is invalid. The message says why. ``InvalidPathError`` is a subclass.
     """
+    record = _parsed(line)
+    if not {"path", "value"} <= record.keys():
+        raise ValueError('not a record with "path" and "value"')
+    return Put(record["path"], _value(record["value"]), expected_version)
+
+
+def parse_part(line: bytes) -> Part:
+    """Return the operation of a transaction that a line describes.
+
+    ``expected_version`` may be ``"absent"``. Unknown fields are refused: a misspelt condition would
+    not be checked.
+
+    Raises:
+        ValueError: the line is invalid. The message says why.
+    """
+    record = _parsed(line)
+    kind = record.pop("op", None)
+    if not isinstance(kind, str) or kind not in _PARTS:
+        raise ValueError(f'"op" must be one of {", ".join(map(repr, _PARTS))}, not {kind!r:.80}')
+    if unknown := record.keys() - _PARTS[kind]:
+        known = ", ".join(sorted(_PARTS[kind]))
+        raise ValueError(f"a {kind} has no field {min(unknown)!r:.80} (known: {known})")
+    for name in ("path", "value") if kind == "put" else ("path",):
+        if name not in record:
+            raise ValueError(f'a {kind} needs "{name}"')
+    version, revision = record.get("expected_version"), record.get("expected_revision")
+    if version == "absent":
+        version = ABSENT
+    if kind == "check":
+        return Check(record["path"], version, expected_revision=revision)
+    if kind == "delete":
+        return Delete(record["path"], version, expected_revision=revision)
+    value = _value(record["value"])
+    return Put(record["path"], value, version, expected_revision=revision)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line.decode())
-        if not isinstance(record, dict) or not {"path", "value"} <= record.keys():
-            raise ValueError('not a record with "path" and "value"')
-        return Put(record["path"], _value(record["value"]), expected_version)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} (column {error.colno})") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} (byte {error.start + 1})") from None
     except RecursionError:
         raise ValueError("not a record: nested too deeply") from None
+    return record if isinstance(record, dict) else {}
 
 
 def _value(spelled: object) -> bytes:

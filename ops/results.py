@@ -23,6 +23,7 @@ __all__ = [
     "ScanResult",
     "Stat",
     "StatPage",
+    "WatchEvent",
     "printable",
 ]
 
@@ -295,8 +296,27 @@ class Range(NamedTuple):
         return (self.start is None or self.start <= path) and (self.end is None or path < self.end)
 
 
-#: A put gives a Stat; a get a GetResult or None; a delete None; get_children a list; exists a bool.
-Result: TypeAlias = Stat | GetResult | list[str] | bool | None
+class WatchEvent(NamedTuple):
+    """One event of a watch.
+
+    ``kind`` is ``"created"``, ``"modified"`` or ``"deleted"``, with the path that has changed. Its
+    ``version`` and ``revision`` are those after the change, or ``None`` where the store does not
+    tell; a deleted path has no version.
+
+    ``kind`` is ``"gap"`` where events are missing: the watch was read too slowly, or the store
+    cannot give what happened during an outage. ``path`` is then the prefix of the watch. Whoever
+    keeps a view of the paths reads it anew.
+    """
+
+    kind: Literal["created", "modified", "deleted", "gap"]
+    path: str
+    version: int | None = None
+    revision: int | None = None
+
+
+#: A put gives a Stat; a get a GetResult or None; a delete None; get_children a list; exists a bool;
+#: a transaction a list with a Stat or None for each of its operations.
+Result: TypeAlias = Stat | GetResult | list[str] | bool | list[Stat | None] | None
 
 
 class Outcome(NamedTuple):

@@ -8,6 +8,8 @@
 - ``rocksdb``: the embedded store on disk
 - ``etcd``: etcd 3
 - ``zookeeper``: ZooKeeper
+- ``session``: the state machine of sessions with a server
+- ``local``: sessions and watches of stores without a server
 - ``keys``: separates valid paths from keys of other clients
 - ``spans``: the stretches of the order of paths that a scan covers
 - ``faults``: a wrapper whose calls can be held or fail, for tests

@@ -1,14 +1,14 @@
 """The protocol between the engine and a back end.
 
 A back end executes whole requests and blocks while it does. It knows nothing of futures, queues or
-order. The engine guarantees that no path occurs twice among the writes under way, so a back end may
-run them in any order.
+order. The engine guarantees that no write under way changes a path of another one. Several
+transactions may check the same path. So a back end may run them in any order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Literal, Protocol, Self, TypeAlias, assert_never, get_args
@@ -19,9 +19,12 @@ from ..ops.errors import (
     MetadataStoreError,
     NotEmptyError,
     NotFoundError,
+    SessionLostError,
+    TransactionRefusedError,
 )
-from ..ops.operations import ABSENT, Kind, PutOptions, ReadKind, WriteKind
-from ..ops.results import Change, Range, Result, ScanResult, StatPage
+from ..ops.operations import ABSENT, Kind, Options, Part, PartKind, ReadKind, WriteKind
+from ..ops.results import Change, Range, Result, ScanResult, StatPage, WatchEvent
+from ..ops.sessions import SessionEvent, SessionState
 
 __all__ = [
     "EVENTS",
@@ -31,24 +34,31 @@ __all__ = [
     "Event",
     "History",
     "Limits",
+    "PartRequest",
     "PassingBackend",
     "ReadRequest",
     "Request",
     "RequestRefusedError",
     "Scans",
+    "Session",
     "Tally",
+    "WatchHandle",
+    "Watches",
     "WriteRequest",
     "partly_removed",
     "refusal",
     "send_by",
+    "session_lost",
+    "transaction_refused",
 ]
 
 
 class Request(Protocol):
     """One operation as a back end sees it. It is already checked and must not be changed.
 
-    ``kind`` names a row in the table of ``ops.kinds``. Only a put has ``value`` and ``options``;
-    only a put or a delete has ``expected_version``.
+    ``kind`` names a row in the table of ``ops.kinds``. Only a put has a ``value``; only a put or a
+    delete has ``expected_version``. ``options`` is ``None`` for nearly all operations; a
+    transaction always has them.
     """
 
     @property
@@ -60,14 +70,36 @@ class Request(Protocol):
     @property
     def expected_version(self) -> int | None: ...
     @property
-    def options(self) -> PutOptions | None: ...
+    def options(self) -> Options | None: ...
 
 
 class WriteRequest(Request, Protocol):
-    """A write."""
+    """A write.
+
+    ``session`` is the number of the client's session at the call of the operation. Read it only if
+    the options say ``ephemeral``: the write must take effect in that session, or end with
+    ``SessionLostError``. ``None`` means the present session.
+    """
 
     @property
     def kind(self) -> WriteKind: ...
+    @property
+    def session(self) -> int | None: ...
+
+
+class PartRequest(Protocol):
+    """A write of one path: a put, a delete, or a check in a transaction."""
+
+    @property
+    def kind(self) -> PartKind | WriteKind: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def expected_version(self) -> int | None: ...
+    @property
+    def options(self) -> Options | None: ...
 
 
 class ReadRequest(Request, Protocol):
@@ -96,6 +128,9 @@ class Limits:
         singles: the most single executions at the same time that are useful, with or without
             batches beside them.
         reads_in_flight: the default number of ``read`` calls, if it differs from ``in_flight``.
+        transaction_ops: the most operations in one transaction.
+        weigh: returns the number of operations as which the store counts the parts of a
+            transaction; ``None`` if each counts once.
     """
 
     write_ops: int
@@ -106,6 +141,8 @@ class Limits:
     in_flight: int
     singles: int
     reads_in_flight: int | None = None
+    transaction_ops: int = 0
+    weigh: Callable[[Sequence[Part]], int] | None = None
 
 
 #: Events of requests. ``conflict``: a request was not applied because of one of its operations, and
@@ -199,8 +236,8 @@ class Backend(Protocol):
     ``close`` may be called at any time from any thread, and more than once. Calls under way end
     soon, with an error if need be; later calls raise ``StoreClosedError``.
 
-    ``scans`` and ``history`` are its optional facets, or ``None``. They stay the same for the life
-    of the back end.
+    ``scans``, ``history``, ``session`` and ``watches`` are its optional facets, or ``None``. They
+    stay the same for the life of the back end.
     """
 
     @property
@@ -214,6 +251,14 @@ class Backend(Protocol):
     @property
     def history(self) -> History | None:
         """The facet that yields past changes, or ``None``. Its store kind states ``"history"``."""
+
+    @property
+    def session(self) -> Session | None:
+        """The session, or ``None`` if the store has none. Its kind states ``"ephemerals"``."""
+
+    @property
+    def watches(self) -> Watches | None:
+        """The facet that reports changes, or ``None``. Its kind states ``"watches"``."""
 
     @property
     def connected(self) -> bool:
@@ -332,6 +377,96 @@ class History(Protocol):
         ...
 
 
+class Session(Protocol):
+    """The session of a back end, to which ephemeral values belong.
+
+    A store has one session at a time. If the server ends it, the back end makes a new one by
+    itself; nothing that belonged to the old one is made again. Any thread may read the attributes;
+    none blocks.
+    """
+
+    @property
+    def id(self) -> str | None:
+        """The server's name of the session; ``None`` if there is none now."""
+
+    @property
+    def timeout(self) -> float:
+        """Seconds of silence after which the server ends the session; infinite without a server."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """The number of the client's session, from 1. It grows when a session is lost."""
+        ...
+
+    @property
+    def state(self) -> SessionState: ...
+
+    def valid_until(self) -> float:
+        """Return a time before which the server cannot have ended the session.
+
+        It is a value of ``time.monotonic()``: the time at which the last confirmed keep-alive was
+        sent, plus the timeout. ``-math.inf`` if there is no session, ``math.inf`` if it lasts as
+        long as the store is open.
+        """
+        ...
+
+    def listen(self, callback: Callable[[SessionEvent], None]) -> None:
+        """Call a function at each event of the session, in order; begin a session if need be.
+
+        The call does not block, because a loop may make it: what has to wait for a server runs on
+        a thread of the back end. So does the function, which never blocks either.
+        """
+        ...
+
+
+class WatchHandle(Protocol):
+    """A watch of a back end."""
+
+    def close(self) -> None:
+        """End the watch. Any thread may call it, also from within the watch's ``deliver``.
+
+        No call of ``deliver`` begins after it has returned; a second call does nothing.
+        """
+        ...
+
+
+class Watches(Protocol):
+    """The facet of a back end that reports changes as they happen."""
+
+    def watch(
+        self,
+        prefix: str,
+        after: int | None,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> WatchHandle:
+        """Report each change of ``prefix`` itself and of all paths below it once, in order.
+
+        The call returns when the watch is in place: every change that takes effect after that is
+        reported. ``deliver`` and ``fail`` are called on a thread of the back end, one call at a
+        time for each watch, and never block. Keys that the client or the server keeps for itself,
+        and keys that are not valid paths, are left out.
+
+        After an outage, the watch goes on. Where changes of that time cannot be had, an event of
+        the kind ``"gap"`` stands in their place.
+
+        Args:
+            prefix: a path, or ``/`` for the whole store.
+            after: report every change after this revision; passed only if the store's kind states
+                ``"history"``. ``None``: from now on.
+            deliver: receives the events.
+            fail: receives the error that ends the watch for good, after the last event.
+            deadline: by ``time.monotonic()``; until then, the call waits for a server.
+
+        Raises:
+            MetadataStoreError: the watch is not in place, as for a read.
+            RevisionCompactedError: the store no longer keeps all changes after ``after``.
+        """
+        ...
+
+
 class PassingBackend:
     """The base class of wrappers. It passes every call on to ``backend``.
 
@@ -358,6 +493,14 @@ class PassingBackend:
     @property
     def history(self) -> History | None:
         return self._backend.history
+
+    @property
+    def session(self) -> Session | None:
+        return self._backend.session
+
+    @property
+    def watches(self) -> Watches | None:
+        return self._backend.watches
 
     @property
     def connected(self) -> bool:
@@ -395,37 +538,76 @@ def partly_removed(
     )
 
 
-def refusal(request: WriteRequest, actual: int, occupied: bool) -> MetadataStoreError | None:
+def refusal(
+    request: PartRequest, actual: int, occupied: bool, revision: int | None = None
+) -> MetadataStoreError | None:
     """Return the error of a write that the state of its path forbids; ``None`` if it may go.
 
     Only this function decides which error takes precedence, so all stores answer alike: first the
-    version of an existing value, then values below the path, then absence.
+    version of an existing value, then its revision, then values below the path, then absence.
 
     Args:
-        request: a put or a delete.
+        request: a put, a delete or a check.
         actual: the version of the value at the path, ``ABSENT`` if there is none.
         occupied: whether there are values below the path (matters only for a delete).
+        revision: the revision of the value at the path (matters only if one is expected).
     """
     path, expected = request.path, request.expected_version
     holds = expected is None or expected == actual
+    wanted = None if request.options is None else request.options.expected_revision
+    holds_revision = wanted is None or (actual != ABSENT and wanted == revision)
     kind = request.kind
-    if kind == "put":
-        if holds:
+    if kind == "put" or kind == "check":
+        if holds and holds_revision:
             return None
     elif kind == "delete":
-        if actual == ABSENT or holds:
+        if actual == ABSENT or (holds and holds_revision):
             if occupied:
                 return NotEmptyError(f"{path!r} has values below it", path=path)
             if actual == ABSENT:
                 return NotFoundError(f"nothing to delete at {path!r}", path=path)
             return None
+    elif kind == "transaction":
+        raise AssertionError("each part of a transaction has a refusal of its own")
     else:
         assert_never(kind)
+    if not holds:
+        return BadVersionError(
+            f"{path!r} {_describe(actual)}, expected {_expectation(expected)}",
+            path=path,
+            expected=expected,
+            actual=actual,
+        )
+    found = None if actual == ABSENT else revision
+    state = "holds no value" if found is None else f"is at revision {found}"
     return BadVersionError(
-        f"{path!r} {_describe(actual)}, expected {_expectation(expected)}",
+        f"{path!r} {state}, expected revision {wanted}",
         path=path,
         expected=expected,
         actual=actual,
+        expected_revision=wanted,
+        actual_revision=found,
+    )
+
+
+def transaction_refused(index: int, error: MetadataStoreError) -> TransactionRefusedError:
+    """Return the error of a transaction, one operation of which does not hold."""
+    return TransactionRefusedError(
+        f"nothing was applied, because operation {index} does not hold: {error}",
+        path=error.path,
+        index=index,
+        error=error,
+    )
+
+
+def session_lost(request: PartRequest) -> SessionLostError:
+    """Return the error of an ephemeral put, or of a transaction with one, after its session."""
+    parts = () if request.options is None else request.options.parts
+    ephemeral = (part for part in parts if part.options is not None and part.options.ephemeral)
+    path = next((part.path for part in ephemeral), request.path)
+    return SessionLostError(
+        f"the session in which {path!r} was to be created has ended; put it again in the new one",
+        path=path,
     )
 
 

@@ -130,7 +130,17 @@ _RECORDS: Final = (
         title="RocksDB",
         url_form="rocksdb:///ABSOLUTE/DIRECTORY",
         connect="batchkeeper.stores.rocksdb:connect",
-        capabilities=frozenset({"linearizable_reads", "times"}),
+        capabilities=frozenset(
+            {
+                "ephemerals",
+                "sequences",
+                "watches",
+                "transactions",
+                "expected_revisions",
+                "linearizable_reads",
+                "times",
+            }
+        ),
         package="rocksdict",
         local_directory=True,
     ),
@@ -139,7 +149,18 @@ _RECORDS: Final = (
         title="etcd",
         url_form="etcd://HOST:PORT[,HOST:PORT...][/PREFIX]",
         connect="batchkeeper.stores.etcd:connect",
-        capabilities=frozenset({"snapshots", "history", "linearizable_reads"}),
+        capabilities=frozenset(
+            {
+                "snapshots",
+                "history",
+                "ephemerals",
+                "sequences",
+                "watches",
+                "transactions",
+                "expected_revisions",
+                "linearizable_reads",
+            }
+        ),
         aliases=("etcds",),
         url_note="etcds:// for TLS",
         package="etcd3",
@@ -150,7 +171,7 @@ _RECORDS: Final = (
         title="ZooKeeper",
         url_form="zookeeper://HOST:PORT[,HOST:PORT...][/CHROOT]",
         connect="batchkeeper.stores.zookeeper:connect",
-        capabilities=frozenset({"times"}),
+        capabilities=frozenset({"ephemerals", "sequences", "watches", "transactions", "times"}),
         aliases=("zk",),
         url_note="or zk://",
         package="kazoo",
@@ -163,7 +184,17 @@ _RECORDS: Final = (
         title="memory",
         url_form="memory://NAME",
         connect="batchkeeper.stores.memory:connect",
-        capabilities=frozenset({"linearizable_reads", "times"}),
+        capabilities=frozenset(
+            {
+                "ephemerals",
+                "sequences",
+                "watches",
+                "transactions",
+                "expected_revisions",
+                "linearizable_reads",
+                "times",
+            }
+        ),
         in_process=True,
     ),
 )

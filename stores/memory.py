@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
-from typing import Final, assert_never
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Final, Literal, assert_never
+from weakref import WeakSet
 
 from ..ops.errors import (
     InvalidSettingError,
@@ -19,18 +20,22 @@ from ..ops.errors import (
 )
 from ..ops.operations import ABSENT
 from ..ops.paths import parent
-from ..ops.results import GetResult, Range, Result, ScanResult, Stat, StatPage
+from ..ops.results import GetResult, Range, Result, ScanResult, Stat, StatPage, WatchEvent
 from .backend import (
     Answer,
     Backend,
     Limits,
+    PartRequest,
     ReadRequest,
     Scans,
     Tally,
+    WatchHandle,
     WriteRequest,
     partly_removed,
     refusal,
+    transaction_refused,
 )
+from .local import LocalSession, LocalWatches
 from .spans import EVERYTHING, evenly, spans
 from .urls import ConnectOptions, StoreURL
 
@@ -41,6 +46,8 @@ DEFAULT_MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
 # The store itself has no limits. These bounds keep a call from holding the lock for long.
 _CALL_OPS: Final = 10_000
 _CALL_BYTES: Final = 64 * 1024 * 1024
+# The most operations in a transaction.
+_TRANSACTION_OPS: Final = 1_000
 # The number of values that a walk processes at a time.
 _PAGE: Final = 1_000
 
@@ -55,38 +62,154 @@ class _Space:
         # at or below it. A delete thus knows when a name disappears.
         self.children: dict[str, dict[str, int]] = {}
         self.revision = 0
+        # The session of each ephemeral value, and the paths of each session.
+        self.owners: dict[str, LocalSession] = {}
+        self.owned: dict[LocalSession, set[str]] = {}
+        self.sequences: dict[str, int] = {}  # for each parent, the next suffix
+        self.watches = LocalWatches()
 
-    def put(self, request: WriteRequest, revision: int, now: int) -> Answer:
-        path = request.path
+    def write(self, request: WriteRequest, commit: _Commit) -> Answer:
+        kind = request.kind
+        if kind == "put":
+            return self.put(request, commit)
+        if kind == "delete":
+            return self.delete(request, commit)
+        if kind == "transaction":
+            return self.transaction(request, commit)
+        assert_never(kind)
+
+    def put(self, request: PartRequest, commit: _Commit) -> Answer:
+        path, options = request.path, request.options
+        if options is not None and options.sequential:
+            path = self._next(path, commit)
         found = self.values.get(path)
-        actual = ABSENT if found is None else found.stat.version
-        if error := refusal(request, actual, occupied=False):
+        conditional = options is not None or request.expected_version is not None
+        if conditional and (error := self._refusal(request, found)):
             return error
-        created = now if found is None else found.stat.created
-        stat = Stat(path, actual + 1, revision, created, now)
+        created: int | None = commit.now
+        ephemeral, version = options is not None and options.ephemeral, 0
+        if found is not None:
+            _, version, _, created, _, ephemeral, _ = found.stat
+            version += 1
+        elif ephemeral:
+            self._own(path, commit.session)
+        stat = Stat(path, version, commit.revision, created, commit.now, ephemeral)
         self.values[path] = GetResult(request.value or b"", stat)
         if found is None:
             self._count(path, +1)
-        return stat
+        if commit.watched:
+            commit.add("created" if found is None else "modified", path, version)
+        return self._seen_by(commit.session, stat) if ephemeral else stat
 
-    def delete(self, request: WriteRequest) -> Answer:
+    def delete(self, request: PartRequest, commit: _Commit) -> MetadataStoreError | None:
         path = request.path
         found = self.values.get(path)
-        actual = ABSENT if found is None else found.stat.version
-        if error := refusal(request, actual, occupied=path in self.children):
+        if error := self._refusal(request, found):
             return error
-        self.remove(path)
+        self.remove(path, commit)
         return None
 
-    def remove(self, path: str) -> None:
-        del self.values[path]
-        self._count(path, -1)
+    def transaction(self, request: WriteRequest, commit: _Commit) -> Answer:
+        assert request.options is not None
+        parts = request.options.parts
+        results: list[Stat | None] = []
+        before: list[tuple[str, GetResult | None, LocalSession | None]] = []
+        events = len(commit.events)
+        for index, part in enumerate(parts):
+            path = part.path
+            before.append((path, self.values.get(path), self.owners.get(path)))
+            answer: Answer
+            if part.kind == "check":
+                answer = self._refusal(part, self.values.get(path))
+            elif part.kind == "put":
+                answer = self.put(part, commit)
+            else:
+                answer = self.delete(part, commit)
+            if isinstance(answer, MetadataStoreError):
+                for path, value, owner in reversed(before):
+                    self._restore(path, value, owner)
+                del commit.events[events:]
+                return transaction_refused(index, answer)
+            results.append(answer if isinstance(answer, Stat) else None)
+        return results
 
-    def answer(self, request: ReadRequest) -> Result:
+    def remove(self, path: str, commit: _Commit) -> None:
+        del self.values[path]
+        self._disown(path)
+        self._count(path, -1)
+        if commit.watched:
+            commit.add("deleted", path, None)
+
+    def end(self, session: LocalSession) -> None:
+        """Remove the ephemeral values of a session."""
+        if paths := sorted(self.owned.get(session, ())):
+            commit = _Commit(self, session)
+            for path in paths:
+                self.remove(path, commit)
+            commit.publish()
+
+    def _refusal(self, request: PartRequest, found: GetResult | None) -> MetadataStoreError | None:
+        occupied = request.path in self.children
+        if found is None:
+            return refusal(request, ABSENT, occupied)
+        return refusal(request, found.stat.version, occupied, found.stat.revision)
+
+    def _next(self, path: str, commit: _Commit) -> str:
+        """Return the path of a sequential put.
+
+        A path that somebody else has put is passed over, also one that the same commit changes:
+        both changes would have one revision.
+        """
+        above = parent(path)
+        while True:
+            number = self.sequences.get(above, 0)
+            self.sequences[above] = number + 1
+            found = f"{path}{number:010}"
+            if found not in self.values and found not in commit.named:
+                return found
+
+    def _own(self, path: str, session: LocalSession) -> None:
+        self.owners[path] = session
+        self.owned.setdefault(session, set()).add(path)
+
+    def _disown(self, path: str) -> None:
+        session = self.owners.pop(path, None)
+        if session is not None:
+            paths = self.owned[session]
+            paths.remove(path)
+            if not paths:
+                del self.owned[session]
+
+    def _restore(self, path: str, value: GetResult | None, owner: LocalSession | None) -> None:
+        change = (value is not None) - (path in self.values)
+        self._disown(path)
+        if value is None:
+            self.values.pop(path, None)
+        else:
+            self.values[path] = value
+        if owner is not None:
+            self._own(path, owner)
+        if change:
+            self._count(path, change)
+
+    def _seen_by(self, session: LocalSession, stat: Stat) -> Stat:
+        """Return a stat as the opener with this session sees it."""
+        if stat.ephemeral and self.owners.get(stat.path) is session:
+            return stat._replace(owned=True)
+        return stat
+
+    def read(self, path: str, session: LocalSession) -> GetResult | None:
+        """Return the value at a path as the opener with this session sees it."""
+        found = self.values.get(path)
+        if found is None or not found.stat.ephemeral:
+            return found
+        return found._replace(stat=self._seen_by(session, found.stat))
+
+    def answer(self, request: ReadRequest, session: LocalSession) -> Result:
         path = request.path
         match request.kind:
             case "get":
-                return self.values.get(path)
+                return self.read(path, session)
             case "exists":
                 return path in self.values
             case "get_children":
@@ -109,6 +232,41 @@ class _Space:
             path = above
 
 
+class _Commit:
+    """The writes of one call, which share a revision and a time, under the space's lock."""
+
+    def __init__(
+        self, space: _Space, session: LocalSession, requests: Sequence[WriteRequest] = ()
+    ) -> None:
+        self.session = session
+        #: The paths that the commit may change, if it has sequential puts.
+        self.named: set[str] = set()
+        if any(r.options is not None and r.options.sequential for r in requests):
+            self.named = {
+                part.path
+                for request in requests
+                for part in ((request.options and request.options.parts) or (request,))
+            }
+        # A revision without any change does no harm.
+        space.revision = self.revision = space.revision + 1
+        self.now = time.time_ns() // 1_000_000
+        self.events: list[WatchEvent] = []
+        self._watches = space.watches
+        # A watch begins under the same lock.
+        self.watched = space.watches.needed
+
+    def add(
+        self, kind: Literal["created", "modified", "deleted"], path: str, version: int | None
+    ) -> None:
+        """Note a change for the watches."""
+        self.events.append(WatchEvent(kind, path, version, self.revision))
+
+    def publish(self) -> None:
+        """Report the changes to the watches."""
+        if self.watched:
+            self._watches.publish(self.events)
+
+
 _spaces_lock = threading.Lock()  # guards _spaces, with the numbers of openers
 _spaces: dict[str, tuple[_Space, int]] = {}
 
@@ -123,6 +281,10 @@ class _MemoryBackend:
             self._space, openers = _spaces.get(name, (_Space(), 0))
             _spaces[name] = (self._space, openers + 1)
         self.tally = Tally()
+        self.session = LocalSession()
+        self.watches = self
+        # Guarded by the space's lock. Weak, because callers close most of them.
+        self._open_watches: WeakSet[WatchHandle] = WeakSet()
         self.connected = True
         self.limits = Limits(
             write_ops=_CALL_OPS,
@@ -133,6 +295,7 @@ class _MemoryBackend:
             # Every call takes the same lock, so a second one would only wait.
             in_flight=1,
             singles=1,
+            transaction_ops=_TRANSACTION_OPS,
         )
 
     @property
@@ -142,19 +305,9 @@ class _MemoryBackend:
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         space = self._enter(deadline)
         try:
-            revision = space.revision + 1
-            now = time.time_ns() // 1_000_000
-            answers: list[Answer] = []
-            for request in requests:
-                kind = request.kind
-                if kind == "put":
-                    answers.append(space.put(request, revision, now))
-                elif kind == "delete":
-                    answers.append(space.delete(request))
-                else:
-                    assert_never(kind)
-            # A revision without any change does no harm.
-            space.revision = revision
+            commit = _Commit(space, self.session, requests)
+            answers = [space.write(request, commit) for request in requests]
+            commit.publish()
         finally:
             space.lock.release()
         return answers
@@ -162,7 +315,24 @@ class _MemoryBackend:
     def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
         space = self._enter(deadline)
         try:
-            return [space.answer(request) for request in requests]
+            return [space.answer(request, self.session) for request in requests]
+        finally:
+            space.lock.release()
+
+    def watch(
+        self,
+        prefix: str,
+        after: int | None,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> WatchHandle:
+        """Report each change under ``prefix``. See :class:`Watches`."""
+        space = self._enter(deadline)
+        try:
+            watch = space.watches.watch(prefix, deliver, fail)
+            self._open_watches.add(watch)
+            return watch
         finally:
             space.lock.release()
 
@@ -190,6 +360,8 @@ class _MemoryBackend:
         try:
             # Results are immutable, so a copy of the dict is a snapshot.
             values = space.values.copy()
+            for path in space.owned.get(self.session, ()):
+                values[path] = values[path]._replace(stat=values[path].stat._replace(owned=True))
         finally:
             space.lock.release()
         paths = _under(values, prefix, within)
@@ -213,11 +385,12 @@ class _MemoryBackend:
             except MetadataStoreError as error:
                 raise partly_removed(removed, path, error) from error
             try:
+                commit = _Commit(space, self.session)
                 for found in paths[start : start + _PAGE]:
                     if found in space.values:
-                        space.remove(found)
+                        space.remove(found, commit)
                         removed += 1
-                space.revision += 1
+                commit.publish()
             finally:
                 space.lock.release()
         return removed
@@ -243,6 +416,13 @@ class _MemoryBackend:
             if self._closed:
                 return
             self._closed = True
+            # First, so that nobody relies on the session while its values go.
+            self.session.close()
+            self._space.end(self.session)
+            watches = list(self._open_watches)
+        # Outside the lock: closing a watch waits for the end of a delivery.
+        for watch in watches:
+            watch.close()
         with _spaces_lock:
             space, openers = _spaces[self._name]
             if openers > 1:

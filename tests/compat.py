@@ -23,13 +23,24 @@ TESTS: Final = Path(__file__).parent
 WHAT: Final = (
     "conformance",
     "histories/test_histories.py",
+    "histories/test_contract_histories.py",
     "stores/etcd/test_changes.py",
+    "stores/etcd/test_ephemerals.py",
     "stores/etcd/test_logins.py",
     "stores/etcd/test_scans.py",
+    "stores/etcd/test_session.py",
+    "stores/etcd/test_watches.py",
     "stores/zookeeper/test_answers.py",
     "stores/zookeeper/test_connect.py",
+    "stores/zookeeper/test_sequences.py",
+    "stores/zookeeper/test_session.py",
+    "stores/zookeeper/test_transactions.py",
+    "stores/zookeeper/test_watches.py",
     "stores/zookeeper/test_writes.py",
 )
+
+# A member of a cluster of etcd 3.5.1 may forget what it has applied (etcd #13766).
+WITH_CLUSTERS: Final = (*WHAT, "stores/test_failover.py")
 
 
 class Pair(NamedTuple):
@@ -46,9 +57,9 @@ class Pair(NamedTuple):
 PAIRS: Final = (
     Pair("wheel", "3.5", ["stores/refused_zookeeper.py"]),
     Pair("wheel", "3.6"),
-    Pair("3.5", "3.7"),
-    Pair("3.6", "3.8"),
-    Pair("3.7", "3.9"),
+    Pair("3.5", "3.7", WITH_CLUSTERS),
+    Pair("3.6", "3.8", WITH_CLUSTERS),
+    Pair("3.7", "3.9", WITH_CLUSTERS),
 )
 
 

@@ -114,6 +114,7 @@ def pytest_report_header() -> list[str]:
     """Show the servers that the tests use."""
     return [
         f"etcd: {releases.describe_etcd()}",
+        f"etcd to kill: {releases.describe_etcd(releases.find_durable_etcd)}",
         f"zookeeper: {releases.describe_zookeeper()}",
     ]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from typing import Any, Final
+from typing import Final
 
 from batchkeeper.pipeline.java import spark_java_home
+from batchkeeper.testing.programs import run_python
+
+__all__ = ["COMMAND", "TINY_BENCH", "run_python", "spark_environment"]
 
 #: The command line, without its arguments.
 COMMAND: Final = (
@@ -20,14 +22,6 @@ TINY_BENCH: Final = (
     *("--operations", "100", "--seconds", "60"),
     *("--max-ops", "5,50", "--max-delay", "0.005", "--max-in-flight", "1"),
 )
-
-
-def run_python(
-    *arguments: str, check: bool = False, **options: Any
-) -> subprocess.CompletedProcess[str]:
-    """Run Python in a separate process, with arguments such as ``"-c"`` and a program."""
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=check, **options)
 
 
 def spark_environment() -> dict[str, str]:

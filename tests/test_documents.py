@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from batchkeeper.testing import FaultInjector
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -33,11 +36,39 @@ def test_the_first_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]
     assert printed[1] == "['t1']"
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/stores.md", "docs/spark.md"])
+def test_the_worked_example_of_faults_runs() -> None:
+    """The tests in the example pass, unchanged; the examples of choices are those of the API."""
+    worked, choices = examples("docs/testing.md")
+    space: dict[str, Any] = {}
+    exec(compile(worked, "docs/testing.md", "exec"), space)
+    tests = [found for name, found in space.items() if name.startswith("test_")]
+    assert len(tests) == 3
+    for test in tests:
+        test()
+    space["faults"] = faults = FaultInjector()
+    exec(compile(choices, "docs/testing.md", "exec"), space)
+    assert len(faults.armed) == 5
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/stores.md", "docs/spark.md", "docs/testing.md"]
+)
 def test_the_examples_are_python(document: str) -> None:
     """Each example compiles, and may use await as if inside a coroutine."""
     for example in examples(document):
         compile(example, document, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_the_examples_of_watches_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first example runs unchanged without a server, and prints its events."""
+    threads, tasks = examples("docs/watches.md")
+    exec(compile(threads, "docs/watches.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == [
+        "WatchEvent(kind='created', path='/topics/t1', version=0, revision=1)",
+        "WatchEvent(kind='modified', path='/topics/t1', version=1, revision=2)",
+        "deleted /topics/t1",
+    ]
+    compile(tasks, "docs/watches.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
@@ -52,10 +83,11 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+PACKAGED = {"batching", "bench", "commands", "ops", "pipeline", "stores", "testing"}
 PACKAGES = sorted(
     path.parent
     for path in ROOT.glob("*/**/__init__.py")
-    if path.relative_to(ROOT).parts[0] in {"batching", "bench", "ops", "pipeline", "stores"}
+    if path.relative_to(ROOT).parts[0] in PACKAGED
 )
 
 

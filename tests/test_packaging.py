@@ -17,7 +17,11 @@ import batchkeeper
 from .programs import run_python, spark_environment
 
 ROOT = Path(__file__).parent.parent
-REGISTRATION = "pipeline/registration/"
+# Folders that are packages under other names, with their places once installed.
+ELSEWHERE = {
+    "pipeline/registration/": "pyspark_batchkeeper/",
+    "tests/conformance/": "batchkeeper/testing/conformance/",
+}
 SPARK = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
@@ -33,22 +37,25 @@ build_meta.build_wheel(sys.argv[1])
 def sources(root: Path) -> set[str]:
     """Return the files of the package: its modules, and the marker for its types.
 
-    Of the root's folders, packages are those with an ``__init__.py``.
+    Of the root's folders, packages are those with an ``__init__.py``, and the conformance suite.
     """
     found = {"py.typed", *(path.name for path in root.glob("*.py"))}
+    found.update(str(path.relative_to(root)) for path in root.glob("tests/conformance/*.py"))
     for package in root.glob("*/__init__.py"):
         found.update(str(path.relative_to(root)) for path in package.parent.rglob("*.py"))
     return found
 
 
 def as_installed(root: Path) -> set[str]:
-    """Return the places of these files once installed: Spark's entry is a separate package."""
-    return {
-        f"pyspark_batchkeeper/{name.removeprefix(REGISTRATION)}"
-        if name.startswith(REGISTRATION)
-        else f"batchkeeper/{name}"
-        for name in sources(root)
-    }
+    """Return the places of these files once installed."""
+
+    def place(name: str) -> str:
+        for folder, other in ELSEWHERE.items():
+            if name.startswith(folder):
+                return other + name.removeprefix(folder)
+        return f"batchkeeper/{name}"
+
+    return {place(name) for name in sources(root)}
 
 
 @pytest.fixture(scope="module", params=["batchkeeper", "bk-clone"])
@@ -126,7 +133,7 @@ def test_the_installed_files_are_those_of_the_tree() -> None:
 
 
 def test_a_wheel_holds_the_packages_and_nothing_else(clone: Path, wheel: Path) -> None:
-    """Whatever a clone is called, its wheel holds each module once, and no tests or documents."""
+    """Whatever a clone is called, its wheel holds each module once, and no other tests."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         license_files = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
@@ -141,6 +148,20 @@ def test_a_wheel_is_one_package_for_whoever_imports_it(clone: Path, unpacked: Pa
         "-c", program, cwd=clone, env={**os.environ, "PYTHONPATH": str(unpacked)}, check=True
     )
     assert Path(found.stdout.strip()) == unpacked / "batchkeeper" / "__init__.py"
+
+
+@pytest.mark.parametrize("clone", ["bk-clone"], indirect=True)
+def test_the_wheel_brings_the_conformance_suite(unpacked: Path, tmp_path: Path) -> None:
+    """Where only the wheel is installed, the plugin runs the suite on a store."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # or that of this project would count
+    done = run_python(
+        *("-m", "pytest", "-q", "-p", "batchkeeper.testing", "-p", "no:cacheprovider"),
+        *("--batchkeeper-store", "memory://{unique}", "-k", "test_bulk"),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
 
 
 @pytest.mark.server

@@ -53,7 +53,15 @@ ROOT: Final = Path(__file__).parent.parent
 SOURCES: Final = ("batching/async_store.py",)
 
 # The methods of a store that are coroutines for tasks and return a future to threads.
-OPERATIONS: Final = ("get", "put", "delete", "get_children", "exists", "delete_recursive")
+OPERATIONS: Final = (
+    "get",
+    "put",
+    "delete",
+    "get_children",
+    "exists",
+    "transaction",
+    "delete_recursive",
+)
 
 # The store classes.
 _STORES: Final = ("AsyncMetadataStore",)

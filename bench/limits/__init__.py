@@ -20,6 +20,8 @@ a figure of the same rounds: of the store's raw ceiling, of its plain client, or
 - ``raw_zookeeper``: the ceilings of ZooKeeper
 - ``raw_rocksdb``: the ceilings of RocksDB
 - ``delays``: back ends that time calls, or only wait
+- ``contract``: ephemeral and sequential puts, and transactions
+- ``watched``: watches, and values that their clients leave behind
 - ``neighbour``: another client of the same server
 - ``grid``: compares the defaults with sixty settings
 - ``tables``: the results

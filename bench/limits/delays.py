@@ -43,6 +43,8 @@ class Delayed:
 
     scans = None
     history = None
+    session = None
+    watches = None
 
     def __init__(self, delay: float, limits: Limits) -> None:
         self._delay = delay

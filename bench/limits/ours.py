@@ -32,14 +32,18 @@ from .work import Figures, Item, Step, Stopwatch, conflicting, items, parts, ste
 __all__ = [
     "THREADS",
     "applied_puts",
+    "check_count",
     "check_outcomes",
+    "check_stat",
     "conditional_puts",
     "conflicting_puts",
     "gets",
+    "in_bursts",
     "lone_puts",
     "puts",
     "puts_of_tasks",
     "puts_of_threads",
+    "result_of",
     "saturate",
     "seed",
 ]
@@ -106,7 +110,7 @@ def gets(there: Target, count: int) -> Figures:
             return [get(path) for path, _ in burst]
 
         def get_in_bursts(found: Sequence[Item]) -> None:
-            _check_count(_in_bursts(parts(found, _BURST), submit, _check_gets), len(found))
+            check_count(in_bursts(parts(found, _BURST), submit, _check_gets), len(found))
 
         get_in_bursts(seeded)
         with Stopwatch() as watch:
@@ -162,13 +166,13 @@ def _of_threads(store: MetadataStore, found: Sequence[Item]) -> None:
     def caller() -> int:
         count = 0
         for path, value in shared:
-            _check_stat(path, 0, _result(path, store.put(path, value)))
+            check_stat(path, 0, result_of(path, store.put(path, value)))
             count += 1
         return count
 
     with ThreadPoolExecutor(THREADS) as pool:
         callers = [pool.submit(caller) for _ in range(THREADS)]
-    _check_count(sum(caller.result() for caller in callers), len(found))
+    check_count(sum(caller.result() for caller in callers), len(found))
 
 
 def puts_of_tasks(there: Target, count: int) -> Figures:
@@ -195,11 +199,11 @@ async def _of_tasks(store: AsyncMetadataStore, found: Sequence[Item]) -> None:
                 stat = await store.put(path, value)
             except MetadataStoreError as error:
                 raise _failed(path, error) from error
-            _check_stat(path, 0, stat)
+            check_stat(path, 0, stat)
             count += 1
         return count
 
-    _check_count(sum(await asyncio.gather(*(task() for _ in range(_TASKS)))), len(found))
+    check_count(sum(await asyncio.gather(*(task() for _ in range(_TASKS)))), len(found))
 
 
 def lone_puts(there: Target, count: int) -> Figures:
@@ -212,9 +216,9 @@ def lone_puts(there: Target, count: int) -> Figures:
             latencies: array[int] = array("q")
             for path, value in found:
                 begun = clock()
-                stat = _result(path, put(path, value))
+                stat = result_of(path, put(path, value))
                 latencies.append(clock() - begun)
-                _check_stat(path, 0, stat)
+                check_stat(path, 0, stat)
             return latencies
 
         one_by_one(made.warm_up)
@@ -239,7 +243,7 @@ def saturate(store: MetadataStore, root: str, until: Event) -> None:
                     return
                 yield [Step(path, value, None, version) for path, value in burst]
 
-    _in_bursts(bursts(), _step_submitter(store), _check_steps)
+    in_bursts(bursts(), _step_submitter(store), _check_steps)
 
 
 def _put_in_bursts(store: MetadataStore, found: Sequence[Item]) -> None:
@@ -248,12 +252,12 @@ def _put_in_bursts(store: MetadataStore, found: Sequence[Item]) -> None:
     def submit(burst: Sequence[Item]) -> list[Future[Stat]]:
         return [put(path, value) for path, value in burst]
 
-    _check_count(_in_bursts(parts(found, _BURST), submit, _check_puts), len(found))
+    check_count(in_bursts(parts(found, _BURST), submit, _check_puts), len(found))
 
 
 def _step(store: MetadataStore, found: Sequence[Step]) -> None:
-    checked = _in_bursts(parts(found, _BURST), _step_submitter(store), _check_steps)
-    _check_count(checked, len(found))
+    checked = in_bursts(parts(found, _BURST), _step_submitter(store), _check_steps)
+    check_count(checked, len(found))
 
 
 def _step_submitter(store: MetadataStore) -> Callable[[Sequence[Step]], list[Future[Any]]]:
@@ -261,7 +265,7 @@ def _step_submitter(store: MetadataStore) -> Callable[[Sequence[Step]], list[Fut
     return lambda burst: [put(path, value, expected) for path, value, expected, _ in burst]
 
 
-def _in_bursts(
+def in_bursts(
     bursts: Iterable[Sequence[_T]],
     submit: Callable[[Sequence[_T]], list[Future[Any]]],
     check: Callable[[Sequence[_T], list[Future[Any]]], int],
@@ -292,7 +296,7 @@ def _cycle(found: Sequence[Item], count: int) -> Sequence[Item]:
 
 def _check_puts(burst: Sequence[Item], futures: list[Future[Any]]) -> int:
     for (path, _), future in zip(burst, futures, strict=True):
-        _check_stat(path, 0, _result(path, future))
+        check_stat(path, 0, result_of(path, future))
     return len(futures)
 
 
@@ -306,16 +310,16 @@ def _check_steps(burst: Sequence[Step], futures: list[Future[Any]]) -> int:
                     f"{error or future.result()!r}"
                 )
         else:
-            _check_stat(path, version, _result(path, future))
+            check_stat(path, version, result_of(path, future))
     return len(futures)
 
 
 def _check_gets(burst: Sequence[Item], futures: list[Future[Any]]) -> int:
     for (path, value), future in zip(burst, futures, strict=True):
-        found = _result(path, future)
+        found = result_of(path, future)
         if type(found) is not GetResult or found.value != value:
             raise WrongAnswerError(f"{path} should have the value {value!r:.60}, not {found!r}")
-        _check_stat(path, 0, found.stat)
+        check_stat(path, 0, found.stat)
     return len(futures)
 
 
@@ -324,11 +328,12 @@ def check_outcomes(outcomes: Sequence[Outcome], count: int) -> None:
     for outcome in outcomes:
         if outcome.error is not None:
             raise WrongAnswerError(f"{outcome.op!r:.80} failed: {outcome.error}")
-        _check_stat(outcome.op.path, 0, outcome.result)
-    _check_count(len(outcomes), count)
+        check_stat(outcome.op.path, 0, outcome.result)
+    check_count(len(outcomes), count)
 
 
-def _result(path: str, future: Future[Any]) -> Any:
+def result_of(path: str, future: Future[Any]) -> Any:
+    """Return a future's result; raise ``WrongAnswerError`` if the operation failed."""
     try:
         return future.result()
     except MetadataStoreError as error:
@@ -339,12 +344,14 @@ def _failed(path: str, error: MetadataStoreError) -> WrongAnswerError:
     return WrongAnswerError(f"an operation on {path} failed: {error}")
 
 
-def _check_stat(path: str, version: int, found: object) -> None:
+def check_stat(path: str, version: int, found: object) -> None:
+    """Check the stat of a put: its type, its path and its version."""
     if type(found) is not Stat or found.path != path or found.version != version:
         raise WrongAnswerError(f"{path} should be at version {version}, not {found!r}")
 
 
-def _check_count(found: int, expected: int) -> None:
+def check_count(found: int, expected: int) -> None:
+    """Check that there are as many answers as operations."""
     if found != expected:
         raise WrongAnswerError(f"{found} answers to {expected} operations")
 

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from ..figures import Figure, Ratio, ratio
 from ..target import Target
-from . import ours
+from . import contract, ours, watched
 from .ceilings import ceilings
 from .neighbour import neighbours_puts
 from .places import fresh_place
@@ -91,10 +91,18 @@ def variants(store: str) -> list[Variant]:
         _one("puts of threads", ours.puts_of_threads),
         Variant(raw["conditional puts"], ceilings(store)["conditional puts"]),
         _one("conditional puts", ours.conditional_puts),
+        _one("transactions", contract.transactions),
+        _one("fenced puts", contract.fenced_puts),
         _one("conflicting puts", ours.conflicting_puts),
+        _one("creates", contract.creates),
+        _one("ephemeral creates", contract.ephemeral_creates),
+        _one("sequential creates", contract.sequential_creates),
         Variant(raw["gets"], ceilings(store)["gets"], grows=False),
         Variant("gets", {"": ours.gets}, grows=False),
         Variant("neighbour's puts", {"": neighbours_puts}, times=4.0, least=100),
+        Variant("watched puts", {"": watched.watched_puts}, times=2.0, least=1_000),
+        Variant("watched puts alone", {"": watched.watched_puts_alone}, least=100),
+        Variant("abandoned values", {"": watched.abandoned_values}, least=10_000),
     ]
 
 
@@ -139,7 +147,7 @@ class Results:
 
 def rows_of(store: str, names: Sequence[str] | None = None) -> list[Row]:
     """Return the rows of a kind of store, or only those with the given names."""
-    return [row for row in ROWS if store in row.goals and (names is None or row.name in names)]
+    return [row for row in ROWS if row.fits(store) and (names is None or row.name in names)]
 
 
 def needed(store: str, rows: Sequence[Row]) -> list[Variant]:

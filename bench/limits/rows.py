@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from ...ops.capabilities import Capability
+from ...stores.kinds import BUILT_IN
+
 __all__ = ["ROWS", "STORES", "Goal", "Row", "Verdict", "verdict"]
 
 #: ``goal``: it reaches the long-term goal. ``target``: it is good enough. ``missed``: neither.
@@ -32,6 +35,7 @@ class Row:
         goals: the goals by the kind of store; kinds without a goal do not have this row.
         less: whether less is better.
         beside: more figures to show, by their descriptions.
+        needs: the capability that it needs; kinds without it do not have this row.
     """
 
     name: str
@@ -41,6 +45,12 @@ class Row:
     goals: Mapping[str, Goal]
     less: bool = False
     beside: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    needs: Capability | None = None
+
+    def fits(self, store: str) -> bool:
+        """Say whether a kind of store has this row."""
+        able = self.needs is None or self.needs in BUILT_IN[store].capabilities
+        return able and store in self.goals
 
 
 def _each(etcd: Goal, zookeeper: Goal, rocksdb: Goal) -> Mapping[str, Goal]:
@@ -122,6 +132,64 @@ ROWS: Final[Sequence[Row]] = (
         {"etcd": Goal(0.050), "zookeeper": Goal(0.050)},
         less=True,
         beside={"the same before, with the server idle": ("neighbour's puts", "alone")},
+    ),
+    Row(
+        "ephemeral",
+        "creations that are ephemeral, against others",
+        ("ephemeral creates", "rate"),
+        ("creates", "rate"),
+        _each(Goal(0.9), Goal(0.9), Goal(0.9)),
+        needs="ephemerals",
+    ),
+    Row(
+        "sequential",
+        "creations that are sequential, below one parent, against others",
+        ("sequential creates", "rate"),
+        ("creates", "rate"),
+        _each(Goal(0.6), Goal(0.6), Goal(0.6)),
+        needs="sequences",
+    ),
+    Row(
+        "transactions",
+        "transactions of a check and a put, against the same puts without",
+        ("transactions", "rate"),
+        ("conditional puts", "rate"),
+        _each(Goal(0.6), Goal(0.6), Goal(0.6)),
+        needs="transactions",
+    ),
+    Row(
+        "fenced",
+        "the same, where all check one path, the record of their owner",
+        ("fenced puts", "rate"),
+        ("conditional puts", "rate"),
+        _each(Goal(0.6), Goal(0.6), Goal(0.6)),
+        needs="transactions",
+    ),
+    Row(
+        "watch",
+        "events that one watch takes, against the puts that another process makes meanwhile",
+        ("watched puts", "rate"),
+        ("watched puts", "made"),
+        {"etcd": Goal(0.8), "zookeeper": Goal(0.8)},
+        needs="watches",
+    ),
+    Row(
+        "event",
+        "from the end of a put to its event at another client, on an idle store: median",
+        ("watched puts alone", "delay"),
+        None,
+        {"etcd": Goal(0.002), "zookeeper": Goal(0.002)},
+        less=True,
+        needs="watches",
+    ),
+    Row(
+        "abandoned",
+        "10,000 ephemeral values of a killed process: gone, after the session timeout",
+        ("abandoned values", "after"),
+        None,
+        {"etcd": Goal(2.0), "zookeeper": Goal(2.0)},
+        less=True,
+        needs="ephemerals",
     ),
 )
 

@@ -123,7 +123,7 @@ def _value(name: str, value: float) -> str:
     return f"{value:,.0f}/s" if name in _RATES else f"{value * 1000:,.3g} ms"
 
 
-_RATES: Final = frozenset({"rate", "making", "bound"})
+_RATES: Final = frozenset({"rate", "made", "making", "bound"})
 
 
 def _details(results: Results) -> Iterator[str]:

@@ -1,8 +1,19 @@
 """The etcd back end, on the messages, stubs and channels of etcd3 and gRPC.
 
 - ``backend``: turns batches into transactions, nested or flat, of a suitable size
-- ``codecs``: each kind of operation: encode, parse, read back
+- ``batches``: executes a batch in parts
+- ``writer``: executes batches of writes, and once more what needs another form
+- ``plan``: which transaction executes a batch of writes, and what its response means
+- ``groups``: the groups of a nested transaction, and how their responses read
+- ``codecs``: reads, and writes without options: encode and parse
+- ``careful``: the codec of puts that mind sessions
+- ``transactions``: the codecs of transactions
+- ``attempts``: a write that is sent again in another form, and a sequential put with its path
+- ``guard``: finds out whether any client has a session
+- ``counters``: the counters of sequential puts
+- ``recall``: the answers of writes whose response was lost
 - ``txn``: applies codecs to a whole batch
+- ``fields``: the parts of a transaction, as bytes
 - ``protobuf``: the bytes of messages written by hand
 - ``protos``: etcd3's messages on today's protobuf
 - ``limits``: the limits of a server: probes and learns them, and returns them as ``Limits``
@@ -18,6 +29,12 @@
 - ``listing``: the names below a path in a flat space of keys
 - ``splitting``: equal parts, by counting
 - ``changes``: reads the changes of the past through a watch
+- ``watches``: reports changes as they happen, on one stream for all watches
+- ``watch_stream``: that stream, at one member
+- ``watch``: one watch: which changes it reports, and where it goes on
+- ``watch_messages``: the messages of watch streams
+- ``session``: the client's session: a lease, and the thread that keeps it alive
+- ``keep_alives``: a stream of keep-alives for one lease at one member
 """
 
 from .backend import EtcdBackend, connect

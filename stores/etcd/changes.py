@@ -23,7 +23,6 @@ from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 import grpc
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ...ops.errors import (
     AuthenticationError,
@@ -39,29 +38,20 @@ from ..keys import own, path_of
 from .calls import cancel
 from .codecs import below_of
 from .connection import EtcdConnection
-from .errors import EtcdRefusedError, Reason, read_text, short
+from .errors import EtcdRefusedError, Reason, read_text, short, too_large
 from .members import Link, tells_progress
-from .protobuf import field
 from .protos import messages
+from .watch_messages import ALL_KEYS, ASK_PROGRESS, PUT, create_request, is_fragment
 
-__all__ = ["History"]
+__all__ = ["FIRST_REVISION", "History", "check_revision"]
 
 _log = get_logger(__name__)
-
-# Fields that etcd3's messages do not have, from etcd's ``rpc.proto``.
-_CREATE: Final = b"\x0a"  # WatchRequest.create_request
-_FRAGMENT: Final = b"\x40\x01"  # WatchCreateRequest.fragment: allows large answers in pieces
-_ASK_PROGRESS: Final = b"\x1a\x00"  # WatchRequest.progress_request
-_IS_FRAGMENT: Final = 7  # WatchResponse.fragment
 
 # Seconds between progress requests. etcd looks every 100 ms for watches that lag behind.
 _ASK_EVERY: Final = 0.03
 
-_FIRST: Final = 1  # the revision of an empty store, the only one without a change
-
-_PUT: Final = 0  # Event.type
-
-_ALL: Final = b"\0"  # as first key and as end: all keys
+#: The revision of an empty store, the only one without a change.
+FIRST_REVISION: Final = 1
 
 
 class _Span(NamedTuple):
@@ -107,15 +97,18 @@ def _changes(
     below, stop = below_of(path, prefix)
     own = below if path == "/" else below[:-1]
     span = _Span(len(prefix.encode()), own, below, stop, everything=False)
-    after = max(after, _FIRST)
-    _check(connection, span, after, max(after, until), timeout)
+    after = max(after, FIRST_REVISION)
+    last = check_revision(connection, span.below, after, timeout)
+    if until > last:
+        raise InvalidSettingError(f"revision {until} does not exist yet; the newest is {last}")
     if own == below and not prefix and after < until:
         span = span._replace(everything=_may_read_all(connection, timeout))
     failures = 0
+    divided = False
     deadline = time.monotonic() + timeout
     while after < until:
         link = connection.open(deadline)
-        watch = _Watch(link, span, after, until, timeout)
+        watch = _Watch(link, span, after, until, timeout, divided)
         cause: grpc.RpcError | None = None
         try:
             with closing(watch):
@@ -130,20 +123,35 @@ def _changes(
             return
         if watch.heard:
             failures, deadline, after = 0, time.monotonic() + timeout, watch.after
+        # Divided answers cost etcd far more, so they are requested only where they are needed.
+        divided = too_large(cause) and not divided
+        if divided:
+            continue
         connection.broken(link, cause, failures, deadline)
         failures += 1
         _log.debug("etcd watch opened again", after=after)
 
 
-def _check(connection: EtcdConnection, span: _Span, after: int, until: int, timeout: float) -> None:
-    """Refuse revisions that do not exist, or no longer.
+def check_revision(connection: EtcdConnection, key: bytes, after: int, timeout: float) -> int:
+    """Return the newest revision, if the changes after a revision are all kept.
 
     etcd also refuses a watch after a compaction, but not if its first revision is the compacted one
     itself. Deletes may be missing then (etcd #18089).
+
+    Args:
+        connection: the calls to the cluster.
+        key: a key that the login may read.
+        after: the revision.
+        timeout: seconds for each request.
+
+    Raises:
+        InvalidSettingError: the revision does not exist yet.
+        RevisionCompactedError: the changes after it are incomplete.
+        MetadataStoreError: as for a read.
     """
 
     def newest(revision: int) -> int:
-        request = messages.RangeRequest(key=span.below, revision=revision, limit=1, count_only=True)
+        request = messages.RangeRequest(key=key, revision=revision, limit=1, count_only=True)
         deadline = time.monotonic() + timeout
         return int(connection.call("range", request, deadline, write=False).header.revision)
 
@@ -158,7 +166,7 @@ def _check(connection: EtcdConnection, span: _Span, after: int, until: int, time
 
     try:
         try:
-            last = newest(after)
+            return newest(after)
         except EtcdRefusedError as refusal:
             if refusal.reason is Reason.FUTURE:
                 raise InvalidSettingError(f"revision {after} does not exist yet") from refusal
@@ -169,13 +177,11 @@ def _check(connection: EtcdConnection, span: _Span, after: int, until: int, time
             raise _compacted(after, kept) from refusal
     except EtcdRefusedError as refusal:
         raise refusal.error from refusal
-    if until > last:
-        raise InvalidSettingError(f"revision {until} does not exist yet; the newest is {last}")
 
 
 def _may_read_all(connection: EtcdConnection, timeout: float) -> bool:
     """Say whether the login may read all keys. Others see at most the keys below the slash."""
-    request = messages.RangeRequest(key=_ALL, range_end=_ALL, limit=1, count_only=True)
+    request = messages.RangeRequest(key=ALL_KEYS, range_end=ALL_KEYS, limit=1, count_only=True)
     try:
         connection.call("range", request, time.monotonic() + timeout, write=False)
     except EtcdRefusedError as refusal:
@@ -202,13 +208,16 @@ class _Watch:
         stalled: whether the watch was ended because it made no progress for too long.
     """
 
-    def __init__(self, link: Link, span: _Span, after: int, until: int, timeout: float) -> None:
+    def __init__(
+        self, link: Link, span: _Span, after: int, until: int, timeout: float, divided: bool
+    ) -> None:
         self.after = after
         self.heard = False
         self.stalled = False
         self._span = span
         self._until = until
         self._timeout = timeout
+        self._divided = divided
         self._progress = tells_progress(link.version)
         self._newest = after
         # The changes of the newest revision, which may be incomplete, and its foreign keys.
@@ -259,11 +268,8 @@ class _Watch:
         """Yield the requests of the stream, in a thread of gRPC, until the watch is closed."""
         # Without progress reports, the watch covers all keys, from the first one on without an end.
         narrow = self._progress and not self._span.everything
-        first, stop = (self._span.own, self._span.stop) if narrow else (_ALL, _ALL)
-        create = messages.WatchCreateRequest(
-            key=first, range_end=stop, start_revision=self.after + 1
-        )
-        yield field(_CREATE, create.SerializeToString() + _FRAGMENT)
+        first, stop = (self._span.own, self._span.stop) if narrow else (ALL_KEYS, ALL_KEYS)
+        yield create_request(first, stop, self.after + 1, fragment=self._divided)
         while True:
             time.sleep(_ASK_EVERY)
             if self._closed:
@@ -276,7 +282,7 @@ class _Watch:
                 self._call.cancel()
                 return
             if self._progress:
-                yield _ASK_PROGRESS
+                yield ASK_PROGRESS
 
     def _take(self, response: Any) -> ChangePage:
         """Process a response; return the changes of all revisions that are complete."""
@@ -288,7 +294,7 @@ class _Watch:
                 self._newest = revision
             if self.after < revision <= self._until:
                 self._hold(event)
-        if not _is_fragment(response):
+        if not is_fragment(response):
             if self._progress and not response.events and not response.created:
                 self._newest = max(self._newest, response.header.revision)
             self._complete(page)
@@ -310,7 +316,7 @@ class _Watch:
         if (path := path_of(key)) is None:
             if not own(key):
                 self._foreign.append(key)
-        elif event.type == _PUT:
+        elif event.type == PUT:
             self._held.append(
                 Change(
                     path, "put", kv.value, kv.version - 1, kv.mod_revision, ephemeral=kv.lease != 0
@@ -331,8 +337,3 @@ class _Watch:
             whole = "" if self._progress else "; before 3.5.13, the watch must cover all keys"
             raise AuthenticationError(f"etcd refused the watch: {short(text)}{whole}")
         raise MetadataStoreError(f"etcd ended the watch: {short(text)}")
-
-
-def _is_fragment(response: Any) -> bool:
-    unknown: Any = UnknownFieldSet(response)  # its type stubs do not show that it is iterable
-    return any(one.field_number == _IS_FRAGMENT and bool(one.data) for one in unknown)

@@ -8,6 +8,9 @@ change itself, and the reads that explain a refusal if a guard does not hold. Jo
 batch, they make a flat transaction, which is applied as a whole or not at all. In a transaction of
 its own, nested in the batch's, each operation has its own outcome.
 
+The codecs of writes here are those of a store without sessions, and the fastest. ``careful`` has
+those that mind sessions, ``transactions`` those of transactions.
+
 The requests are written by hand. A nested conditional put takes 1.4 to 2.0 microseconds with
 protobuf's messages and 0.6 as bytes; etcd itself needs 8 to 10. The field numbers are from etcd's
 ``rpc.proto``; the tests compare every form with the message classes.
@@ -15,25 +18,39 @@ protobuf's messages and 0.6 as bytes; etcd itself needs 8 to 10. The field numbe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, assert_never, get_args
 
 from ...ops.errors import BadVersionError, MetadataStoreError
-from ...ops.operations import ABSENT, ReadKind, WriteKind
+from ...ops.operations import ABSENT, ReadKind
 from ...ops.results import GetResult, Stat
-from ..backend import Answer, ReadRequest, WriteRequest, refusal
+from ..backend import Answer, PartRequest, ReadRequest, WriteRequest, refusal
+from .attempts import Detached, Pending
+from .fields import (
+    LOOK_HEAD,
+    ONE_BYTE,
+    VERSION_HEAD,
+    exists,
+    look_at,
+    revision_is,
+    then,
+    then_put,
+    transaction,
+    version_is,
+)
 from .protobuf import VARINT, field
 
 __all__ = [
+    "DELETE",
     "FIRST_PAGE",
+    "PUT",
     "READS",
-    "WRITES",
     "ReadCodec",
-    "Recall",
     "WriteCodec",
     "below_of",
-    "refusal_of",
+    "conditions",
+    "guarded_put",
+    "looked_at",
 ]
 
 #: The names that a get_children asks for at first: most directories are smaller.
@@ -42,39 +59,14 @@ FIRST_PAGE: Final = 64
 _new = tuple.__new__
 
 
-class Recall(Enum):
-    """Shows that an operation's key alone does not reveal its answer."""
-
-    LOOK_BEFORE = "look at the revision before its transaction's"
-
-
 class WriteCodec(Protocol):
-    """One kind of writes."""
-
-    @property
-    def weight(self) -> int:
-        """The number of operations that it takes up in a flat transaction."""
-
-    def unconditional(self, request: WriteRequest) -> bool:
-        """Whether it can never be refused. Its answer then contains the value that it replaces."""
+    """One kind of writes of a single path."""
 
     def nested(self, request: WriteRequest, prefix: str) -> bytes:
         """Return it as one field of the batch's transaction, with its own outcome."""
 
-    def flat(self, request: WriteRequest, prefix: str) -> tuple[bytes, bytes, bytes]:
-        """Return its compare, change and reads: ``weight`` reads if it has a compare."""
-
-    def of_nested(self, request: WriteRequest, result: Any, revision: int) -> Answer:
+    def of_nested(self, request: WriteRequest, result: Any, revision: int) -> Pending:
         """Return its answer from the result of its field."""
-
-    def of_flat(self, request: WriteRequest, result: Any, revision: int) -> Answer:
-        """Return its answer from the result of its change, which was applied."""
-
-    def recalled(self, request: WriteRequest, kv: Any | None, revision: int) -> Answer | Recall:
-        """Return its answer from its key at the revision of its transaction."""
-
-    def recalled_before(self, request: WriteRequest, there: bool, occupied: bool) -> Answer:
-        """Return its answer from the state before: whether there was a value, or values below."""
 
 
 class ReadCodec(Protocol):
@@ -83,8 +75,10 @@ class ReadCodec(Protocol):
     def encode(self, request: ReadRequest, prefix: str) -> bytes:
         """Return it as one range of a transaction."""
 
-    def answer(self, request: ReadRequest, result: Any) -> Answer:
+    def answer(self, request: ReadRequest, result: Any, owns: Callable[[int], bool]) -> Answer:
         """Return its answer from the result of its range.
+
+        ``owns`` says whether a lease is that of the client's session.
 
         The result is ``None`` if the response is only the first page of the answer (``paged``).
         """
@@ -93,115 +87,74 @@ class ReadCodec(Protocol):
     def paged(self) -> bool: ...
 
 
-class _Put:
-    weight = 1
-
-    def unconditional(self, request: WriteRequest) -> bool:
-        return request.expected_version is None
+class PutCodec:
+    """Puts that need not mind leases. See ``careful`` for the others."""
 
     def nested(self, request: WriteRequest, prefix: str) -> bytes:
-        expected = request.expected_version
-        if expected is None:
-            # Not nested, because it cannot fail; ``prev_kv`` shows its new version.
-            return _plain_put(request, prefix)
         varint = VARINT
+        expected = request.expected_version
         key = (prefix + request.path).encode()
         value = request.value or b""
-        key_size = varint[len(key)]
-        put = b"\x0a%b%b\x12%b%b" % (key_size, key, varint[len(value)], value)
-        # {key, version} of a Compare (equality of versions is the default), {key, keys_only} of a
-        # RangeRequest.
-        compare = b"\x1a%b%b\x20%b" % (key_size, key, varint[expected + 1])
-        look = b"\x0a%b%b\x40\x01" % (key_size, key)
-        put_size = varint[len(put)]
-        look_size = varint[len(look)]
-        body = b"\x0a%b%b\x12%b\x12%b%b\x1a%b\x0a%b%b" % (
-            varint[len(compare)],
-            compare,
-            varint[len(put) + 1 + len(put_size)],
-            put_size,
-            put,
-            varint[len(look) + 1 + len(look_size)],
-            look_size,
-            look,
+        if expected is not None:
+            return guarded_put(key, value, expected + 1, b"")
+        # Not nested, because it cannot fail; ``prev_kv`` shows its new version.
+        key_size, value_size = varint[len(key)], varint[len(value)]
+        size = len(key_size) + len(key) + len(value_size) + len(value) + 4
+        body_size = varint[size]
+        return b"\x12%b\x12%b\x0a%b%b\x12%b%b\x20\x01" % (
+            varint[size + 1 + len(body_size)],
+            body_size,
+            key_size,
+            key,
+            value_size,
+            value,
         )
-        body_size = varint[len(body)]
-        return b"\x12%b\x22%b%b" % (varint[len(body) + 1 + len(body_size)], body_size, body)
 
-    def flat(self, request: WriteRequest, prefix: str) -> tuple[bytes, bytes, bytes]:
-        if request.expected_version is None:
-            return b"", _plain_put(request, prefix), b""
-        key = (prefix + request.path).encode()
-        compare = field(b"\x0a", _version_is(key, request.expected_version))
-        put = field(b"\x0a", key) + field(b"\x12", request.value or b"")
-        return compare, field(b"\x12", field(b"\x12", put)), _look_at(key)
-
-    def of_nested(self, request: WriteRequest, result: Any, revision: int) -> Answer:
+    def of_nested(self, request: WriteRequest, result: Any, revision: int) -> Answer | Detached:
         expected = request.expected_version
         if expected is None:
             # etcd counts versions from 1, so etcd's previous version is this package's new one.
-            version = result.response_put.prev_kv.version
+            before = result.response_put.prev_kv
+            version = before.version
+            if before.lease:
+                stat = Stat(request.path, version, revision, ephemeral=True)
+                return Detached(stat, before.lease)
         else:
             txn = result.response_txn
             if not txn.succeeded:
-                return _refusal(request, txn.responses)
+                return _refused(request, txn.responses)
             version = expected + 1
         return _new(Stat, (request.path, version, revision, None, None, False, False))
 
-    def of_flat(self, request: WriteRequest, result: Any, revision: int) -> Answer:
-        expected = request.expected_version
-        version = result.response_put.prev_kv.version if expected is None else expected + 1
-        return Stat(request.path, version, revision)
 
-    def recalled(self, request: WriteRequest, kv: Any | None, revision: int) -> Answer | Recall:
-        if kv and kv.mod_revision == revision:
-            return Stat(request.path, kv.version - 1, revision)
-        return refusal(request, kv.version - 1 if kv else ABSENT, occupied=False)
-
-    def recalled_before(self, request: WriteRequest, there: bool, occupied: bool) -> Answer:
-        raise AssertionError("the revision of a put shows its outcome")
-
-
-class _Delete:
-    weight = 2
-
-    def unconditional(self, request: WriteRequest) -> bool:
-        return False
+class DeleteCodec:
+    """Deletes, also those that expect a revision. Only this codec here has a flat form."""
 
     def nested(self, request: WriteRequest, prefix: str) -> bytes:
         return field(b"\x12", field(b"\x22", b"".join(self.flat(request, prefix))))
 
     def flat(self, request: WriteRequest, prefix: str) -> tuple[bytes, bytes, bytes]:
+        """Return the compares, the change, and two reads that show the reason of a refusal."""
         varint = VARINT
         key = (prefix + request.path).encode()
-        expected = request.expected_version
         size, size_below = varint[len(key)], varint[len(key) + 1]
-        if expected is None:  # there is a value: its version is greater (1) than 0
-            version = b"\x08\x01\x1a%b%b\x20\x00" % (size, key)
-        else:
-            version = _version_is(key, expected)
+        guards = b"".join(conditions(request, key)) or exists(key)
         # A compare over a range holds if it does for every key in it, and no key has version 0.
         empty = b"\x1a%b%b/\x20\x00\x82\x04%b%b0" % (size_below, key, size_below, key)
-        compare = b"\x0a%b%b\x0a%b%b" % (varint[len(version)], version, varint[len(empty)], empty)
+        compare = b"%b\x0a%b%b" % (guards, varint[len(empty)], empty)
         itself = b"\x0a%b%b" % (size, key)
         change = field(b"\x12", b"\x1a%b%b" % (varint[len(itself)], itself))
         some_below = b"\x0a%b%b/\x12%b%b0\x18\x01\x40\x01" % (size_below, key, size_below, key)
         look_below = b"\x0a%b%b" % (varint[len(some_below)], some_below)
-        return compare, change, _look_at(key) + field(b"\x1a", look_below)
+        return compare, change, look_at(key) + field(b"\x1a", look_below)
 
     def of_nested(self, request: WriteRequest, result: Any, revision: int) -> Answer:
         txn = result.response_txn
-        return None if txn.succeeded else _refusal(request, txn.responses)
+        return None if txn.succeeded else _refused(request, txn.responses)
 
-    def of_flat(self, request: WriteRequest, result: Any, revision: int) -> Answer:
-        return None
-
-    def recalled(self, request: WriteRequest, kv: Any | None, revision: int) -> Answer | Recall:
-        # At a revision, a deleted path looks like one that never existed.
-        return refusal(request, kv.version - 1, occupied=True) if kv else Recall.LOOK_BEFORE
-
-    def recalled_before(self, request: WriteRequest, there: bool, occupied: bool) -> Answer:
-        return None if there else refusal(request, ABSENT, occupied)
+    def refused(self, request: WriteRequest, results: Iterator[Any]) -> MetadataStoreError | None:
+        """Return the error of a delete from its reads; ``None`` if they show no reason for one."""
+        return _refusal(request, (next(results), next(results)))
 
 
 class _GetHeads(dict[int, bytes]):
@@ -225,13 +178,14 @@ class _Get:
         key = (prefix + request.path).encode()
         return _GET_HEAD[len(key)] + key
 
-    def answer(self, request: ReadRequest, result: Any) -> Answer:
+    def answer(self, request: ReadRequest, result: Any, owns: Callable[[int], bool]) -> Answer:
         kvs = result.response_range.kvs
         if not kvs:
             return None
         kv = kvs[0]
-        new, path, ephemeral = _new, request.path, kv.lease != 0
-        stat = new(Stat, (path, kv.version - 1, kv.mod_revision, None, None, ephemeral, False))
+        new, path, lease = _new, request.path, kv.lease
+        owned = lease != 0 and owns(lease)
+        stat = new(Stat, (path, kv.version - 1, kv.mod_revision, None, None, lease != 0, owned))
         return new(GetResult, (kv.value, stat))
 
 
@@ -242,7 +196,7 @@ class _Exists:
         key = (prefix + request.path).encode()
         return _range(b"\x0a%b%b\x48\x01" % (VARINT[len(key)], key))  # count_only
 
-    def answer(self, request: ReadRequest, result: Any) -> Answer:
+    def answer(self, request: ReadRequest, result: Any, owns: Callable[[int], bool]) -> Answer:
         return bool(result.response_range.count > 0)
 
 
@@ -257,18 +211,8 @@ class _GetChildren:
             % (varint[len(below)], below, varint[len(end)], end, varint[FIRST_PAGE])
         )
 
-    def answer(self, request: ReadRequest, result: Any) -> Answer:
+    def answer(self, request: ReadRequest, result: Any, owns: Callable[[int], bool]) -> Answer:
         return None
-
-
-def _write_codec(kind: WriteKind) -> WriteCodec:
-    match kind:
-        case "put":
-            return _Put()
-        case "delete":
-            return _Delete()
-        case _:
-            assert_never(kind)
 
 
 def _read_codec(kind: ReadKind) -> ReadCodec:
@@ -283,9 +227,8 @@ def _read_codec(kind: ReadKind) -> ReadCodec:
             assert_never(kind)
 
 
-WRITES: Final[Mapping[WriteKind, WriteCodec]] = {
-    kind: _write_codec(kind) for kind in get_args(WriteKind)
-}
+PUT: Final = PutCodec()
+DELETE: Final = DeleteCodec()
 READS: Final[Mapping[ReadKind, ReadCodec]] = {
     kind: _read_codec(kind) for kind in get_args(ReadKind)
 }
@@ -297,26 +240,52 @@ def below_of(path: str, prefix: str) -> tuple[bytes, bytes]:
     return key + b"/", key + b"0"
 
 
-def refusal_of(request: WriteRequest, results: Sequence[Any]) -> MetadataStoreError | None:
-    """Return the error of a write, from its reads; ``None`` if they show no reason to refuse it."""
-    return refusal(request, *_looked(results))
+def conditions(request: PartRequest, key: bytes) -> Sequence[bytes]:
+    """Return the compares for the version and the revision that a write expects of its key."""
+    compares = []
+    if request.expected_version is not None:
+        compares.append(version_is(key, request.expected_version + 1))
+    if request.options is not None and request.options.expected_revision is not None:
+        compares.append(revision_is(key, request.options.expected_revision))
+    return compares
 
 
-def _plain_put(request: WriteRequest, prefix: str) -> bytes:
+def looked_at(results: Sequence[Any]) -> tuple[int, int, bool]:
+    """Return what looks show: version, revision, and whether there are values below the path."""
+    kvs = results[0].response_range.kvs
+    occupied = len(results) > 1 and len(results[1].response_range.kvs) > 0
+    return (kvs[0].version - 1, kvs[0].mod_revision, occupied) if kvs else (ABSENT, 0, occupied)
+
+
+def guarded_put(key: bytes, value: bytes, version: int, extra: bytes) -> bytes:
+    """Return a put on the condition of a version, as one field with its own outcome.
+
+    Args:
+        key: the key.
+        value: the value.
+        version: the version that the key must have, as etcd counts: 0 means that it is missing.
+        extra: as for ``fields.put``.
+    """
+    if version >= ONE_BYTE:
+        fields = (version_is(key, version), then_put(key, value, extra), look_at(key))
+        return then(transaction(fields))
+    # The same in one step, because this is a conditional put's whole cost on its way out.
     varint = VARINT
-    key = (prefix + request.path).encode()
-    value = request.value or b""
-    key_size, value_size = varint[len(key)], varint[len(value)]
-    size = len(key_size) + len(key) + len(value_size) + len(value) + 4
-    body_size = varint[size]
-    return b"\x12%b\x12%b\x0a%b%b\x12%b%b\x20\x01" % (
-        varint[size + 1 + len(body_size)],
-        body_size,
-        key_size,
+    size = len(key)
+    put = b"\x0a%b%b\x12%b%b%b" % (varint[size], key, varint[len(value)], value, extra)
+    put_size = varint[len(put)]
+    body = b"%b%b\x20%c\x12%b\x12%b%b%b%b\x40\x01" % (
+        VERSION_HEAD[size],
         key,
-        value_size,
-        value,
+        version,
+        varint[1 + len(put_size) + len(put)],
+        put_size,
+        put,
+        LOOK_HEAD[size],
+        key,
     )
+    body_size = varint[len(body)]
+    return b"\x12%b\x22%b%b" % (varint[1 + len(body_size) + len(body)], body_size, body)
 
 
 def _range(body: bytes) -> bytes:
@@ -325,27 +294,19 @@ def _range(body: bytes) -> bytes:
     return b"\x12%b\x0a%b%b" % (varint[len(body) + 1 + len(body_size)], body_size, body)
 
 
-def _version_is(key: bytes, expected: int) -> bytes:
-    return b"\x1a%b%b\x20%b" % (VARINT[len(key)], key, VARINT[expected + 1])
+def _refusal(request: WriteRequest, results: Sequence[Any]) -> MetadataStoreError | None:
+    actual, revision, occupied = looked_at(results)
+    return refusal(request, actual, occupied, revision)
 
 
-def _look_at(key: bytes) -> bytes:
-    return field(b"\x1a", field(b"\x0a", field(b"\x0a", key) + b"\x40\x01"))
-
-
-def _looked(results: Sequence[Any]) -> tuple[int, bool]:
-    """Return the version of the value at a path, and whether there are values below it."""
-    kvs = results[0].response_range.kvs
-    actual = kvs[0].version - 1 if kvs else ABSENT
-    return actual, len(results) > 1 and len(results[1].response_range.kvs) > 0
-
-
-def _refusal(request: WriteRequest, results: Sequence[Any]) -> MetadataStoreError:
-    actual, occupied = _looked(results)
+def _refused(request: WriteRequest, results: Sequence[Any]) -> MetadataStoreError:
     # etcd evaluates the guards before it applies anything of the batch, but executes this read in
     # the middle of it. A neighbour in the batch may just have deleted the values below. The read
     # then shows no reason any more, so the reason was values below.
-    reason = refusal(request, actual, occupied) or refusal(request, actual, True)
+    actual, revision, occupied = looked_at(results)
+    reason = refusal(request, actual, occupied, revision) or refusal(
+        request, actual, True, revision
+    )
     return reason or BadVersionError(
         f"{request.path!r} is not at version {request.expected_version}",
         path=request.path,

@@ -38,6 +38,7 @@ from .errors import (
     refused,
     short,
 )
+from .estimates import Patience
 from .members import LOGIN_HELP, Credentials, Link, Member, greet
 from .protos import messages
 
@@ -45,11 +46,14 @@ __all__ = ["EtcdConnection", "FlatOnlyError"]
 
 _log = get_logger(__name__)
 
-Method: TypeAlias = Literal["txn", "range", "delete_range", "grant", "revoke"]
+Method: TypeAlias = Literal["txn", "range", "delete_range", "grant", "revoke", "time_to_live"]
 
 _BACKOFF: Final = Backoff(first=0.02, longest=0.5)
-# With several members, a silent one must leave time for the others.
+# With several members, a silent one must leave time for the others, at first even more.
 _GREETING: Final = 2.0
+_FIRST_GREETING: Final = 0.5
+# Seconds. An etcd gives up a write after seven.
+_MOST_PATIENCE: Final = 5.0
 _LOGINS: Final = 3
 # After a refused login, seconds in which all calls fail with it before the client tries again.
 _LOGIN_PAUSE: Final = 1.0
@@ -72,6 +76,10 @@ class EtcdConnection:
 
     def __init__(self, addresses: Sequence[str], credentials: Credentials) -> None:
         self.tally = Tally()
+        # A copy that a member sends on to a dead leader is lost, until there is another one. The
+        # steady attempts last longer than an election, which takes etcd one to two seconds.
+        self._usual_write = Patience(steady=5, most=_MOST_PATIENCE)
+        self._usual_read = Patience()
         self._credentials = credentials
         self._members = [Member(address, credentials.channel) for address in addresses]
         self._addresses = ", ".join(addresses)
@@ -144,7 +152,14 @@ class EtcdConnection:
         return any(member.connected for member in self._members)
 
     def call(
-        self, method: Method, request: Any, deadline: float, *, write: bool, nested: bool = False
+        self,
+        method: Method,
+        request: Any,
+        deadline: float,
+        *,
+        write: bool,
+        nested: bool = False,
+        attempt: int | None = None,
     ) -> Any:
         """Call a method of etcd and return its response.
 
@@ -157,6 +172,9 @@ class EtcdConnection:
             deadline: by ``time.monotonic()``.
             write: whether the request changes anything.
             nested: whether it contains nested transactions.
+            attempt: the number of earlier attempts; ``None`` if the request must not be sent twice.
+                If its answer is overdue, another member is asked: for a write by the next call, for
+                a read by this one. Alone, a member has all the time until the deadline.
 
         Raises:
             EtcdRefusedError: etcd refuses the request; nothing was done.
@@ -168,30 +186,34 @@ class EtcdConnection:
             FlatOnlyError: the request is nested, and the member in use would not check permissions
                 inside it.
         """
-        failures = logins = 0
+        failures = logins = overdue = 0
         patience = send_by(deadline) if write else deadline
+        usual = self._usual_write if write else self._usual_read
+        # Alone, a member knows what was sent to it, and a copy would only be more work.
+        hurry = attempt is not None and len(self._members) > 1
         while True:
             link = self._link or self.open(patience)
             if nested and not link.nesting:
                 raise FlatOnlyError
-            left = deadline - time.monotonic()
+            begun = time.monotonic()
+            left = deadline - begun
             if left <= 0:
                 raise self.late("the deadline passed before the request was sent")
+            limit = usual.limit((attempt or 0) + overdue) if hurry else math.inf
             try:
-                return getattr(link, method)(request, timeout=left, metadata=link.metadata)
+                answer = getattr(link, method)(
+                    request, timeout=min(left, limit), metadata=link.metadata
+                )
             except grpc.RpcError as error:
                 cause = error
             except ValueError as error:  # from gRPC, for a call on a closed channel
                 raise StoreClosedError("the store is closed") from error
-            failure, code, message = failure_of(cause, write=write)
-            failure = self._with_login(failure)
-            if failure.verdict is Verdict.REFUSED:
-                size = len(request) if method == "txn" else request.ByteSize()
-                raise refused(failure.reason, message, size) from cause
-            # A call that had little time proves nothing against the member.
-            hasty = failure.reason is Reason.OVERDUE and left < _GREETING
-            if code is not StatusCode.RESOURCE_EXHAUSTED and not hasty:
-                self._lost(link, failure.reason, message)
+            else:
+                if hurry:
+                    usual.took(time.monotonic() - begun)
+                return answer
+            failure, message = self._failed(link, cause, request, write, left, limit)
+            overdue += failure.reason is Reason.OVERTAKEN
             logins += failure.verdict is Verdict.RENEW
             if final := self._final_error(failure, message, write, logins):
                 raise final from cause
@@ -228,7 +250,13 @@ class EtcdConnection:
         return refused(failure.reason, message, request.ByteSize())
 
     def broken(
-        self, link: Link, cause: grpc.RpcError | None, failures: int, deadline: float
+        self,
+        link: Link,
+        cause: grpc.RpcError | None,
+        failures: int,
+        deadline: float,
+        *,
+        said: str | None = None,
     ) -> None:
         """Handle a stream that ended too early; return when it may be opened again.
 
@@ -237,13 +265,16 @@ class EtcdConnection:
             cause: the stream's error; without one, etcd no longer accepts the login.
             failures: how many times it broke before without any progress between.
             deadline: by ``time.monotonic()``.
+            said: the reason, if the client has ended the stream itself.
 
         Raises:
             MetadataStoreError: it would break again, or the deadline comes first; as for a read.
         """
         failure = Failure(Verdict.RENEW, Reason.LOGIN_EXPIRED)
         message = "etcd no longer accepts the login"
-        if cause is not None:
+        if said is not None:
+            failure, message = Failure(Verdict.UNSENT, Reason.OTHER), said
+        elif cause is not None:
             failure, _, message = failure_of(cause, write=False)
             failure = self._with_login(failure)
             if failure.verdict is Verdict.REFUSED:
@@ -274,6 +305,33 @@ class EtcdConnection:
             self._changed.notify_all()
         for member in self._members:
             member.channel.close()
+
+    def _failed(
+        self,
+        link: Link,
+        cause: grpc.RpcError,
+        request: Any,
+        write: bool,
+        left: float,
+        limit: float,
+    ) -> tuple[Failure, str]:
+        """Return what a failed call means, and its text, and give the member up if it is to blame.
+
+        Raises:
+            EtcdRefusedError: etcd refuses the request.
+        """
+        failure, code, message = failure_of(cause, write=write)
+        failure = self._with_login(failure)
+        if failure.verdict is Verdict.REFUSED:
+            size = len(request) if isinstance(request, bytes) else request.ByteSize()
+            raise refused(failure.reason, message, size) from cause
+        if failure.reason is Reason.OVERDUE and limit < left:
+            failure = failure._replace(reason=Reason.OVERTAKEN)
+        # A call that had little time proves nothing against the member.
+        hasty = failure.reason is Reason.OVERDUE and left < _GREETING
+        if code is not StatusCode.RESOURCE_EXHAUSTED and not hasty:
+            self._lost(link, failure.reason, message)
+        return failure, message
 
     def _with_login(self, failure: Failure) -> Failure:
         """Treat a login that etcd began to require after the greeting as an expired one."""
@@ -326,7 +384,7 @@ class EtcdConnection:
             for step in range(len(self._members)):
                 member = self._members[(self._first + step) % len(self._members)]
                 try:
-                    link = self._greet(member, deadline)
+                    link = self._greet(member, deadline, rounds)
                 except grpc.RpcError as error:
                     failure, _, message = failure_of(error, write=False)
                     cause = error
@@ -376,10 +434,12 @@ class EtcdConnection:
             raise StoreClosedError("the store is closed") from error
         return True
 
-    def _greet(self, member: Member, deadline: float) -> Link:
+    def _greet(self, member: Member, deadline: float, rounds: int) -> Link:
+        most = _GREETING if rounds else _FIRST_GREETING
+
         def left() -> float:
             remaining = max(deadline - time.monotonic(), 0.001)
-            return remaining if len(self._members) == 1 else min(remaining, _GREETING)
+            return remaining if len(self._members) == 1 else min(remaining, most)
 
         return greet(member, self._credentials, left)
 

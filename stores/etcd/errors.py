@@ -39,6 +39,7 @@ __all__ = [
     "reason_of",
     "refused",
     "short",
+    "too_large",
 ]
 
 
@@ -70,6 +71,7 @@ class Reason(Enum):
     NOT_ETCD = "the server does not speak etcd's v3 API"
     UNREACHABLE = "there is no connection"
     OVERDUE = "the call's time has passed"
+    OVERTAKEN = "the answer took longer than usual, so another member is asked"
     OTHER = "none of these"
 
 
@@ -219,6 +221,11 @@ def failure_of(error: grpc.RpcError, *, write: bool) -> tuple[Failure, StatusCod
     call: Any = error
     code, message = call.code(), call.details() or ""
     return judge(code, message, write=write), code, message
+
+
+def too_large(cause: grpc.RpcError | None) -> bool:
+    """Say whether a stream ended because this client does not accept so large an answer."""
+    return cause is not None and failure_of(cause, write=False)[0].reason is Reason.ANSWER_TOO_LARGE
 
 
 def reason_of(error: BaseException) -> Reason:

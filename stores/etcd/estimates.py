@@ -1,6 +1,6 @@
 """Learns from a server's answers which sizes of requests it accepts, and which suit it best.
 
-Three objects learn one number each. They do no I/O; their owner reports the events:
+Four objects learn one number each. They do no I/O; their owner reports the events:
 
 - :class:`RequestBytes` learns how many bytes a request may have: etcd's ``--max-request-bytes``.
   After the first refusal, the client sends a larger request that only reads. The server's gRPC
@@ -12,6 +12,7 @@ Three objects learn one number each. They do no I/O; their owner reports the eve
   puts return the old values, and count likewise.
 - :class:`Pace` learns how many writes to put into one transaction. etcd applies one transaction
   after the other, and other clients wait meanwhile.
+- :class:`Patience` learns how long to wait for an answer before asking another member.
 
 Several threads use them without a lock. Each operation reads or writes one number, so two threads
 that write at the same moment lose one observation at most.
@@ -19,9 +20,10 @@ that write at the same moment lose one observation at most.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
-__all__ = ["ANSWER_BYTES", "AnswerBytes", "Pace", "RequestBytes", "oversize"]
+__all__ = ["ANSWER_BYTES", "AnswerBytes", "Pace", "Patience", "RequestBytes", "oversize"]
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
@@ -132,3 +134,40 @@ class Pace:
         elif writes * 2 > self._exact:
             self._exact = min(self._exact * _UP, self._most)
         self.writes = int(self._exact)
+
+
+# Seconds. No answer is overdue sooner.
+_LEAST_PATIENCE: Final = 0.5
+# More doublings would not fit into a float.
+_MOST_DOUBLINGS: Final = 100
+
+
+class Patience:
+    """Learns how long to wait for an answer before asking another member.
+
+    This is TCP's retransmission time-out (RFC 6298): the usual time, and four times its usual
+    deviation. It grows at once with a slow cluster, so a cluster under load gets few copies.
+
+    Args:
+        steady: the number of attempts at one request that have the same limit. Each later one has
+            twice the time of the one before.
+        most: the longest limit in seconds.
+    """
+
+    def __init__(self, steady: int = 1, most: float = math.inf) -> None:
+        self._steady = steady
+        self._most = most
+        self._usual = 0.0
+        self._deviation = 0.0
+
+    def took(self, seconds: float) -> None:
+        """Note how long an answer took."""
+        difference = seconds - self._usual
+        self._usual += difference / 8
+        self._deviation += (abs(difference) - self._deviation) / 4
+
+    def limit(self, attempt: int) -> float:
+        """Return the seconds that an attempt may take, after this many earlier ones."""
+        usual = max(_LEAST_PATIENCE, self._usual + 4 * self._deviation)
+        doublings = min(max(0, attempt + 1 - self._steady), _MOST_DOUBLINGS)
+        return min(self._most, usual * 2.0**doublings)

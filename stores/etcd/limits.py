@@ -14,6 +14,7 @@ from .errors import EtcdRefusedError, Reason
 from .estimates import RequestBytes, oversize
 from .protobuf import field
 from .protos import messages
+from .transactions import operations_of
 from .txn import grouped
 
 __all__ = ["Capacity"]
@@ -33,6 +34,9 @@ _FEWEST_FOR_NESTING: Final = 8
 # A write id takes one compare, one change and one read. A delete needs up to two beside each.
 _WRITE_ID: Final = 1
 _FEWEST_FOR_WRITE_IDS: Final = 3
+# The operations on the way to a transaction in its batch: the write id, the group and the
+# transaction itself; and the condition of its session.
+_ABOVE: Final = 4
 # The bytes of a write id without the prefix, which its fields contain three times.
 _WRITE_ID_SIZE: Final = 256
 # The bytes that a conditional put needs beside the value, with a short path.
@@ -85,9 +89,8 @@ class Capacity:
 
     @property
     def direct(self) -> int:
-        """The most operations in a transaction without groups, beside its write id."""
-        write_id = _WRITE_ID if self.write_ids else 0
-        return self.max_txn_ops - write_id - (_INNERMOST if self.group else 0)
+        """The most operations along a path into a transaction, beside its write id."""
+        return self.max_txn_ops - (_WRITE_ID if self.write_ids else 0)
 
     def stop_nesting(self) -> None:
         """Stop nesting: the member in use would not check permissions inside transactions."""
@@ -182,7 +185,7 @@ class Capacity:
         prefix = len(self._prefix.encode())
         request_bytes = self.request_bytes.most - _WRITE_ID_SIZE - 3 * prefix
         return Limits(
-            write_ops=max(self.group**2, self.direct),
+            write_ops=self.group**2 or self.direct,
             read_ops=self.max_txn_ops,
             request_bytes=request_bytes,
             # A conditional put contains its key three times, with about 45 bytes between them.
@@ -192,4 +195,8 @@ class Capacity:
             in_flight=_IN_FLIGHT,
             singles=_SINGLES,
             reads_in_flight=_READS_IN_FLIGHT,
+            # Most parts have one condition, but a delete has two or more. A transaction with too
+            # many is refused when it is executed.
+            transaction_ops=max(1, self.max_txn_ops - _ABOVE),
+            weigh=operations_of,
         )

@@ -25,6 +25,7 @@ from .protos import grpc_stubs, messages
 
 __all__ = [
     "LOGIN_HELP",
+    "REQUIRE_LEADER",
     "Credentials",
     "Link",
     "Member",
@@ -60,6 +61,9 @@ _CHANNEL_OPTIONS: Final = (
 LOGIN_HELP: Final = (
     "pass a username and a password, or a client certificate whose common name is a user name"
 )
+
+#: With this metadata, a member that loses its leader ends the stream, instead of saying nothing.
+REQUIRE_LEADER: Final = ("hasleader", "true")
 
 # Seconds for requests outside gRPC, which find out what gRPC does not report.
 _PATIENCE: Final = 2.0
@@ -174,6 +178,8 @@ class Member:
         self.delete_range = grpc_stubs.KVStub(self.channel).DeleteRange
         self.grant = grpc_stubs.LeaseStub(self.channel).LeaseGrant
         self.revoke = grpc_stubs.LeaseStub(self.channel).LeaseRevoke
+        self.time_to_live = grpc_stubs.LeaseStub(self.channel).LeaseTimeToLive
+        self.keep_alive = grpc_stubs.LeaseStub(self.channel).LeaseKeepAlive
         self.status = grpc_stubs.MaintenanceStub(self.channel).Status
         self.authenticate = grpc_stubs.AuthStub(self.channel).Authenticate
 
@@ -191,10 +197,12 @@ class Link:
         "address",
         "delete_range",
         "grant",
+        "keep_alive",
         "metadata",
         "nesting",
         "range",
         "revoke",
+        "time_to_live",
         "txn",
         "version",
         "watch",
@@ -213,6 +221,8 @@ class Link:
         self.delete_range = member.delete_range
         self.grant = member.grant
         self.revoke = member.revoke
+        self.time_to_live = member.time_to_live
+        self.keep_alive = member.keep_alive
         self.watch = member.watch
         self.version = version
         self.nesting = nesting

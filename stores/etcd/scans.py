@@ -66,11 +66,15 @@ class Scans:
     Args:
         connection: the calls to the cluster.
         prefix: precedes every path in the keys.
+        owns: says whether a lease is that of the client's session.
     """
 
-    def __init__(self, connection: EtcdConnection, prefix: str) -> None:
+    def __init__(
+        self, connection: EtcdConnection, prefix: str, owns: Callable[[int], bool]
+    ) -> None:
         self._connection = connection
         self._prefix = prefix
+        self._owns = owns
         # Two estimates, because a page of keys says nothing about the sizes of values.
         self._values = AnswerBytes()
         self._keys_alone = AnswerBytes(_FIRST_KEYS)
@@ -361,14 +365,29 @@ class Scans:
         # Each column is built in one go. Tuples that live on as whole pages would cost the garbage
         # collector more time than all the rest.
         found = self._sorted(keys)
-        stats = _stat_columns(found.of(kvs))
+        stats = self._stat_columns(found.of(kvs))
         return ScanPage(found.paths, found.of(values), *stats, foreign=found.foreign)
 
     def _stats(
         self, kvs: Sequence[Any], keys: Sequence[bytes], _values: Sequence[bytes]
     ) -> StatPage:
         found = self._sorted(keys)
-        return StatPage(found.paths, *_stat_columns(found.of(kvs)), foreign=found.foreign)
+        return StatPage(found.paths, *self._stat_columns(found.of(kvs)), foreign=found.foreign)
+
+    def _stat_columns(
+        self, kvs: Sequence[Any]
+    ) -> tuple[list[int], list[int], list[bool], None, None, list[bool] | None]:
+        """Return versions, revisions, whether the values are ephemeral, no times, and the owned."""
+        leases = [kv.lease for kv in kvs]
+        owned = [lease != 0 and self._owns(lease) for lease in leases] if any(leases) else None
+        return (
+            [kv.version - 1 for kv in kvs],
+            [kv.mod_revision for kv in kvs],
+            [lease != 0 for lease in leases],
+            None,
+            None,
+            owned if owned and any(owned) else None,
+        )
 
     def _sorted(self, keys: Sequence[bytes]) -> Sorted:
         """Separate keys into paths and foreign keys."""
@@ -420,15 +439,6 @@ class Scans:
 
         newest = self.revision(timeout)
         return compacted + 1 + bisect_left(range(compacted + 1, newest), True, key=readable)
-
-
-def _stat_columns(kvs: Sequence[Any]) -> tuple[list[int], list[int], list[bool]]:
-    """Return versions, revisions, and whether the values are ephemeral."""
-    return (
-        [kv.version - 1 for kv in kvs],
-        [kv.mod_revision for kv in kvs],
-        [kv.lease != 0 for kv in kvs],
-    )
 
 
 def _sample(keys: Sequence[bytes]) -> Sequence[bytes]:

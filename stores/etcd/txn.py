@@ -1,28 +1,33 @@
-"""Turns batches into the bytes of etcd's transactions, and their responses into answers."""
+"""Turns batches into parts of etcd's transactions, and their responses into answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil
 from operator import attrgetter
 from typing import Any, Final
 
-from ...ops.errors import MetadataStoreError
+from ...ops.operations import WriteKind
 from ..backend import Answer, ReadRequest, WriteRequest
-from .codecs import READS, WRITES, refusal_of
+from .codecs import DELETE, PUT, READS, WriteCodec
 from .protobuf import field
+from .transactions import HotTransaction
 
 __all__ = [
-    "flat_write",
+    "HOT",
     "grouped",
     "nested_write",
-    "parse_flat_failure",
-    "parse_flat_success",
-    "parse_nested",
     "parse_read",
     "read_request",
 ]
+
+#: The codecs for writes while there are no sessions. Not all transactions suit theirs.
+HOT: Final[Mapping[WriteKind, WriteCodec]] = {
+    "put": PUT,
+    "delete": DELETE,
+    "transaction": HotTransaction(),
+}
 
 _kind = attrgetter("kind")
 # The kinds whose responses are only the first pages of their answers.
@@ -30,8 +35,8 @@ _PAGED: Final = frozenset(kind for kind, codec in READS.items() if codec.paged)
 
 
 def nested_write(requests: Iterable[WriteRequest], prefix: str) -> list[bytes]:
-    """Return each write as one field of the batch's transaction, with its own outcome."""
-    codecs = WRITES
+    """Return each write as one field of the batch's transaction, with the fastest codec."""
+    codecs = HOT
     return [codecs[request.kind].nested(request, prefix) for request in requests]
 
 
@@ -48,66 +53,24 @@ def grouped(fields: Sequence[bytes], size: int) -> bytes:
     return b"".join(groups)
 
 
-def flat_write(requests: Iterable[WriteRequest], prefix: str) -> bytes:
-    """Return one flat transaction that applies all writes, or applies none and reads each path."""
-    parts = [WRITES[request.kind].flat(request, prefix) for request in requests]
-    return b"".join(part for column in zip(*parts, strict=True) for part in column)
-
-
 def read_request(requests: Iterable[ReadRequest], prefix: str) -> bytes:
     """Return one flat transaction of ranges, which etcd answers without a raft proposal."""
     codecs = READS
     return b"".join([codecs[request.kind].encode(request, prefix) for request in requests])
 
 
-def parse_nested(requests: Sequence[WriteRequest], response: Any, in_groups: bool) -> list[Answer]:
-    """Return the answers to the fields of ``nested_write``, sent directly or ``grouped``."""
-    revision = response.header.revision
-    results = response.responses
-    if in_groups:
-        results = [result for group in results for result in group.response_txn.responses]
-    codecs = WRITES
-    return [
-        codecs[request.kind].of_nested(request, result, revision)
-        for request, result in zip(requests, results, strict=True)
-    ]
-
-
-def parse_flat_success(requests: Sequence[WriteRequest], response: Any) -> list[Answer]:
-    """Return the answers to a flat transaction that was applied."""
-    revision = response.header.revision
-    return [
-        WRITES[request.kind].of_flat(request, result, revision)
-        for request, result in zip(requests, response.responses, strict=True)
-    ]
-
-
-def parse_flat_failure(
-    requests: Sequence[WriteRequest], response: Any
-) -> list[MetadataStoreError | None]:
-    """Return the error of each write in a transaction that was not applied, or ``None``."""
-    results = iter(response.responses)
-    reasons: list[MetadataStoreError | None] = []
-    for request in requests:
-        codec = WRITES[request.kind]
-        if codec.unconditional(request):
-            reasons.append(None)
-        else:
-            reasons.append(refusal_of(request, [next(results) for _ in range(codec.weight)]))
-    return reasons
-
-
 def parse_read(
-    requests: Sequence[ReadRequest], response: Any
+    requests: Sequence[ReadRequest], response: Any, owns: Callable[[int], bool]
 ) -> tuple[list[Answer], list[tuple[int, Any]]]:
     """Return the answers to ``read_request``, and the first pages of paged answers.
 
     Each page comes with its index, and takes its place among the answers when it is complete.
+    ``owns`` says whether a lease is that of the client's session.
     """
     codecs = READS
     results = response.responses
     answers = [
-        codecs[request.kind].answer(request, result)
+        codecs[request.kind].answer(request, result, owns)
         for request, result in zip(requests, results, strict=True)
     ]
     if _PAGED.isdisjoint(map(_kind, requests)):

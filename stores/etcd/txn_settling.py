@@ -26,20 +26,25 @@ from ...ops.errors import (
     passes,
 )
 from ...ops.log import get_logger
-from ..backend import Answer, WriteRequest
-from .codecs import WRITES, Recall, below_of
+from ..backend import WriteRequest
+from .attempts import Pending, Terms
+from .codecs import below_of
 from .connection import EtcdConnection, FlatOnlyError
 from .errors import EtcdRefusedError, Reason, UnansweredError, reason_of
 from .limits import Capacity
+from .members import tells_leases
 from .protos import messages
+from .recall import Recall, recalled, recalled_before
+from .transactions import changes_of
 from .write_ids import WriteId, WriteIds
 
 __all__ = ["Send", "TxnSettler"]
 
 log = get_logger(__name__)
 
-#: Sends a transaction with the given fields before its own, and returns its response.
-Send: TypeAlias = Callable[[bytes, float], Any]
+#: Sends a transaction with the given fields before its own, and returns its response. The other
+#: arguments are the deadline and the ``attempt`` of ``EtcdConnection.call``.
+Send: TypeAlias = Callable[[bytes, float, int | None], Any]
 
 # Seconds that one attempt to settle a transaction waits for an answer.
 _ATTEMPT: Final = 5.0
@@ -51,25 +56,26 @@ class TxnSettler:
     Args:
         connection: the calls to the cluster.
         write_ids: the write ids for the transactions.
-        prefix: precedes every path in the keys.
+        terms: the prefix of all keys, and which leases are the client's own.
         capacity: limits the ranges in a transaction that reads back.
     """
 
     def __init__(
-        self, connection: EtcdConnection, write_ids: WriteIds, prefix: str, capacity: Capacity
+        self, connection: EtcdConnection, write_ids: WriteIds, terms: Terms, capacity: Capacity
     ) -> None:
         self._connection = connection
         self._write_ids = write_ids
-        self._prefix = prefix
+        self._terms = terms
         self._capacity = capacity
 
     def run(
         self, requests: Sequence[WriteRequest], send: Send, deadline: float, *, whole: bool
-    ) -> Any | list[Answer]:
+    ) -> Any | list[Pending]:
         """Execute one transaction and return its response, without the write id's part.
 
         If an earlier attempt has applied it, or its response was too large, the result is the list
-        of answers to its ``requests`` instead.
+        of answers to its ``requests`` instead. A write that the transaction has left out for a
+        passing reason has its next attempt there.
 
         Args:
             requests: the writes of the transaction.
@@ -87,7 +93,7 @@ class TxnSettler:
             while True:
                 write_id = self._write_ids.take(deadline)
                 if write_id is None:
-                    return send(b"", deadline)
+                    return send(b"", deadline, None)
                 try:
                     outcome = self._execute(write_id, requests, send, deadline, whole)
                 finally:
@@ -110,10 +116,10 @@ class TxnSettler:
         send: Send,
         deadline: float,
         whole: bool,
-    ) -> Any | list[Answer] | None:
+    ) -> Any | list[Pending] | None:
         """Return the result of ``run``; ``None`` if it must be sent with a new write id."""
         try:
-            response = send(write_id.fields, deadline)
+            response = send(write_id.fields, deadline, 0)
         except IndeterminateError as unknown:
             if (
                 reason_of(unknown) is Reason.NO_SPACE
@@ -122,7 +128,9 @@ class TxnSettler:
                 return self._without_space(write_id, requests, found, deadline, whole)
             return self._settle(write_id, requests, send, deadline, whole, unknown)
         except (MetadataStoreError, FlatOnlyError) as error:
-            if reason_of(error) is Reason.LEASE_GONE:
+            if reason_of(error) is Reason.LEASE_GONE and not self._write_ids.stands(
+                write_id, deadline
+            ):
                 # The machine was asleep for long, or etcd was set up again. Nothing was applied,
                 # and a new lease can be granted.
                 self._write_ids.start_over(write_id)
@@ -156,7 +164,7 @@ class TxnSettler:
         deadline: float,
         whole: bool,
         unknown: IndeterminateError,
-    ) -> Any | list[Answer] | None:
+    ) -> Any | list[Pending] | None:
         """Find out the outcome of a transaction that was sent; return as ``_execute`` does."""
         response, shut_out, refusal_of_all = self._until_known(write_id, send, deadline, unknown)
         holds: bytes | None
@@ -201,9 +209,9 @@ class TxnSettler:
                 self._connection.tally.add("retry")
                 until = time.monotonic() + _ATTEMPT
                 if not wanted or time.monotonic() >= deadline:
-                    void = self._txn(write_id.void(), until, write=True)
+                    void = self._txn(write_id.void(), until, write=True, attempt=failures + 1)
                     return void, True, refusal_of_all
-                response = send(write_id.fields, until)
+                response = send(write_id.fields, until, failures + 1)
                 if response.succeeded or not write_id.undecided(_held(response)[0]):
                     return response, False, None
                 # A condition other than the write id's did not hold. An earlier attempt may still
@@ -231,7 +239,7 @@ class TxnSettler:
         try:
             until = time.monotonic() + _ATTEMPT
             look = write_id.look(write_id.since)
-            then = self._connection.call("range", look, until, write=False).kvs
+            then = self._connection.call("range", look, until, write=False, attempt=0).kvs
         except EtcdRefusedError as refused:
             forgotten = refused.reason is Reason.FUTURE
         except MetadataStoreError:
@@ -263,7 +271,7 @@ class TxnSettler:
         found: Any,
         deadline: float,
         whole: bool,
-    ) -> list[Answer]:
+    ) -> list[Pending]:
         """Return the answers of a transaction if it was applied although etcd has no space.
 
         etcd checks its quota again when it applies a write, and then answers with an error after
@@ -281,7 +289,8 @@ class TxnSettler:
         """Return the slot's content in the form of a failed transaction; ``None`` without one."""
         try:
             until = time.monotonic() + _ATTEMPT
-            found = self._connection.call("range", write_id.look(), until, write=False)
+            look = write_id.look()
+            found = self._connection.call("range", look, until, write=False, attempt=0)
         except MetadataStoreError:
             return None
         response = messages.TxnResponse()
@@ -295,14 +304,14 @@ class TxnSettler:
         revision: int,
         deadline: float,
         whole: bool,
-    ) -> list[Answer]:
+    ) -> list[Pending]:
         self._write_ids.give_back(write_id, write_id.value, revision)
         self._settled("applied before", requests)
         until = max(deadline, time.monotonic() + _ATTEMPT)
         return self._read_back(requests, revision, until, whole)
 
-    def _txn(self, body: bytes, deadline: float, *, write: bool) -> Any:
-        answer = self._connection.call("txn", body, deadline, write=write)
+    def _txn(self, body: bytes, deadline: float, *, write: bool, attempt: int | None = None) -> Any:
+        answer = self._connection.call("txn", body, deadline, write=write, attempt=attempt)
         return messages.TxnResponse.FromString(answer)
 
     def _settled(self, how: str, requests: Sequence[WriteRequest]) -> None:
@@ -313,36 +322,49 @@ class TxnSettler:
 
     def _read_back(
         self, requests: Sequence[WriteRequest], revision: int, deadline: float, whole: bool
-    ) -> list[Answer]:
+    ) -> list[Pending]:
         """Return the answers to requests whose transaction was applied at a revision."""
-        keys = [(self._prefix + request.path).encode() for request in requests]
-        answers: list[Answer] = []
-        gone: list[int] = []
+        answers: list[Pending] = []
+        gone: list[tuple[int, str]] = []  # the places of the answers, and the missing paths
+        paths = [changes_of(request) for request in requests]
         try:
-            found = self._ranges(
-                [{"key": key, "keys_only": True} for key in keys], revision, deadline
+            found = iter(
+                self._ranges(
+                    [self._whole(path, deadline) for some in paths for path in some],
+                    revision,
+                    deadline,
+                )
             )
-            for index, (request, kv) in enumerate(zip(requests, found, strict=True)):
-                answer = WRITES[request.kind].recalled(request, kv, revision)
-                if answer is Recall.LOOK_BEFORE:
-                    gone.append(index)
+            for index, (request, some) in enumerate(zip(requests, paths, strict=True)):
+                kvs = [next(found) for _ in some]
+                answer = recalled(request, kvs, revision, self._terms)
+                if isinstance(answer, Recall):
+                    gone.append((index, some[0]))
                     answer = None
                 answers.append(answer)
             before = self._ranges(
-                [{"key": keys[i], "keys_only": True} for i in gone]
-                + [self._some_below(requests[i].path) for i in gone],
+                [{"key": self._key(path), "keys_only": True} for _, path in gone]
+                + [self._some_below(path) for _, path in gone],
                 revision - 1,
                 deadline,
             )
         except MetadataStoreError as error:
             return [_applied_somehow(request, whole, error) for request in requests]
-        for index, there, below in zip(gone, before, before[len(gone) :], strict=False):
-            request = requests[index]
-            answers[index] = WRITES[request.kind].recalled_before(request, bool(there), bool(below))
+        for (index, _), there, below in zip(gone, before, before[len(gone) :], strict=False):
+            answers[index] = recalled_before(requests[index], bool(there), bool(below))
         return answers
 
+    def _key(self, path: str) -> bytes:
+        return (self._terms.prefix + path).encode()
+
+    def _whole(self, path: str, deadline: float) -> dict[str, Any]:
+        """Return a range that shows everything of a key but its value, if that is possible."""
+        # What a batch has just put fits into one answer.
+        tells = tells_leases(self._connection.open(deadline).version)
+        return {"key": self._key(path), "keys_only": tells}
+
     def _some_below(self, path: str) -> dict[str, Any]:
-        below, end = below_of(path, self._prefix)
+        below, end = below_of(path, self._terms.prefix)
         return {"key": below, "range_end": end, "limit": 1, "keys_only": True}
 
     def _ranges(
@@ -365,7 +387,7 @@ class TxnSettler:
         operations = [messages.RequestOp(request_range=fields) for fields in ranges]
         body = messages.TxnRequest(success=operations).SerializeToString()
         try:
-            response = self._txn(body, deadline, write=False)
+            response = self._txn(body, deadline, write=False, attempt=0)
         except EtcdRefusedError as refused:
             if refused.reason not in (Reason.NO_SPACE, Reason.TOO_MANY_OPS):
                 raise
@@ -401,10 +423,9 @@ def _without_write_id(response: Any) -> Any:
 
 
 def _applied_somehow(request: WriteRequest, whole: bool, error: Exception) -> IndeterminateError:
-    applied = whole or WRITES[request.kind].unconditional(request)
-    what = "the write was applied" if applied else "the batch with this write was applied"
+    what = "the write was applied" if whole else "the batch with this write was applied"
     return IndeterminateError(
         f"{what}, but its result could not be read back: {error}",
         path=request.path,
-        applied=applied,
+        applied=whole,
     )

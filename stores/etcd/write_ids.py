@@ -233,6 +233,14 @@ class WriteIds:
                 return True
         return False
 
+    def stands(self, write_id: WriteId, deadline: float) -> bool:
+        """Say whether the lease of a write id exists, so that the transaction lacks another one."""
+        try:
+            self._try(write_id.lease, deadline)
+        except EtcdRefusedError as refusal:
+            return refusal.reason is not Reason.LEASE_GONE
+        return True
+
     def close(self, deadline: float) -> None:
         """Revoke the lease, and with it all write ids, if a member is connected.
 
@@ -287,7 +295,9 @@ class WriteIds:
         while True:
             granted = time.monotonic()
             request = messages.LeaseGrantRequest(TTL=_LEASE)
-            lease: int = self._connection.call("grant", request, deadline, write=False).ID
+            # A lease whose answer is lost ends by itself.
+            granting = self._connection.call("grant", request, deadline, write=False, attempt=0)
+            lease: int = granting.ID
             # Find out now whether write ids are permitted, not when a transaction is refused.
             try:
                 self._try(lease, deadline)
@@ -309,7 +319,7 @@ class WriteIds:
             EtcdRefusedError: they are not permitted, or the lease is gone.
         """
         trial = WriteId(_IdSlot(f"{self._place}0".encode()), 0, lease)
-        self._connection.call("txn", trial.fields, deadline, write=False)
+        self._connection.call("txn", trial.fields, deadline, write=False, attempt=0)
 
     def _revoke(self, lease: int, deadline: float) -> None:
         try:

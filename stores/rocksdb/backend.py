@@ -1,30 +1,27 @@
 """A store in a directory of this machine, on RocksDB through rocksdict.
 
-The layout in RocksDB, in the default column family:
-
-- The key of a value is its path in UTF-8, without a prefix, so RocksDB's order is the order of
-  paths. Its record is ``HEADER``, followed by the value.
-- ``META_KEY``, which equals no path, holds ``META``: the format, the last revision, and the size of
-  the largest record ever put. Every write batch writes it with the values, so no revision is used
-  twice.
-
 RocksDB has no compare-and-set here, so a lock of this package makes reading the old records,
 deciding and writing the batch one step. RocksDB's own lock lets only one process at a time open the
-directory for writing. ``commits`` brings batches to the disk.
+directory for writing. ``layout`` states the keys, ``records`` the form of values, and ``commits``
+brings batches to the disk.
+
+A call of plain puts and deletes takes a short way of its own, ``_decide_plain``. ``drafts`` decides
+all other calls, in which an operation has options or meets an ephemeral value.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Final, assert_never
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, Literal, assert_never
 
 from rocksdict import WriteBatch
 
-from ...ops.errors import InvalidSettingError, StoreUnavailableError
+from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreUnavailableError
 from ...ops.operations import ABSENT
 from ...ops.paths import children_of
-from ...ops.results import Stat
+from ...ops.results import Stat, WatchEvent
 from ..backend import (
     Answer,
     Backend,
@@ -32,15 +29,21 @@ from ..backend import (
     ReadRequest,
     Scans,
     Tally,
+    Watches,
+    WatchHandle,
     WriteRequest,
     refusal,
 )
 from ..urls import ConnectOptions, StoreURL
 from .commits import Commits
 from .database import Database
-from .files import FORMAT, open_files, open_files_to_read, prepare, read_meta
-from .records import HEADER, found_at, is_ours, not_ours
+from .drafts import Drafted, draft
+from .ephemerals import Departed, remove_ephemerals
+from .files import open_files, open_files_to_read, prepare, read_meta
+from .layout import SESSIONS_FORMAT
+from .records import HEADER, LONGEST_HEADER, PLAIN, found_at, is_plain
 from .scans import ReadOnlyScans, RocksScans, read_only
+from .sessions import RocksSession, remove_lock_files
 
 __all__ = ["connect"]
 
@@ -54,19 +57,40 @@ _CALL_OPS: Final = 10_000
 _CALL_BYTES: Final = 64 * _MIB
 # The intended maximum for the answers to one call of reads, enforced through the number of reads.
 _ANSWER_BYTES: Final = 128 * _MIB
+# The most operations in a transaction.
+_TRANSACTION_OPS: Final = 1_000
+
+_NOTHING: Final[frozenset[bytes]] = frozenset()
 
 _new = tuple.__new__  # does the work of Stat(...) in half the time
 
 
-class _RocksBackend:
+class _Reader:
+    """The reads of a store.
+
+    Args:
+        database: the database.
+        commits: its writes, for which reads wait.
+        scans: the facet for scans.
+        max_value_bytes: the largest value.
+        owns: whether ephemeral values belong to the session of this store.
+    """
+
     history = None
 
     def __init__(
-        self, database: Database, commits: Commits, scans: Scans, max_value_bytes: int
+        self,
+        database: Database,
+        commits: Commits,
+        scans: Scans,
+        max_value_bytes: int,
+        *,
+        owns: bool,
     ) -> None:
         self._database = database
         self._commits = commits
         self.scans = scans
+        self._owns = owns
         self.tally = Tally()
         self.connected = True
         self._max_value_bytes = max_value_bytes
@@ -79,14 +103,116 @@ class _RocksBackend:
             read_ops=max(1, min(_CALL_OPS, _ANSWER_BYTES // max(1, largest))),
             request_bytes=_CALL_BYTES + self._max_value_bytes,
             # The header, and the lengths and checksums that a write batch adds.
-            op_bytes=HEADER.size + 16,
+            op_bytes=LONGEST_HEADER + 16,
             value_bytes=self._max_value_bytes,
             # One batch reads and decides, one waits for the sync that runs, and the two that were
             # written meanwhile share the next sync. With a sync of 2 ms, this puts 1.3 times as
             # much as two in flight, and no less without a sync. A single write costs a whole sync.
             in_flight=4,
             singles=1,
+            transaction_ops=_TRANSACTION_OPS,
         )
+
+    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
+        keys = [request.path.encode() for request in requests]
+        with self._database:
+            try:
+                answers = self._answers(requests, keys)
+            except Exception as error:
+                raise self._database.unreadable(error, requests) from error
+            if self._commits.unsynced:
+                names = any(request.kind == "get_children" for request in requests)
+                self._commits.wait_to_read(None if names else keys)
+            return answers
+
+    def _answers(self, requests: Sequence[ReadRequest], keys: list[bytes]) -> list[Answer]:
+        answers: list[Answer] = []
+        answer = answers.append
+        records = self._database.records(keys, self._commits.largest)
+        owns = self._owns
+        if hidden := self._hidden():
+            records = [
+                None if key in hidden else record for key, record in zip(keys, records, strict=True)
+            ]
+        for request, record in zip(requests, records, strict=True):
+            kind = request.kind
+            if kind == "get":
+                answer(None if record is None else found_at(request.path, record, owns))
+            elif kind == "exists":
+                answer(record is not None)
+            elif kind == "get_children":
+                answer(self._children(request.path))
+            else:
+                assert_never(kind)
+        return answers
+
+    def _children(self, path: str) -> list[str]:
+        prefix = b"/" if path == "/" else path.encode() + b"/"
+        names: set[bytes] = set()
+        hidden = self._hidden()
+        below, _bound = self._database.below(prefix)
+        while below.valid():
+            key = below.key()
+            if key in hidden:
+                below.next()
+                continue
+            name, slash, _ = key[len(prefix) :].partition(b"/")
+            names.add(name)
+            if slash:
+                # Skip everything else below that child. The values below a child do not directly
+                # follow its own key: names that begin with its name, such as "x!" after "x", may
+                # come between.
+                below.seek(prefix + name + b"0")
+            else:
+                below.next()
+        below.status()
+        texts = [text for name in sorted(names) if (text := _text(name)) is not None]
+        return children_of(path, texts)
+
+    def _hidden(self) -> frozenset[bytes]:
+        """Return the keys of values that are in the database, but no longer in the store."""
+        return _NOTHING
+
+    def sync(self, deadline: float) -> None:
+        """Do nothing: reads are linearizable."""
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class _ReadOnlyBackend(_Reader):
+    """The store as it was on the disk when it was opened, for any number of processes."""
+
+    session = None
+    watches = None
+
+    def __init__(
+        self, database: Database, commits: Commits, departed: Departed, max_value_bytes: int
+    ) -> None:
+        self._departed = departed
+        scans = ReadOnlyScans(database, commits, departed)
+        super().__init__(database, commits, scans, max_value_bytes, owns=False)
+
+    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
+        raise read_only(self._database.directory)
+
+    def _hidden(self) -> frozenset[bytes]:
+        return self._departed.keys()
+
+
+class _RocksBackend(_Reader):
+    """The store, open for writing: the only opener of this kind."""
+
+    def __init__(
+        self, database: Database, commits: Commits, session: RocksSession, max_value_bytes: int
+    ) -> None:
+        scans = RocksScans(database, commits)
+        super().__init__(database, commits, scans, max_value_bytes, owns=True)
+        self.session = session
+
+    @property
+    def watches(self) -> Watches:
+        return self
 
     def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         keys = [request.path.encode() for request in requests]
@@ -100,38 +226,52 @@ class _RocksBackend:
         self, requests: Sequence[WriteRequest], keys: list[bytes]
     ) -> tuple[list[Answer], int, bool]:
         """Write a batch; return its answers, the batch to sync, and whether anything changed."""
-        batch = WriteBatch(raw_mode=True)
+        commits = self._commits
+        drafted = None
         try:
-            answers, largest = self._decide(batch, requests, keys)
+            # A list, because a generator would take longer.
+            if not any([request.options for request in requests]):  # noqa: C419
+                drafted = self._decide_plain(requests, keys)
+            if drafted is None:
+                drafted = draft(self._database, commits, self.session, requests, keys)
         except Exception as error:
             raise self._database.unreadable(error, requests) from error
+        batch, answers, keys, largest, sessions = drafted
         if batch.is_empty():
-            return answers, self._commits.written, False
-        if largest > self._commits.largest:
+            return answers, commits.written, False
+        if largest > commits.largest:
             self.limits = self._limits(largest)
-        return answers, self._commits.write(batch, keys, largest), True
+        if sessions:
+            commits.use_sessions_format()
+        number = commits.write(batch, keys, largest)
+        if commits.watches.needed:
+            commits.report(_events(requests, answers, commits.revision))
+        return answers, number, True
 
-    def _decide(
-        self, batch: WriteBatch, requests: Sequence[WriteRequest], keys: list[bytes]
-    ) -> tuple[list[Answer], int]:
-        """Add the allowed changes to ``batch``; return the answers and the largest record's size.
+    def _decide_plain(self, requests: Sequence[WriteRequest], keys: list[bytes]) -> Drafted | None:
+        """Decide puts and deletes without options; ``None`` if one meets a value that is not plain.
 
         Deletes count as if they came before the puts (see ``_delete``).
         """
+        batch = WriteBatch(raw_mode=True)
         revision = self._commits.revision + 1
         now = time.time_ns() // 1_000_000
-        fresh = HEADER.pack(FORMAT, 0, revision, now, now)
+        fresh = HEADER.pack(PLAIN, 0, revision, now, now)
         headers = self._database.headers(keys, self._commits.largest)
         answers: list[Answer] = []
         deletes: list[int] = []
         largest = 0
         # This loop runs once for every put, so it does no unnecessary work.
         for request, key, header in zip(requests, keys, headers, strict=True):
+            if header is not None and not is_plain(header):
+                return None
             kind = request.kind
             if kind == "delete":
                 deletes.append(len(answers))
                 answers.append(None)
                 continue
+            if kind == "transaction":
+                raise AssertionError("a transaction has options")
             if kind != "put":
                 assert_never(kind)
             value = request.value or b""
@@ -139,12 +279,9 @@ class _RocksBackend:
             if header is None:
                 version, created, record = 0, now, fresh + value
             else:
-                if not is_ours(header):
-                    answers.append(not_ours(request.path))
-                    continue
                 _, version, _, created, _ = HEADER.unpack_from(header)
                 version += 1
-                record = HEADER.pack(FORMAT, version, revision, created, now) + value
+                record = HEADER.pack(PLAIN, version, revision, created, now) + value
             if expected is not None and expected != version - 1:
                 answers.append(refusal(request, version - 1, occupied=False))
                 continue
@@ -156,7 +293,7 @@ class _RocksBackend:
             )
         if deletes:
             self._delete(batch, requests, keys, headers, answers, deletes)
-        return answers, largest
+        return Drafted(batch, answers, keys, largest)
 
     def _delete(
         self,
@@ -175,9 +312,6 @@ class _RocksBackend:
         gone: set[bytes] = set()
         for index in deletes:
             key, header = keys[index], headers[index]
-            if header is not None and not is_ours(header):
-                answers[index] = not_ours(requests[index].path)
-                continue
             actual = ABSENT if header is None else HEADER.unpack_from(header)[1]
             error = refusal(requests[index], actual, occupied=self._occupied(key, gone))
             if error is None:
@@ -195,64 +329,58 @@ class _RocksBackend:
         below.status()
         return False
 
-    def read(self, requests: Sequence[ReadRequest], deadline: float) -> Sequence[Answer]:
-        keys = [request.path.encode() for request in requests]
+    def watch(
+        self,
+        prefix: str,
+        after: int | None,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> WatchHandle:
+        """Report each change under ``prefix``. See :class:`Watches`."""
         with self._database:
-            try:
-                answers = self._answers(requests, keys)
-            except Exception as error:
-                raise self._database.unreadable(error, requests) from error
-            if self._commits.unsynced:
-                names = any(request.kind == "get_children" for request in requests)
-                self._commits.wait_to_read(None if names else keys)
-            return answers
-
-    def _answers(self, requests: Sequence[ReadRequest], keys: list[bytes]) -> list[Answer]:
-        answers: list[Answer] = []
-        answer = answers.append
-        records = self._database.records(keys, self._commits.largest)
-        for request, record in zip(requests, records, strict=True):
-            kind = request.kind
-            if kind == "get":
-                answer(None if record is None else found_at(request.path, record))
-            elif kind == "exists":
-                answer(record is not None)
-            elif kind == "get_children":
-                answer(self._children(request.path))
-            else:
-                assert_never(kind)
-        return answers
-
-    def _children(self, path: str) -> list[str]:
-        prefix = b"/" if path == "/" else path.encode() + b"/"
-        names: set[bytes] = set()
-        below, _bound = self._database.below(prefix)
-        while below.valid():
-            name, slash, _ = below.key()[len(prefix) :].partition(b"/")
-            names.add(name)
-            if slash:
-                # Skip everything else below that child. The values below a child do not directly
-                # follow its own key: names that begin with its name, such as "x!" after "x", may
-                # come between.
-                below.seek(prefix + name + b"0")
-            else:
-                below.next()
-        below.status()
-        texts = [text for name in sorted(names) if (text := _text(name)) is not None]
-        return children_of(path, texts)
-
-    def sync(self, deadline: float) -> None:
-        """Do nothing: reads are linearizable."""
+            return self._commits.watch(prefix, deliver, fail, deadline)
 
     def close(self) -> None:
-        self._database.close()
+        self._database.close(self._end_session)
+
+    def _end_session(self) -> None:
+        """Remove the session's values, while the database is still open but no calls run."""
+        self._commits.watches.close()
+        # First of all, so that nobody relies on the session while its values go.
+        self.session.close()
+        try:
+            if self.session.locked:
+                # If this fails, the next opener removes them, and readers hide them until then.
+                with suppress(MetadataStoreError):
+                    remove_ephemerals(self._database, self._commits, self.session.key)
+        finally:
+            self.session.unlock()
 
 
-class _ReadOnlyBackend(_RocksBackend):
-    """The store as it was on the disk when it was opened, for any number of processes."""
+def _events(
+    requests: Sequence[WriteRequest], answers: Sequence[Answer], revision: int
+) -> list[WatchEvent]:
+    """Return what the writes of a call have changed."""
+    events: list[WatchEvent] = []
+    for request, answer in zip(requests, answers, strict=True):
+        if isinstance(answer, Stat):
+            events.append(_put_event(answer))
+        elif answer is None:
+            events.append(WatchEvent("deleted", request.path, None, revision))
+        elif isinstance(answer, list):
+            assert request.options is not None
+            for part, result in zip(request.options.parts, answer, strict=True):
+                if isinstance(result, Stat):
+                    events.append(_put_event(result))
+                elif part.kind == "delete":
+                    events.append(WatchEvent("deleted", part.path, None, revision))
+    return events
 
-    def write(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
-        raise read_only(self._database.directory)
+
+def _put_event(stat: Stat) -> WatchEvent:
+    kind: Literal["created", "modified"] = "modified" if stat.version else "created"
+    return WatchEvent(kind, stat.path, stat.version, stat.revision)
 
 
 def _text(name: bytes) -> str | None:
@@ -304,21 +432,25 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     db = open_files(directory, new)
     try:
         meta = read_meta(directory, db, sync)
+        database = Database(directory, db)
+        commits = Commits(database, meta, sync)
+        if meta.format >= SESSIONS_FORMAT:
+            remove_ephemerals(database, commits)
+        remove_lock_files(directory)
     except BaseException:
         db.close()
         raise
-    database = Database(directory, db)
-    commits = Commits(database, *meta, sync)
-    return _RocksBackend(database, commits, RocksScans(database, commits), max_value_bytes)
+    return _RocksBackend(database, commits, RocksSession(directory), max_value_bytes)
 
 
 def _connect_read_only(directory: str, max_value_bytes: int, deadline: float) -> Backend:
     db = open_files_to_read(directory, deadline)
     try:
         meta = read_meta(directory, db, sync=False, read_only=True)
+        database = Database(directory, db)
+        departed = Departed(database, meta)
     except BaseException:
         db.close()
         raise
-    database = Database(directory, db)
-    commits = Commits(database, *meta, sync=False)
-    return _ReadOnlyBackend(database, commits, ReadOnlyScans(database, commits), max_value_bytes)
+    commits = Commits(database, meta, sync=False)
+    return _ReadOnlyBackend(database, commits, departed, max_value_bytes)

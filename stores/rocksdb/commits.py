@@ -5,25 +5,31 @@ lock, once for all batches that wait for it. The reason is that rocksdict 0.3.29
 it writes: a synced write would stop the whole interpreter until the disk has answered. This way,
 the next call can read and decide meanwhile. RocksDB shows a batch to reads as soon as it is
 written. So every answer, even a refusal, waits until all data that it may depend on is on the disk.
-No caller learns of anything that a power cut could still undo.
+No caller learns of anything that a power cut could still undo. The events of watches wait for the
+same sync.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 from rocksdict import WriteBatch, WriteOptions
 
 from ...ops.errors import (
     IndeterminateError,
+    MetadataStoreError,
     OperationTimeoutError,
     StoreUnavailableError,
 )
+from ...ops.results import WatchEvent
+from ..backend import WatchHandle
+from ..local import Concerned, LocalWatches
 from .database import Database
-from .files import FORMAT, META, META_KEY
+from .layout import META, META_KEY, SESSIONS_FORMAT, Meta
 
 __all__ = ["Commits"]
 
@@ -32,25 +38,25 @@ class Commits:
     """The writes of a store. The caller keeps the database open.
 
     :meth:`writing` holds the write lock. It makes reading the old records, deciding and writing the
-    batch one step, and guards ``revision``, ``largest`` and the number of the last batch. The
-    thread that syncs the log holds the sync lock, and others wait for it there. It guards the
-    number of the last synced batch, and whether a sync has failed. No thread takes one of these
-    locks while it holds the other.
+    batch one step, and guards ``revision``, ``largest``, the format and the number of the last
+    batch. The thread that syncs the log holds the sync lock, and others wait for it there. It
+    guards the number of the last synced batch, and whether a sync has failed. No thread takes one
+    of these locks while it holds the other.
 
     Args:
         database: the database to write to.
-        revision: the last revision in the store.
-        largest: the size of the largest record ever put.
+        meta: the record of the store about itself.
         sync: whether batches are on the disk before they are acknowledged.
 
     Attributes:
         revision: the revision of the last change.
         largest: the size of the largest record ever put.
+        watches: the watches of the store.
     """
 
-    def __init__(self, database: Database, revision: int, largest: int, sync: bool) -> None:
-        self.revision = revision
-        self.largest = largest
+    def __init__(self, database: Database, meta: Meta, sync: bool) -> None:
+        self._format, self.revision, self.largest = meta
+        self.watches = LocalWatches()
         self._database = database
         self._sync = sync
         self._write_options = WriteOptions()
@@ -62,6 +68,10 @@ class Commits:
         self._sync_lock = threading.Lock()
         self._synced = 0  # batches on the disk
         self._sync_failure: Exception | None = None
+        # Events of batches, by the batches' numbers, that wait for the disk. Added under the write
+        # lock. The lock keeps them in order while they go to the watches.
+        self._events: deque[tuple[int, Concerned]] = deque()
+        self._events_lock = threading.Lock()
 
     @contextmanager
     def writing(self, deadline: float) -> Generator[None, None, None]:
@@ -96,7 +106,7 @@ class Commits:
         # The revision is used up even if the write fails, because it may be on the disk then.
         self.revision += 1
         self.largest = max(self.largest, largest)
-        batch[META_KEY] = META.pack(FORMAT, self.revision, self.largest)
+        batch[META_KEY] = META.pack(self._format, self.revision, self.largest)
         number = self._written + 1
         # Set before reads can see the batch. If the write fails, the next one takes its number.
         if self._sync:
@@ -110,6 +120,43 @@ class Commits:
             ) from error
         self._written = number
         return number
+
+    def use_sessions_format(self) -> None:
+        """Give the store, with the next batch, the format for ephemeral values and sequences.
+
+        Call it within :meth:`writing`.
+        """
+        self._format = SESSIONS_FORMAT
+
+    def watch(
+        self,
+        prefix: str,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+        deadline: float,
+    ) -> WatchHandle:
+        """Report each later batch that changes something under ``prefix``.
+
+        Raises:
+            OperationTimeoutError: other threads held the write lock until the deadline.
+            StoreUnavailableError: a sync has failed, so nothing will change any more.
+        """
+        # Within the lock, no batch is visible already but not reported yet.
+        with self.writing(deadline):
+            watch = self.watches.watch(prefix, deliver, fail)
+            # A sync that has failed in between may have ended the other watches without this one.
+            if (failure := self._sync_failure) is None:
+                return watch
+        watch.close()
+        raise self._unsyncable(failure) from failure
+
+    def report(self, events: Sequence[WatchEvent]) -> None:
+        """Report the changes of the last batch to the watches, as soon as it is on the disk.
+
+        Call it within :meth:`writing`, after :meth:`write`.
+        """
+        if concerned := self.watches.concerned(events):
+            self._events.append((self._written, concerned))
 
     @property
     def unsynced(self) -> bool:
@@ -134,6 +181,8 @@ class Commits:
         """
         failure = self._sync_to(number)
         if failure is None:
+            if self._events:
+                self._send_events()
             return
         raise (self._may_be_lost(failure) if changed else self._unsyncable(failure)) from failure
 
@@ -174,11 +223,20 @@ class Commits:
                     self._database.db.flush_wal(True)
                 except Exception as error:
                     self._sync_failure = error
+                    self._send_events()
+                    self.watches.fail(self._unsyncable(error))
                 else:
                     for done in range(self._synced + 1, written + 1):
                         self._unsynced.pop(done, None)
                     self._synced = written
             return self._sync_failure
+
+    def _send_events(self) -> None:
+        """Send the events of all batches that are on the disk, in the order of the batches."""
+        with self._events_lock:
+            events = self._events
+            while events and (not self._sync or events[0][0] <= self._synced):
+                self.watches.send(events.popleft()[1])
 
     def _may_be_lost(self, failure: Exception) -> IndeterminateError:
         return IndeterminateError(

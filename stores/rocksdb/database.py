@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
 from ...ops.errors import MetadataStoreError, StoreClosedError, StoreUnavailableError
 from ..backend import Request, RequestRefusedError
-from .records import HEADER
+from .records import LONGEST_HEADER
 from .walks import KeyWalk
 
 __all__ = ["Database"]
@@ -56,8 +56,12 @@ class Database:
             if self._closed and not self._running:
                 self._left.set()
 
-    def close(self) -> None:
+    def close(self, last: Callable[[], None] = lambda: None) -> None:
         """Refuse later calls, wait for the current ones, end the walks, and close RocksDB.
+
+        Args:
+            last: what remains to be done with the database after the last call; only the first call
+                of ``close`` does it.
 
         Raises:
             StoreUnavailableError: RocksDB failed to close. Only the first call raises this.
@@ -73,6 +77,7 @@ class Database:
             for walk in self.walks.copy():
                 walk.close()
             try:
+                last()
                 self.db.close()
             except Exception as error:
                 raise StoreUnavailableError(
@@ -104,7 +109,7 @@ class Database:
         found = self.records(keys, largest)
         if isinstance(found, list):
             return found
-        return [record and record[: HEADER.size] for record in found]
+        return [record and record[:LONGEST_HEADER] for record in found]
 
     def below(self, prefix: bytes) -> tuple[RdictIter, ReadOptions]:
         """Return an iterator over the keys that start with ``prefix``, placed at the first.

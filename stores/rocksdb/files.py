@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
 import time
 from typing import Final
 
@@ -20,23 +19,12 @@ from rocksdict import (
 )
 
 from ...ops.errors import InvalidSettingError, StoreUnavailableError
+from .layout import FORMATS, META, META_KEY, PLAIN_FORMAT, Meta
+from .sessions import LOCK_FILE
 
-__all__ = [
-    "FORMAT",
-    "META",
-    "META_KEY",
-    "open_files",
-    "open_files_to_read",
-    "prepare",
-    "read_meta",
-]
+__all__ = ["open_files", "open_files_to_read", "prepare", "read_meta"]
 
 _MIB: Final = 1024 * 1024
-
-FORMAT: Final = 1
-META_KEY: Final = b"batchkeeper"
-#: The format, the last revision, and the size of the largest record ever put.
-META: Final = struct.Struct(">BQI")
 
 # The files that RocksDB and rocksdict leave if they die before they have created a database.
 _UNFINISHED = re.compile(
@@ -70,7 +58,7 @@ def prepare(directory: str, create: bool) -> bool:
         raise _missing(directory) from None
     if "CURRENT" not in names:
         for name in names:
-            if not _UNFINISHED.fullmatch(name):
+            if not (_UNFINISHED.fullmatch(name) or LOCK_FILE.fullmatch(name)):
                 raise InvalidSettingError(
                     f"not a RocksDB store, and not empty (it contains {name!r}): {directory}"
                 )
@@ -209,13 +197,13 @@ def _options(new: bool) -> Options:
     return options
 
 
-def read_meta(directory: str, db: Rdict, sync: bool, read_only: bool = False) -> tuple[int, int]:
-    """Return the last revision and the size of the largest record; write them to a new store."""
+def read_meta(directory: str, db: Rdict, sync: bool, read_only: bool = False) -> Meta:
+    """Return the record that a store keeps of itself; write it to a new store."""
     try:
         record: bytes | None = db.get(META_KEY)
         empty = record is None and not any(True for _ in db.keys())  # noqa: SIM118 - an Rdict is not iterable
         if empty:
-            record = META.pack(FORMAT, 0, 0)
+            record = META.pack(PLAIN_FORMAT, 0, 0)
             options = WriteOptions()
             options.sync = sync
             if not read_only:
@@ -228,10 +216,10 @@ def read_meta(directory: str, db: Rdict, sync: bool, read_only: bool = False) ->
         raise InvalidSettingError(
             f"a RocksDB database that batchkeeper did not create: {directory}"
         )
-    written_format, revision, largest = META.unpack(record)
-    if written_format != FORMAT:
+    meta = Meta(*META.unpack(record))
+    if meta.format not in FORMATS:
         raise InvalidSettingError(
-            f"the store in {directory} has format {written_format}; this batchkeeper supports "
-            f"format {FORMAT}"
+            f"the store in {directory} has format {meta.format}; this batchkeeper supports "
+            f"formats {FORMATS[0]} to {FORMATS[-1]}"
         )
-    return revision, largest
+    return meta

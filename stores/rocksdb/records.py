@@ -1,4 +1,8 @@
-"""The form of a value in RocksDB: a header with its stat, followed by the value."""
+"""The forms of a value in RocksDB: a header with its stat, followed by the value.
+
+The first byte of a record tells its form. The header of an ephemeral value also has the number of
+the session that created it. That of a plain value is the one of the first releases, byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +13,77 @@ from typing import Final
 from ...ops.errors import MetadataStoreError
 from ...ops.results import GetResult, ScanPage, Stat, StatPage
 from ..keys import Sorted
-from .files import FORMAT
 
-__all__ = ["HEADER", "found_at", "is_ours", "not_ours", "scan_page", "stat_page"]
+__all__ = [
+    "EPHEMERAL",
+    "EPHEMERAL_HEADER",
+    "HEADER",
+    "LONGEST_HEADER",
+    "PLAIN",
+    "found_at",
+    "is_ours",
+    "is_plain",
+    "not_ours",
+    "scan_page",
+    "session_of",
+    "stat_page",
+]
 
-#: Format, version, revision, created and modified in milliseconds since the epoch.
+#: The forms of records.
+PLAIN: Final = 1
+EPHEMERAL: Final = 2
+
+#: Form, version, revision, created and modified in milliseconds since the epoch.
 HEADER: Final = struct.Struct(">BIQQQ")
+#: The same, and the number of the session.
+EPHEMERAL_HEADER: Final = struct.Struct(">BIQQQQ")
+#: The first bytes of a record that contain its header, whatever its form.
+LONGEST_HEADER: Final = EPHEMERAL_HEADER.size
 
+_SESSION: Final = struct.Struct(">Q")
+_SIZES: Final = {PLAIN: HEADER.size, EPHEMERAL: EPHEMERAL_HEADER.size}
+
+_PLAIN: Final = bytes([PLAIN])
 _HIGH: Final = 0x80  # the highest bit of a number's first byte
 
 _new = tuple.__new__  # does the work of Stat(...) and GetResult(...) in half the time
 
 
-def is_ours(record: bytes) -> bool:
-    """Say whether a record, or its first bytes, begins with a header of this package.
+def is_plain(record: bytes) -> bool:
+    """Say whether a record, or its first bytes, begins with the header of a plain value.
 
     None of its numbers has the highest bit: no store counts that far, and Spark's integers are
     signed.
     """
     return (
         len(record) >= HEADER.size
-        and record[0] == FORMAT
+        and record[0] == PLAIN
         and record[1] < _HIGH
         and record[5] < _HIGH
         and record[13] < _HIGH
         and record[21] < _HIGH
     )
+
+
+def is_ours(record: bytes) -> bool:
+    """Say whether a record, or its first bytes, begins with a header of this package."""
+    return (
+        is_plain(record)
+        or (
+            len(record) >= EPHEMERAL_HEADER.size
+            and record[0] == EPHEMERAL
+            # Otherwise, the header begins like that of a plain value.
+            and is_plain(_PLAIN + record[1 : HEADER.size])
+        )
+    )
+
+
+def session_of(record: bytes) -> int | None:
+    """Return the session of a record that is this package's; ``None`` if it is not ephemeral."""
+    if record[0] != EPHEMERAL:
+        return None
+    session: int = _SESSION.unpack_from(record, HEADER.size)[0]
+    return session
 
 
 def not_ours(path: str) -> MetadataStoreError:
@@ -46,62 +95,83 @@ def not_ours(path: str) -> MetadataStoreError:
     )
 
 
-def found_at(path: str, record: bytes) -> GetResult | MetadataStoreError:
-    """Return the value in a record, with its stat; an error if the record is not this package's."""
+def found_at(path: str, record: bytes, owns: bool) -> GetResult | MetadataStoreError:
+    """Return the value in a record, with its stat; an error if the record is not this package's.
+
+    Args:
+        path: the path of the record.
+        record: the whole record.
+        owns: whether ephemeral values belong to the session of this store.
+    """
+    if is_plain(record):
+        _, version, revision, created, modified = HEADER.unpack_from(record)
+        stat = _new(Stat, (path, version, revision, created, modified, False, False))
+        return _new(GetResult, (record[HEADER.size :], stat))
     if not is_ours(record):
         return not_ours(path)
-    _, version, revision, created, modified = HEADER.unpack_from(record)
-    stat = _new(Stat, (path, version, revision, created, modified, False, False))
-    return _new(GetResult, (record[HEADER.size :], stat))
+    _, version, revision, created, modified, _ = EPHEMERAL_HEADER.unpack_from(record)
+    stat = Stat(path, version, revision, created, modified, ephemeral=True, owned=owns)
+    return GetResult(record[EPHEMERAL_HEADER.size :], stat)
 
 
-def scan_page(keys: Sorted, records: Sequence[bytes]) -> ScanPage:
+def scan_page(keys: Sorted, records: Sequence[bytes], owns: bool) -> ScanPage:
     """Return a page of values from whole records.
+
+    Args:
+        keys: the keys of the page.
+        records: the records of its paths.
+        owns: whether ephemeral values belong to the session of this store.
 
     Raises:
         MetadataStoreError: a record is not this package's.
     """
-    stats = stat_page(keys, records)
+    stats = stat_page(keys, records, owns)
+    if True not in stats.ephemeral:
+        values = [record[HEADER.size :] for record in records]
+    else:
+        values = [record[_SIZES[record[0]] :] for record in records]
     return ScanPage(
         stats.paths,
-        [record[HEADER.size :] for record in records],
+        values,
         stats.versions,
         stats.revisions,
         stats.ephemeral,
         stats.created,
         stats.modified,
+        stats.owned,
         foreign=stats.foreign,
     )
 
 
-def stat_page(keys: Sorted, records: Sequence[bytes]) -> StatPage:
+def stat_page(keys: Sorted, records: Sequence[bytes], owns: bool) -> StatPage:
     """Return a page of stats from records, of which only the headers are needed.
 
-    Raises:
-        MetadataStoreError: a record is not this package's.
+    Args and errors are those of :func:`scan_page`.
     """
     paths = keys.paths
     if not records:
         return StatPage.of([], keys.foreign)
+    ephemeral: Sequence[bool]
     try:
         columns = zip(*map(HEADER.unpack_from, records), strict=True)
-        formats, versions, revisions, created, modified = columns
-        fine = (
-            formats.count(FORMAT) == len(formats)
-            and max(versions) < 1 << 31
-            and max(map(max, (revisions, created, modified))) < 1 << 63
-        )
+        forms, versions, revisions, created, modified = columns
+        fine = max(versions) < 1 << 31 and max(map(max, (revisions, created, modified))) < 1 << 63
     except struct.error:
         fine = False
-    if not fine:
+    if fine and forms.count(PLAIN) == len(forms):
+        ephemeral = [False] * len(paths)
+    elif fine and all(map(is_ours, records)):
+        ephemeral = [form == EPHEMERAL for form in forms]
+    else:
         looked_at = zip(paths, records, strict=True)
         raise not_ours(next(path for path, record in looked_at if not is_ours(record)))
     return StatPage(
         paths,
         versions,
         revisions,
-        [False] * len(paths),
+        ephemeral,
         created,
         modified,
+        ephemeral if owns and True in ephemeral else None,
         foreign=keys.foreign,
     )

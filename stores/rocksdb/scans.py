@@ -10,14 +10,15 @@ from typing import Final, TypeVar
 from rocksdict import WriteBatch
 
 from ...ops.errors import MetadataStoreError, UnsupportedError
-from ...ops.results import Range, ScanPage, ScanResult, StatPage
+from ...ops.results import Range, ScanPage, ScanResult, StatPage, WatchEvent
 from ..backend import partly_removed
 from ..keys import Sorted, sort_keys
 from ..spans import EVERYTHING, evenly, with_outside
 from .commits import Commits
 from .database import Database
-from .files import META_KEY
-from .records import HEADER, scan_page, stat_page
+from .ephemerals import Departed
+from .layout import OUTSIDE, ephemeral_key
+from .records import LONGEST_HEADER, is_ours, scan_page, session_of, stat_page
 from .walks import KeyWalk
 
 __all__ = ["ReadOnlyScans", "RocksScans", "read_only"]
@@ -27,6 +28,8 @@ _Made = TypeVar("_Made", ScanPage, StatPage)
 # The most keys that a split keeps for each range: they determine how exact the ranges are.
 _KEPT_PER_RANGE: Final = 64
 
+_NOTHING: Final[frozenset[bytes]] = frozenset()
+
 
 class RocksScans:
     """Reads and removes the values under a path, for any number of threads.
@@ -35,6 +38,8 @@ class RocksScans:
         database: the database.
         commits: its writes. A walk waits for them, and removals go through them.
     """
+
+    _owns = True  # whether ephemeral values belong to the session of this store
 
     def __init__(self, database: Database, commits: Commits) -> None:
         self._database = database
@@ -50,18 +55,18 @@ class RocksScans:
         self, prefix: str, within: Range, revision: int | None, timeout: float
     ) -> Generator[StatPage, None, None]:
         """Yield the stats of the values under ``prefix``. See :class:`Scans`."""
-        return self._pages(prefix, within, HEADER.size, stat_page)
+        return self._pages(prefix, within, LONGEST_HEADER, stat_page)
 
     def _pages(
         self,
         prefix: str,
         within: Range,
         first: int | None,
-        made_of: Callable[[Sorted, Sequence[bytes]], _Made],
+        made_of: Callable[[Sorted, Sequence[bytes], bool], _Made],
     ) -> Generator[_Made, None, None]:
         with self._walk(prefix, within) as walk:
             while not walk.done:
-                page = made_of(*self._page(walk, first))
+                page = made_of(*self._page(walk, first), self._owns)
                 if page or page.foreign:
                     yield page
 
@@ -76,15 +81,17 @@ class RocksScans:
             except Exception as error:
                 raise self._database.unreadable(error) from error
         keys = sort_keys([key for key, _ in found], shared=False)
-        others = [key for key in keys.foreign if key != META_KEY]
-        return keys._replace(foreign=others), keys.of([record for _, record in found])
+        return keys, keys.of([record for _, record in found])
 
     @contextmanager
     def _walk(self, prefix: str, within: Range = EVERYTHING) -> Generator[KeyWalk, None, None]:
         """Yield a walk, which ends with the store and sees only data that is on the disk."""
+        stretches = with_outside(prefix, within)
+        if stretches and stretches[-1][1] is None:
+            stretches[-1:] = OUTSIDE
         with self._database:
             try:
-                walk = KeyWalk(self._database.db, with_outside(prefix, within))
+                walk = KeyWalk(self._database.db, stretches, self._hidden())
             except Exception as error:
                 raise self._database.unreadable(error) from error
             self._commits.wait_to_read(None)
@@ -94,6 +101,10 @@ class RocksScans:
         finally:
             self._database.walks.discard(walk)
             walk.close()
+
+    def _hidden(self) -> frozenset[bytes]:
+        """Return the keys of values that are in the database, but no longer in the store."""
+        return _NOTHING
 
     def split(self, prefix: str, n: int, timeout: float) -> Sequence[Range]:
         """Return ranges with about equally many values. See :class:`Scans`."""
@@ -131,12 +142,22 @@ class RocksScans:
                     headers = self._database.headers(keys, commits.largest)
                 except Exception as error:
                     raise self._database.unreadable(error) from error
-                there = [
-                    key for key, header in zip(keys, headers, strict=True) if header is not None
-                ]
-                for key in there:
+                there: list[bytes] = []
+                for key, header in zip(keys, headers, strict=True):
+                    if header is None:
+                        continue
+                    there.append(key)
                     batch.delete(key)
-                number = commits.write(batch, there) if there else commits.written
+                    if is_ours(header) and (session := session_of(header)) is not None:
+                        batch.delete(ephemeral_key(session, key))
+                number = commits.written
+                if there:
+                    number = commits.write(batch, there)
+                    if commits.watches.needed:
+                        revision = commits.revision
+                        commits.report(
+                            [WatchEvent("deleted", key.decode(), None, revision) for key in there]
+                        )
             commits.wait(number, changed=bool(there))
             return len(there)
 
@@ -147,7 +168,19 @@ class RocksScans:
 
 
 class ReadOnlyScans(RocksScans):
-    """The scans of a store that was opened with ``read_only``."""
+    """The scans of a store that was opened with ``read_only``.
+
+    A scan leaves out the ephemeral values of sessions that had ended when it began.
+    """
+
+    _owns = False
+
+    def __init__(self, database: Database, commits: Commits, departed: Departed) -> None:
+        super().__init__(database, commits)
+        self._departed = departed
+
+    def _hidden(self) -> frozenset[bytes]:
+        return self._departed.keys()
 
     def delete_recursive(self, path: str, timeout: float) -> int:
         raise read_only(self._database.directory)

@@ -27,12 +27,19 @@ class KeyWalk:
         db: the database; it must stay open until the walk is closed.
         stretches: for each, its first key and the key before which it ends, or ``None`` for no end.
             They are in order.
+        hidden: keys to leave out.
 
     Attributes:
         done: whether the walk has reached its end.
     """
 
-    def __init__(self, db: Rdict, stretches: Sequence[tuple[str, str | None]]) -> None:
+    def __init__(
+        self,
+        db: Rdict,
+        stretches: Sequence[tuple[str, str | None]],
+        hidden: frozenset[bytes] = frozenset(),
+    ) -> None:
+        self._hidden = hidden
         self._stretches = [
             (start.encode(), None if end is None else end.encode())
             for start, end in reversed(stretches)
@@ -63,6 +70,7 @@ class KeyWalk:
             if self.done:
                 return []
             raise StoreClosedError("the RocksDB store was closed during a scan")
+        hidden = self._hidden
         found: list[tuple[bytes, bytes]] = []
         room = _PAGE_BYTES
         while self._stretches:
@@ -71,6 +79,9 @@ class KeyWalk:
                 key = iterator.key()
                 if end is not None and key >= end:
                     break
+                if key in hidden:
+                    iterator.next()
+                    continue
                 # rocksdict copies a record whole or not at all. So a page has read at most
                 # _PAGE_BYTES and one more record, and keeps only the bytes that are wanted.
                 record = b"" if first == 0 else iterator.value()

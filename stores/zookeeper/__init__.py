@@ -4,10 +4,16 @@
 - ``codecs``: each kind of operation: its request, and the answer from a node
 - ``reads``: many reads in one multi-read
 - ``writes``: a call in one multi, with an outcome for each operation
+- ``batches``: the writes of one call, and what is known about them
 - ``plan``: distributes writes over multis
+- ``transactions``: the steps of transactions, and which of their parts does not hold
+- ``groups``: multis in the making
 - ``write_ids``: the slots that make sending a multi again safe
 - ``multi_settling``: sends multis until the outcome of each is known
+- ``second_look``: whether conditions held that the server cannot check
+- ``outcomes``: the answers of the requests in a multi that was applied
 - ``recovery``: the results of a multi whose answer was lost
+- ``sequences``: the names of sequential nodes whose answer was lost
 - ``nodes``: the last known state of nodes, for guesses
 - ``sizes``: finds the longest request that the server accepts
 - ``packets``: packs reads into one request
@@ -16,7 +22,13 @@
 - ``readahead``: the reads of a walk that are under way
 - ``splitting``: samples the tree, and chooses where to cut it
 - ``removal``: removes children before parents
-- ``connection``: requests with a sent mark
+- ``session``: the events of the session, and proofs of how long it lives
+- ``watches``: the watches of a client, and the thread that delivers their events
+- ``watch``: one of these watches
+- ``placing``: the requests behind watches
+- ``events``: turns events of nodes into events of values
+- ``connection``: requests and answers over the session, each with a certain outcome
+- ``exchanges``: one request, with a sent mark
 - ``kazoo_client``: kazoo's client, with its traps closed
 - ``jute``: the bytes of requests and answers
 - ``answers``: answers that cannot be read

@@ -26,6 +26,7 @@ from ..backend import (
     WriteRequest,
     refusal,
     send_by,
+    transaction_refused,
 )
 from ..urls import ConnectOptions, StoreURL
 from .answers import Reply, understand
@@ -50,10 +51,13 @@ from .jute import (
 )
 from .kazoo_client import Security
 from .nodes import Nodes
+from .placing import Placing
 from .plan import OP_OVERHEAD, REQUEST_OVERHEAD
 from .reads import Reader
 from .scans import Scanner
+from .session import ZooKeeperSession
 from .sizes import Sizes
+from .watches import ZooKeeperWatches
 from .write_ids import WriteIds
 from .writes import Writer
 
@@ -68,6 +72,9 @@ _SHORT_PATH: Final = 2
 
 # The server executes one multi while the client makes the next; one more keeps both from waiting.
 _IN_FLIGHT: Final = 3
+
+# The most operations in a transaction: as many as in a batch.
+_TRANSACTION_OPS: Final = 1000
 
 _OPTIONS: Final = ("acl", "ca", "cert", "check_hostname", "jute_maxbuffer", "key", "use_ssl")
 _ACLS: Final = {"open": ANYONE, "creator": CREATOR}
@@ -86,6 +93,7 @@ class ZooKeeperBackend:
         acl: bytes,
         tally: Tally,
         chroot_made: bool,
+        session_timeout: float,
     ) -> None:
         nodes = Nodes()
         write_ids = WriteIds(connection, chroot, acl)
@@ -93,9 +101,12 @@ class ZooKeeperBackend:
         self._connection = connection
         self._sizes = Sizes(connection, packet)
         self._reader = Reader(connection, self._sizes, nodes, chroot)
+        self.session = session = ZooKeeperSession(connection, session_timeout)
         self._writer = Writer(
-            connection, self._reader, nodes, self._sizes, write_ids, chroot, acl, tally
+            connection, self._reader, nodes, self._sizes, write_ids, chroot, acl, tally, session
         )
+        placing = Placing(connection, self._reader, self._sizes, chroot)
+        self.watches = ZooKeeperWatches(connection, placing, chroot, self.session.restored)
         self.scans = Scanner(connection, self._reader, self._writer, self._sizes, chroot)
         self._op_bytes = OP_OVERHEAD + len(chroot.encode())
         self._request_overhead = REQUEST_OVERHEAD + write_ids.room
@@ -121,6 +132,7 @@ class ZooKeeperBackend:
             value_bytes=max(0, packet - self._request_overhead - self._op_bytes - _SHORT_PATH),
             in_flight=_IN_FLIGHT,
             singles=64,
+            transaction_ops=_TRANSACTION_OPS,
         )
 
     @property
@@ -131,9 +143,9 @@ class ZooKeeperBackend:
         self._connection.check_process()
         if not self._chroot_seen:
             # Other writes find nothing below a missing chroot, and must not create it.
-            creates = any(WRITES[request.kind].creates for request in requests)
+            creates = any(WRITES[request.kind].creates(request) for request in requests)
             if not creates and not _is_there(self._connection, self._chroot, send_by(deadline)):
-                return [refusal(request, ABSENT, occupied=False) for request in requests]
+                return [_refusal_of_nothing(request) for request in requests]
             self._chroot_seen = True
         return self._writer.write(requests, deadline)
 
@@ -146,6 +158,8 @@ class ZooKeeperBackend:
         self._reader.sync(deadline)
 
     def close(self) -> None:
+        self.session.close()
+        self.watches.close()
         self._connection.close()
 
 
@@ -198,7 +212,25 @@ def connect(url: StoreURL, options: ConnectOptions) -> Backend:
     except BaseException:
         connection.close()
         raise
-    return ZooKeeperBackend(connection, chroot, packet, _ACLS[acl], tally, options.create)
+    return ZooKeeperBackend(
+        connection,
+        chroot,
+        packet,
+        _ACLS[acl],
+        tally,
+        options.create,
+        options.session_timeout,
+    )
+
+
+def _refusal_of_nothing(request: WriteRequest) -> Answer:
+    """Return the error of a write that creates nothing, in a store without any path."""
+    if request.options is None or not request.options.parts:
+        return refusal(request, ABSENT, occupied=False)
+    # Its first part does not hold: a check for ABSENT would create a node.
+    first = refusal(request.options.parts[0], ABSENT, occupied=False)
+    assert first is not None
+    return transaction_refused(0, first)
 
 
 def _security(url: StoreURL, options: ConnectOptions) -> Security:

@@ -1,7 +1,8 @@
 """The codecs: each kind of operation as a request to ZooKeeper, and its result from a node.
 
-``plan`` chooses the steps of a write in a multi (``create``, ``setData``, ``delete``). ``writes``
-reads their answers by opcode, and ``recovery`` finds their results if the answers were lost.
+``plan`` chooses the steps of a write in a multi (``create``, ``setData``, ``delete``, ``check``).
+``writes`` reads their answers by opcode, and ``recovery`` finds their results if the answers were
+lost.
 """
 
 from __future__ import annotations
@@ -9,47 +10,60 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, Protocol, TypeAlias, assert_never, get_args
 
-from ...ops.errors import MetadataStoreError
-from ...ops.operations import ABSENT, ReadKind, WriteKind
-from ...ops.paths import hidden
+from ...ops.errors import MetadataStoreError, UnsupportedError
+from ...ops.operations import ABSENT, PartKind, ReadKind, WriteKind
+from ...ops.paths import children_of
 from ...ops.results import GetResult, Result, Stat
-from ..backend import Answer, ReadRequest, WriteRequest, refusal
+from ..backend import Answer, PartRequest, ReadRequest, refusal
 from .jute import (
+    CHECK,
     CREATE,
     DELETE,
+    EPHEMERAL,
     EXISTS,
     GET_CHILDREN,
     GET_DATA,
+    PROBE,
+    REPLACE,
+    SEQUENTIAL,
     SET_DATA,
     WriteOpcode,
     ZNode,
 )
 from .nodes import NULL, Nodes
 
-__all__ = ["READS", "UNSEEN", "WRITES", "ReadCodec", "Seen", "WriteCodec", "WriteStep"]
+__all__ = [
+    "ANY_VERSION",
+    "READS",
+    "UNSEEN",
+    "WRITES",
+    "ReadCodec",
+    "Seen",
+    "WriteCodec",
+    "WriteStep",
+]
 
 #: Stands for the node at a path at which the client has not looked.
 UNSEEN: Final = "unseen"
 Seen: TypeAlias = ZNode | Literal["unseen"] | None
 
-#: A write in a multi: its opcode, the version that a setData or delete compares, and the value that
-#: a create or setData sets.
+#: A write in a multi: its opcode, the version that it compares, and the value that it sets.
 WriteStep: TypeAlias = tuple[WriteOpcode, int, bytes]
 
-_ANY_VERSION: Final = -1
+#: As the version of a step: it compares none.
+ANY_VERSION: Final = -1
 
 
 class WriteCodec(Protocol):
-    """One kind of writes."""
+    """One kind of writes, alone or as a part of a transaction."""
 
-    @property
-    def creates(self) -> bool:
-        """Whether it may create its node, and so needs its parents."""
+    def creates(self, request: PartRequest) -> bool:
+        """Say whether it may create its node, and so needs its parents."""
 
-    def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
+    def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
         """Say whether the client must look at its node, at a full ``path``, before sending it."""
 
-    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
         """Return how to send it.
 
         Args:
@@ -59,8 +73,8 @@ class WriteCodec(Protocol):
             nodes: the memory of nodes, for a path without a look.
         """
 
-    def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
-        """Return its error if a node forbids it; ``None`` if it may go."""
+    def refusal(self, request: PartRequest, node: ZNode | None) -> MetadataStoreError | None:
+        """Return its error if a node, or its absence, forbids it; ``None`` if it may go."""
 
 
 class ReadCodec(Protocol):
@@ -80,19 +94,28 @@ class ReadCodec(Protocol):
 
 
 class _Put:
-    creates = True
+    def creates(self, request: PartRequest) -> bool:
+        return True
 
-    def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
+    def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
+        expected, options = request.expected_version, request.options
+        if options is not None:
+            if options.sequential:
+                return False
+            if options.ephemeral and expected is None:
+                # An ephemeral value cannot go into a parent, which is persistent.
+                return nodes.size(path) is not None
         # No condition distinguishes a value at version 0 from a parent without a value.
-        expected = request.expected_version
         return expected == 0 or (expected == ABSENT and nodes.size(path) == NULL)
 
-    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
         expected, value = request.expected_version, request.value
         assert value is not None
+        if request.options is not None and (special := _special_step(request, seen, path, nodes)):
+            return special
         if expected is None:
             there = nodes.size(path) is not None if seen == UNSEEN else seen is not None
-            return SET_DATA if there else CREATE, _ANY_VERSION, value
+            return SET_DATA if there else CREATE, ANY_VERSION, value
         if expected == ABSENT:
             # If there is a node, its value is null: a put over a value has been refused already.
             if isinstance(seen, ZNode):
@@ -100,26 +123,97 @@ class _Put:
             return CREATE, 0, value
         return SET_DATA, expected, value
 
-    def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
-        return refusal(request, ABSENT if node.size == NULL else node.version, occupied=False)
+    def refusal(self, request: PartRequest, node: ZNode | None) -> MetadataStoreError | None:
+        options = request.options
+        if options is not None and options.sequential:
+            return None
+        if node is None:
+            return refusal(request, ABSENT, occupied=False)
+        if node.size != NULL:
+            return refusal(request, node.version, occupied=False)
+        error = refusal(request, ABSENT, occupied=False)
+        if error is None and node.children and options is not None and options.ephemeral:
+            return UnsupportedError(
+                f"ZooKeeper allows no paths below an ephemeral one, and there are paths below "
+                f"{request.path!r}",
+                path=request.path,
+            )
+        return error
+
+
+def _special_step(request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep | None:
+    """Return how to send a sequential put, or an ephemeral one that creates its node."""
+    value, options = request.value, request.options
+    assert value is not None
+    assert options is not None
+    if options.sequential:
+        return SEQUENTIAL, 0, value
+    if not options.ephemeral or request.expected_version not in (None, ABSENT):
+        return None
+    if isinstance(seen, ZNode):
+        return (REPLACE, seen.version, value) if seen.size == NULL else None
+    if seen is None or request.expected_version == ABSENT or nodes.size(path) is None:
+        return EPHEMERAL, 0, value
+    return None
 
 
 class _Delete:
-    creates = False
-
-    def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
+    def creates(self, request: PartRequest) -> bool:
         return False
 
-    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
-        expected = request.expected_version
-        return DELETE, _ANY_VERSION if expected is None else expected, b""
+    def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
+        return False
 
-    def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
+    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+        expected = request.expected_version
+        return DELETE, ANY_VERSION if expected is None else expected, b""
+
+    def refusal(self, request: PartRequest, node: ZNode | None) -> MetadataStoreError | None:
+        if node is None:
+            return refusal(request, ABSENT, occupied=False)
         if node.size != NULL:
             return refusal(request, node.version, occupied=node.children > 0)
         if node.children == 0 and request.expected_version in (None, node.version):
             return None  # A parent without anything below it: its delete succeeds.
         return refusal(request, ABSENT, occupied=node.children > 0)
+
+
+class _Check:
+    def creates(self, request: PartRequest) -> bool:
+        # If nothing may be there, a node is created and deleted again.
+        return request.expected_version == ABSENT
+
+    def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
+        expected = request.expected_version
+        return expected == 0 or (expected == ABSENT and nodes.size(path) == NULL)
+
+    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+        expected = request.expected_version
+        if expected == ABSENT:
+            return (CHECK, seen.version, b"") if isinstance(seen, ZNode) else (PROBE, 0, b"")
+        return CHECK, ANY_VERSION if expected is None else expected, b""
+
+    def refusal(self, request: PartRequest, node: ZNode | None) -> MetadataStoreError | None:
+        if node is None or node.size == NULL:
+            return refusal(request, ABSENT, occupied=False)
+        return refusal(request, node.version, occupied=False)
+
+
+class _Transaction:
+    """Stands for the whole. Its parts have codecs of their own."""
+
+    def creates(self, request: PartRequest) -> bool:
+        assert request.options is not None
+        return any(WRITES[part.kind].creates(part) for part in request.options.parts)
+
+    def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
+        raise AssertionError("the parts of a transaction are looked at by themselves")
+
+    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+        raise AssertionError("a transaction has a step for each part")
+
+    def refusal(self, request: PartRequest, node: ZNode | None) -> MetadataStoreError | None:
+        raise AssertionError("each part of a transaction has a refusal of its own")
 
 
 class _Get:
@@ -163,15 +257,19 @@ class _GetChildren:
         raise AssertionError("a node in the answer to a getChildren")
 
     def of_names(self, request: ReadRequest, names: list[str]) -> Answer:
-        return sorted(name for name in names if not hidden(request.path, name))
+        return sorted(children_of(request.path, names))
 
 
-def _write_codec(kind: WriteKind) -> WriteCodec:
+def _write_codec(kind: WriteKind | PartKind) -> WriteCodec:
     match kind:
         case "put":
             return _Put()
         case "delete":
             return _Delete()
+        case "check":
+            return _Check()
+        case "transaction":
+            return _Transaction()
         case _:
             assert_never(kind)
 
@@ -188,8 +286,8 @@ def _read_codec(kind: ReadKind) -> ReadCodec:
             assert_never(kind)
 
 
-WRITES: Final[Mapping[WriteKind, WriteCodec]] = {
-    kind: _write_codec(kind) for kind in get_args(WriteKind)
+WRITES: Final[Mapping[WriteKind | PartKind, WriteCodec]] = {
+    kind: _write_codec(kind) for kind in {*get_args(WriteKind), *get_args(PartKind)}
 }
 READS: Final[Mapping[ReadKind, ReadCodec]] = {
     kind: _read_codec(kind) for kind in get_args(ReadKind)

@@ -16,9 +16,9 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final, Literal, NamedTuple
 
 from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.states import KeeperState
@@ -29,17 +29,18 @@ from ...ops.errors import (
     IndeterminateError,
     MetadataStoreError,
     OperationTimeoutError,
+    SessionLostError,
     StoreClosedError,
     StoreUnavailableError,
 )
 from ...ops.log import get_logger
 from ..backend import Tally, send_by
 from .answers import Reply, UnreadableError, unreadable
-from .errors import CONNECTION_LOSS, NO_NODE, Fate, code, fate
-from .jute import EMPTY_MULTI, MULTI
-from .kazoo_client import Handler, Security, new_client
+from .errors import CONNECTION_LOSS, NO_NODE, Fate, code
+from .exchanges import DeadlineError, Exchange, TimedExchange, Trip, remaining
+from .kazoo_client import NO_GREETING, Greeting, Handler, Security, new_client
 
-__all__ = ["ZooKeeperConnection"]
+__all__ = ["Moment", "ZooKeeperConnection"]
 
 log = get_logger(__name__)
 
@@ -56,98 +57,28 @@ _STEADY: Final = 5.0
 # A read that was sent this often and never answered may be too large to be answered.
 _MAX_LOSSES: Final = 2
 
+_MOMENTS: Final[Mapping[str, Literal["connected", "lost", "expired", "over"]]] = {
+    KeeperState.CONNECTED: "connected",
+    KeeperState.EXPIRED_SESSION: "expired",
+    KeeperState.AUTH_FAILED: "over",
+    KeeperState.CLOSED: "over",
+}
+
 # Seconds that `close` gives the server to answer, and then kazoo to end its threads.
 _CLOSE_GRACE: Final = 2.0
 _STOP_GRACE: Final = 5.0
 
 
-class _Exchange:
-    """One request under way. To kazoo, it is both the request and the async object."""
+class Moment(NamedTuple):
+    """A change of the connection, as seen by kazoo's thread.
 
-    __slots__ = (
-        "_arrived",
-        "_body",
-        "_ended",
-        "_owner",
-        "answer",
-        "error",
-        "sent",
-        "type",
-    )
+    ``over`` means that kazoo has given up for good. ``connection`` is the number of the last
+    connection, and ``greeting`` what the server said to it.
+    """
 
-    def __init__(self, owner: ZooKeeperConnection, opcode: int, body: bytes) -> None:
-        self.type = opcode
-        self.sent = False  # guarded by owner.lock until the call has ended
-        self.answer: Any = None
-        self.error: Exception | None = None
-        self._owner = owner
-        self._body = body
-        self._ended = False  # guarded by owner.lock
-        # Held until the call has ended. A bare lock, because kazoo's own async result has a
-        # condition, a list of callbacks and a queue.
-        self._arrived = threading.Lock()
-        self._arrived.acquire()
-
-    def serialize(self) -> bytes:
-        """Return the bytes to kazoo's thread, at the moment of sending.
-
-        Either this comes first under the lock, or the caller gives up first. A write is sent at
-        most once. If it was given up, an empty multi is sent, because kazoo cannot send nothing.
-        """
-        with self._owner.lock:
-            self._owner.taken(self)
-            self.sent = self.sent or not self._ended
-            body = self._body
-            if self.type == MULTI:
-                self._body = EMPTY_MULTI
-        return body
-
-    def deserialize(self, buffer: bytes, offset: int) -> tuple[bytes, int]:
-        # The caller's thread reads the answer, because kazoo's has the next request to send.
-        return buffer, offset
-
-    def set(self, answer: Any = None) -> None:
-        if answer is True:
-            # kazoo gives the answer to a login to the next call, and notices that at the one after.
-            self.end(None, ConnectionLoss())
-        else:
-            self.end(answer, None)
-
-    def set_exception(self, error: Exception) -> None:
-        with self._owner.lock:
-            self._owner.taken(self)
-        self.end(None, error)
-
-    def end(self, answer: Any, error: Exception | None) -> None:
-        """End the call, unless it has ended."""
-        owner = self._owner
-        with owner.lock:
-            if self._ended:
-                return
-            self._ended = True
-            self.answer = answer
-            self.error = error
-            if self.type == MULTI:
-                self._body = EMPTY_MULTI
-            owner.ended(self)
-        self._arrived.release()
-
-    def wait(self, deadline: float) -> None:
-        """Return when the call has ended; at the deadline, end it."""
-        if not self._arrived.acquire(timeout=_remaining(deadline)):
-            self.end(None, _DeadlineError())
-
-    @property
-    def fate(self) -> Fate | None:
-        """The fate of a call that has ended; ``None`` if it was answered."""
-        return None if self.error is None else fate(self.error)
-
-    def __repr__(self) -> str:
-        return f"<request of type {self.type}>"
-
-
-class _DeadlineError(Exception):
-    """The deadline passed while the caller waited."""
+    state: Literal["connected", "lost", "expired", "over"]
+    connection: int
+    greeting: Greeting
 
 
 class ZooKeeperConnection:
@@ -174,8 +105,8 @@ class ZooKeeperConnection:
         self._closed = False  # guarded by lock
         # Guarded by lock: the reason why kazoo has given up, if it has.
         self._end: tuple[type[MetadataStoreError], str] | None = None
-        self._open: set[_Exchange] = set()  # guarded by lock: calls that have not ended
-        self._queued: set[_Exchange] = set()  # guarded by lock: calls in kazoo's queue
+        self._open: set[Exchange] = set()  # guarded by lock: calls that have not ended
+        self._queued: set[Exchange] = set()  # guarded by lock: calls in kazoo's queue
         self._tally = tally
         self._handler = Handler(min(connect_timeout, session_timeout) / len(addresses))
         self._client = new_client(addresses, session_timeout, security, self._handler)
@@ -192,6 +123,9 @@ class ZooKeeperConnection:
         # logged above debug.
         self._connected_at = -math.inf
         self._loud = True
+        # Guarded by lock: the last change of the connection, and who is told of later ones.
+        self._moment = Moment("lost", 0, NO_GREETING)
+        self._listeners: list[Callable[[Moment], None]] = []
         self._client.add_listener(self._on_state)
         self._client.start_async()
         with self.lock:
@@ -230,6 +164,38 @@ class ZooKeeperConnection:
         """Whether nothing is sent any more: the store was closed, or kazoo has given up."""
         return self._closed or self._end is not None
 
+    def attach(self, listener: Callable[[Moment], None]) -> Moment:
+        """Call a function at each change of the connection; return the last change until now.
+
+        It is called on kazoo's connection thread, and must not block.
+        """
+        with self.lock:
+            self._listeners.append(listener)
+            return self._moment
+
+    def receive_events(self, receiver: Callable[[list[bytes]], None]) -> None:
+        """Give the packets with events of watches to a function, as :class:`Handler` says."""
+        self._handler.on_events = receiver
+
+    def receive_touches(self, receiver: Callable[[Trip], None]) -> None:
+        """Report requests that were answered to a function, as :class:`Handler` says."""
+        self._handler.on_touch = lambda sent, came: receiver(Trip(self.number, sent, came))
+
+    def end(self) -> MetadataStoreError | None:
+        """Return the reason why nothing is sent any more; ``None`` while requests are sent."""
+        with self.lock:
+            return self._refusal()
+
+    def round_trip(self, opcode: int, body: bytes, deadline: float) -> Trip | None:
+        """Send a request once, and wait for its answer; ``None`` if there was none, or an error."""
+        call = self._send(opcode, body, deadline, deadline, None, TimedExchange)
+        if not isinstance(call, TimedExchange):
+            return None
+        call.wait(deadline)
+        if call.error is not None:
+            return None
+        return Trip(call.connection, call.sent_at, time.monotonic())
+
     def late(self, what: str) -> MetadataStoreError:
         """Return the error at the deadline of a request that was a read, or never sent.
 
@@ -244,6 +210,11 @@ class ZooKeeperConnection:
             + (f" ({reason})" if reason else "")
         )
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked child of the process that has connected."""
+        return self._pid != os.getpid()
+
     def check_process(self) -> None:
         """Raise in a forked child, where locks may be held for ever.
 
@@ -254,23 +225,35 @@ class ZooKeeperConnection:
             raise _forked()
 
     def exchange(
-        self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
+        self,
+        requests: Sequence[tuple[int, bytes]],
+        deadline: float,
+        *,
+        repeat: bool,
+        session: int | None = None,
     ) -> list[Reply]:
         """Send requests one after the other, and return their replies in the same order.
 
         The reply to a read that was sent twice and lost is ``CONNECTION_LOSS``: its answer may be
-        too large.
+        too large. The reply to a write that was not sent because its session has ended is a
+        ``SessionLostError``.
 
         Args:
             requests: opcode and body of each; writes are multis. They are applied in this order.
             deadline: by ``time.monotonic()``.
             repeat: whether they may be sent again after they were sent: true for reads. A write is
                 sent again only while it certainly was not sent, and until it should have been.
+            session: the number of the only session in which multis may be sent; ``None`` for any.
         """
-        return self.begin(requests, deadline, repeat=repeat)(deadline)
+        return self.begin(requests, deadline, repeat=repeat, session=session)(deadline)
 
     def begin(
-        self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
+        self,
+        requests: Sequence[tuple[int, bytes]],
+        deadline: float,
+        *,
+        repeat: bool,
+        session: int | None = None,
     ) -> Callable[[float], list[Reply]]:
         """Send requests without waiting; return a function that does the rest of ``exchange``.
 
@@ -282,15 +265,17 @@ class ZooKeeperConnection:
             return lambda _: forked
         patience = deadline if repeat else send_by(deadline)
         calls = [
-            (i, self._send(*request, deadline, patience)) for i, request in enumerate(requests)
+            (i, self._send(*request, deadline, patience, session))
+            for i, request in enumerate(requests)
         ]
-        return partial(self._finish, requests, calls, repeat)
+        return partial(self._finish, requests, calls, repeat, session)
 
     def _finish(
         self,
         requests: Sequence[tuple[int, bytes]],
-        calls: Sequence[tuple[int, _Exchange | MetadataStoreError]],
+        calls: Sequence[tuple[int, Exchange | MetadataStoreError]],
         repeat: bool,
+        session: int | None,
         deadline: float,
     ) -> list[Reply]:
         replies: list[Reply] = [CONNECTION_LOSS] * len(requests)
@@ -301,7 +286,7 @@ class ZooKeeperConnection:
             resent = 0
             lost = False
             for i, call in calls:
-                if isinstance(call, _Exchange):
+                if isinstance(call, Exchange):
                     call.wait(deadline)
                     reply = self._judge(call, repeat)
                     if reply is None:
@@ -319,11 +304,17 @@ class ZooKeeperConnection:
             patience = deadline if repeat else send_by(deadline)
             self.pause(attempt, patience)
             attempt += 1
-            calls = [(i, self._send(*requests[i], deadline, patience)) for i in again]
+            calls = [(i, self._send(*requests[i], deadline, patience, session)) for i in again]
 
     def _send(
-        self, opcode: int, body: bytes, deadline: float, patience: float
-    ) -> _Exchange | MetadataStoreError:
+        self,
+        opcode: int,
+        body: bytes,
+        deadline: float,
+        patience: float,
+        session: int | None,
+        kind: type[Exchange] = Exchange,
+    ) -> Exchange | MetadataStoreError:
         """Hand a request to kazoo as soon as it is connected, or return the reason why not.
 
         ``patience`` is the time until which to wait for a connection.
@@ -333,15 +324,15 @@ class ZooKeeperConnection:
             while True:
                 if refusal := self._refusal():
                     return refusal
-                if _remaining(deadline) <= 0:
+                if remaining(deadline) <= 0:
                     return self.late("the request could not be sent to")
                 if client.client_state == KeeperState.CONNECTED and len(self._queued) < _MAX_UNSENT:
                     break
-                remaining = _remaining(patience)
-                if remaining <= 0:
+                left = remaining(patience)
+                if left <= 0:
                     return self.late("the request could not be sent to")
-                self._changed.wait(remaining)
-            call = _Exchange(self, opcode, body)
+                self._changed.wait(left)
+            call = kind(self, opcode, body, session)
             self._open.add(call)
             self._queued.add(call)
         client._call(call, call)
@@ -357,9 +348,11 @@ class ZooKeeperConnection:
             return refusal
         return None
 
-    def _judge(self, call: _Exchange, repeat: bool) -> Reply | None:
+    def _judge(self, call: Exchange, repeat: bool) -> Reply | None:
         """Return the reply of a call that has ended, or ``None`` if it may be sent again."""
         error = call.error
+        if call.outlived:
+            return SessionLostError("the session ended before the write was sent")
         if error is None:
             if call.answer is None:
                 return NO_NODE  # kazoo's special case for exists
@@ -376,7 +369,7 @@ class ZooKeeperConnection:
                 f"ZooKeeper at {self.addresses} refuses the credentials: {error!r}"
             )
         sent = call.sent and known is Fate.LOST
-        if isinstance(error, _DeadlineError):
+        if isinstance(error, DeadlineError):
             if sent and not repeat:
                 return self._indeterminate("no answer came in time", error)
             return self.late("no answer from")
@@ -394,24 +387,24 @@ class ZooKeeperConnection:
 
     def pause(self, attempt: int, deadline: float) -> None:
         """Wait before another attempt: longer each time, with jitter, but not beyond a close."""
-        delay = min(_BACKOFF.pause(attempt), _remaining(deadline))
+        delay = min(_BACKOFF.pause(attempt), remaining(deadline))
         with self.lock:
             self._changed.wait_for(lambda: self._closed, delay)
 
-    def taken(self, call: _Exchange) -> None:
+    def taken(self, call: Exchange) -> None:
         """Note that kazoo has taken a call from its queue. The caller holds the lock."""
         self._queued.discard(call)
         if len(self._queued) == _MAX_UNSENT - 1:
             self._changed.notify_all()
 
-    def ended(self, call: _Exchange) -> None:
+    def ended(self, call: Exchange) -> None:
         """Note that a call has ended. The caller holds the lock."""
         self._open.discard(call)
 
     def _on_state(self, _: object) -> None:
         # This runs on kazoo's connection thread, which must not wait for anything here.
         state = self._client.client_state
-        unsent: list[_Exchange] = []
+        unsent: list[Exchange] = []
         with self.lock:
             if state == KeeperState.CONNECTED:
                 self._note_connection()
@@ -432,10 +425,16 @@ class ZooKeeperConnection:
                     StoreUnavailableError,
                     f"the client of ZooKeeper at {self.addresses} has stopped; open a new store",
                 )
+            self._moment = moment = Moment(
+                _MOMENTS.get(state, "lost"), self.number, self._handler.greeting
+            )
+            listeners = [*self._listeners]
             self._changed.notify_all()
         for call in unsent:
             call.end(None, ConnectionLoss())
         self._report(state)
+        for listener in listeners:
+            listener(moment)
 
     def _note_connection(self) -> None:
         self.came_at_once = self._handler.welcomed()
@@ -494,7 +493,3 @@ class ZooKeeperConnection:
 
 def _forked() -> StoreClosedError:
     return StoreClosedError("the store was opened by the parent process; open one in this process")
-
-
-def _remaining(deadline: float) -> float:
-    return min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)

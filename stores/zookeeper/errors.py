@@ -25,6 +25,7 @@ __all__ = [
     "CONNECTION_LOSS",
     "NODE_EXISTS",
     "NO_AUTH",
+    "NO_CHILDREN",
     "NO_NODE",
     "UNIMPLEMENTED",
     "Fate",
@@ -110,6 +111,7 @@ NO_NODE: Final[int] = kazoo.NoNodeError.code
 NODE_EXISTS: Final[int] = kazoo.NodeExistsError.code
 CONNECTION_LOSS: Final[int] = kazoo.ConnectionLoss.code
 NO_AUTH: Final[int] = kazoo.NoAuthError.code
+NO_CHILDREN: Final[int] = kazoo.NoChildrenForEphemeralsError.code
 UNIMPLEMENTED: Final[int] = kazoo.UnimplementedError.code
 
 # The codes of a multi that failed because a path differs from the client's knowledge: look again.
@@ -119,6 +121,7 @@ _CONFLICTS: Final = frozenset(
         kazoo.NodeExistsError.code,
         kazoo.BadVersionError.code,
         kazoo.NotEmptyError.code,
+        kazoo.NoChildrenForEphemeralsError.code,
     }
 )
 
@@ -158,7 +161,7 @@ def refused(number: int, path: str) -> MetadataStoreError:
     """Return the error of an operation that the server refuses for good with this code."""
     if number == NO_AUTH:
         return AuthenticationError(f"ZooKeeper denies access to {path!r}", path=path)
-    if number == kazoo.NoChildrenForEphemeralsError.code:
+    if number == NO_CHILDREN:
         return UnsupportedError(
             f"ZooKeeper allows no paths below an ephemeral one: {path!r}", path=path
         )

@@ -18,42 +18,62 @@ Source of the layout: ``zookeeper.jute``, ``MultiOperationRecord``, ``MultiRespo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 __all__ = [
+    "ADD_WATCH",
     "ANYONE",
+    "CHANGED",
+    "CHECK",
     "CREATE",
+    "CREATED",
     "CREATOR",
     "DELETE",
+    "DELETED",
     "EMPTY_MULTI",
     "END",
+    "EPHEMERAL",
     "EXISTS",
     "GET_CHILDREN",
+    "GET_CHILDREN_AND_STAT",
     "GET_DATA",
     "MULTI",
     "MULTI_READ",
     "NO_DATA",
     "PARENT",
+    "REMOVE_WATCHES",
+    "PROBE",
+    "REPLACE",
+    "SEQUENTIAL",
     "SET_DATA",
     "SYNC",
+    "Done",
+    "Family",
     "Found",
     "Refused",
     "Step",
+    "StepOpcode",
     "Update",
     "WriteOpcode",
     "ZNode",
     "acl",
+    "add_watch",
     "ephemeral",
     "header_and_length",
     "length",
     "multi_read",
+    "parse_family",
     "parse_multi",
     "parse_multi_read",
+    "parse_names_and_family",
     "parse_reads",
     "parse_single",
     "parse_zxid",
+    "remove_watch",
+    "sequential",
     "single_read",
     "version_field",
 ]
@@ -66,11 +86,34 @@ GET_DATA: Final = 4
 SET_DATA: Final = 5
 GET_CHILDREN: Final = 8
 SYNC: Final = 9
+GET_CHILDREN_AND_STAT: Final = 12
+CHECK: Final = 13
 MULTI: Final = 14
 MULTI_READ: Final = 22
+REMOVE_WATCHES: Final = 18
+ADD_WATCH: Final = 106
 
-#: Among the steps of a multi: a create of a parent, which answers no request.
+# The kinds of events (Watcher.Event.EventType).
+CREATED: Final = 1
+DELETED: Final = 2
+CHANGED: Final = 3
+
+# AddWatchMode and Watcher.WatcherType: a watch of a node and all below it, which stays after it has
+# fired; and a watch of any type.
+_PERSISTENT_RECURSIVE: Final = 1
+_ANY_TYPE: Final = 3
+
+# Creates among the steps of a multi that are not those of a plain put.
+#: A parent, which answers no request.
 PARENT: Final = -1
+#: A node that ends with the session.
+EPHEMERAL: Final = -2
+#: A node whose name gets a suffix from the server; it may be ephemeral, too.
+SEQUENTIAL: Final = -3
+#: A node that the next step deletes. It shows that there was none.
+PROBE: Final = -4
+#: Not in a multi, only in plans: a delete and an ephemeral node in its place.
+REPLACE: Final = -5
 
 _ERROR: Final = -1
 
@@ -89,6 +132,7 @@ _zxid = Struct("!4xq4x")
 END: Final = _multi_header.pack(-1, True, -1)
 #: A multi of no operations, which changes nothing.
 EMPTY_MULTI: Final = END
+_SUFFIX: Final = re.compile(rb"\d{10}|-\d{9,10}")
 #: The length that means null, which ZooKeeper distinguishes from empty.
 NO_DATA: Final = _int.pack(-1)
 
@@ -125,6 +169,14 @@ def ephemeral(persistent: bytes) -> bytes:
     return persistent[:-4] + _int.pack(1)
 
 
+def sequential(persistent: bytes, fleeting: bool) -> bytes:
+    """Return the same access rights for a node whose name gets a suffix.
+
+    ``fleeting`` says whether it ends with the session.
+    """
+    return persistent[:-4] + _int.pack(3 if fleeting else 2)
+
+
 #: Everyone may do everything, as with kazoo and ZooKeeper's command line.
 ANYONE: Final = acl("world", "anyone")
 #: Only the user who created the node may access it.
@@ -151,15 +203,43 @@ class ZNode(NamedTuple):
 #: One answer to a read: a node, the names below it, or the server's error code.
 Found: TypeAlias = ZNode | list[str] | int
 
-#: CREATE, DELETE or SET_DATA: the operations of a multi that execute a write.
-WriteOpcode: TypeAlias = Literal[1, 2, 5]
 
-#: One operation of a multi: its opcode or PARENT, a number for the caller, and the length of its
-#: path in bytes.
-Step: TypeAlias = tuple[WriteOpcode | Literal[-1], int, int]
+class Family(NamedTuple):
+    """What a node's Stat says about its children.
+
+    ``suffix`` is the suffix of the next sequential node below it, ``changed_zxid`` the last zxid at
+    which a node below it was created or deleted.
+    """
+
+    created_zxid: int
+    changed_zxid: int
+    suffix: int
+
+
+#: The operations of a multi that execute a write: CREATE, DELETE, SET_DATA, CHECK, and creates of
+#: other kinds.
+StepOpcode: TypeAlias = Literal[1, 2, 5, 13, -2, -3, -4]
+#: The ways to execute a write.
+WriteOpcode: TypeAlias = StepOpcode | Literal[-5]
+
+#: One operation of a multi: its opcode or a kind of create, a number for the caller, and the length
+#: of its path in bytes.
+Step: TypeAlias = tuple[StepOpcode | Literal[-1], int, int]
 
 #: The result of a setData: opcode, czxid, mzxid, ctime, mtime, version and ephemeralOwner.
 Update: TypeAlias = tuple[int, int, int, int, int, int, int]
+
+
+class Done(NamedTuple):
+    """The results of a multi that was applied.
+
+    Attributes:
+        updates: the results of its setData, in order.
+        suffixes: what the server has appended to the paths of its sequential nodes, in order.
+    """
+
+    updates: Sequence[Update]
+    suffixes: Sequence[str] = ()
 
 
 class Refused(NamedTuple):
@@ -175,6 +255,16 @@ class Refused(NamedTuple):
 def single_read(path: bytes) -> bytes:
     """Return the body of a getData, exists or getChildren without a watch."""
     return _int.pack(len(path)) + path + b"\0"
+
+
+def add_watch(path: bytes) -> bytes:
+    """Return the body of a request for the events of a node and of all nodes below it."""
+    return _int.pack(len(path)) + path + _int.pack(_PERSISTENT_RECURSIVE)
+
+
+def remove_watch(path: bytes) -> bytes:
+    """Return the body of a request that removes the watches of a node."""
+    return _int.pack(len(path)) + path + _int.pack(_ANY_TYPE)
 
 
 def multi_read(reads: Sequence[tuple[int, bytes]]) -> bytes:
@@ -277,11 +367,28 @@ def _names(buffer: bytes, offset: int) -> tuple[list[str], int]:
     return names, offset
 
 
-def parse_multi(steps: Iterable[Step], buffer: bytes, offset: int) -> list[Update] | Refused:
-    """Read the answer to a multi: the results of its setData, in order, or the reason it failed."""
+def parse_family(buffer: bytes, offset: int) -> Family:
+    """Read a successful answer to an exists, for what it says about the children."""
+    czxid, _, _, _, _, cversion, _, _, _, children, pzxid = _stat.unpack_from(buffer, offset)
+    if len(buffer) != offset + _STAT_SIZE:
+        raise ValueError(f"{len(buffer) - offset - _STAT_SIZE} bytes too many")
+    # The server counts creations, and tells twice their number less the present children
+    # (DataNode.copyStat), in 32 bits.
+    return Family(czxid, pzxid, (cversion + children) % (1 << 32) // 2)
+
+
+def parse_names_and_family(buffer: bytes, offset: int) -> tuple[list[str], Family]:
+    """Read a successful answer to a getChildren with the node's Stat."""
+    names, offset = _names(buffer, offset)
+    return names, parse_family(buffer, offset)
+
+
+def parse_multi(steps: Iterable[Step], buffer: bytes, offset: int) -> Done | Refused:
+    """Read the answer to a multi: its results, or the reason why it failed."""
     if _int.unpack_from(buffer, offset)[0] == _ERROR:
         return _failures(sum(1 for _ in steps), buffer, offset)
     updates: list[Update] = []
+    suffixes: list[str] = []
     append = updates.append
     update, head = _update.unpack_from, _header_and_length.unpack_from
     header = _multi_header.unpack_from
@@ -292,21 +399,37 @@ def parse_multi(steps: Iterable[Step], buffer: bytes, offset: int) -> list[Updat
                 raise _misfit(left[0], opcode)
             append(left)
             offset += _UPDATE_SIZE
-        elif opcode != DELETE:
+        elif opcode != DELETE and opcode != CHECK:
             done, _, _, number = head(buffer, offset)
-            if done != CREATE or number != path_bytes:
-                # Here, off the usual path, this costs nothing, and mypy still names a new opcode.
-                if opcode != CREATE and opcode != PARENT:
-                    assert_never(opcode)
-                raise _misfit(done, CREATE)
+            if done != CREATE or number != path_bytes or opcode == SEQUENTIAL:
+                suffixes.append(_suffix(opcode, path_bytes, done, number, buffer, offset))
+                offset += number - path_bytes
             offset += _CREATED_SIZE + path_bytes
         else:
             done, _, _ = header(buffer, offset)
-            if done != DELETE:
+            if done != opcode:
                 raise _misfit(done, opcode)
             offset += _HEADER_SIZE
     _check_end(buffer, offset)
-    return updates
+    return Done(updates, suffixes)
+
+
+def _suffix(
+    opcode: int, path_bytes: int, done: int, number: int, buffer: bytes, offset: int
+) -> str:
+    """Return what the server has appended to the path of a sequential node.
+
+    Raises:
+        ValueError: the result is not that of the creation of such a node.
+    """
+    if opcode != SEQUENTIAL or done != CREATE:
+        raise _misfit(done, CREATE)
+    start = offset + _CREATED_SIZE
+    raw = buffer[start + path_bytes : start + max(number, 0)]
+    # "%010d" of a signed number of 32 bits, which may overflow.
+    if not _SUFFIX.fullmatch(raw):
+        raise ValueError(f"{raw!r:.80} where a suffix of ten digits should be")
+    return raw.decode()
 
 
 def _misfit(done: int, opcode: int) -> ValueError:

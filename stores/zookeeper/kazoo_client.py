@@ -1,4 +1,4 @@
-"""kazoo's client with fixes for logging, timeouts, stopping and unreadable packets.
+"""kazoo's client with fixes for logging, timeouts, stopping, unreadable packets and watch events.
 
 kazoo keeps the session on a thread of its own. It connects, pings, reconnects after growing pauses,
 and starts a new session when the server has ended one.
@@ -10,25 +10,46 @@ import logging
 import math
 import select
 import socket
-from collections.abc import MutableMapping, Sequence
+import ssl
+import time
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from struct import Struct
+from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, ConnectionDropped, KazooException, SessionExpiredError
+from kazoo.exceptions import (
+    EXCEPTIONS,
+    AuthFailedError,
+    ConnectionDropped,
+    KazooException,
+    SessionExpiredError,
+)
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.connection import (
+    AUTH_XID,
+    CLOSE_RESPONSE,
+    PING_XID,
+    WATCH_XID,
+    ConnectionHandler,
+)
+from kazoo.protocol.serialization import Connect, ReplyHeader
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
+from ...ops.paths import OWN
 from .answers import UnreadableError
+from .nodes import SKIPPED
 
-__all__ = ["Handler", "Security", "new_client"]
+__all__ = ["EVENT_PATH", "NO_GREETING", "Greeting", "Handler", "Security", "new_client"]
 
 # Seconds between attempts to connect, with jitter. kazoo's own limit is an hour.
 _RECONNECT_DELAY: Final = 0.05
 _RECONNECT_MAX_DELAY: Final = 0.5
 _RECONNECT_JITTER: Final = 0.5
+# The time between two reports of answered requests, as a part of the session's timeout.
+_TOUCHES: Final = 0.05
 # Seconds that a server has to answer a new connection, doubled each time that one does not.
 _FIRST_ANSWER: Final = 1.0
 
@@ -36,6 +57,21 @@ _FIRST_ANSWER: Final = 1.0
 # piece at a time, because the length may be nonsense: a server that speaks HTTP announces 1.2 GB.
 _LARGEST: Final = 1 << 30
 _PIECE: Final = 1 << 20
+# The most bytes that are received at a time. A thousand events of a watch fit, and all that TLS
+# decrypts at a time, so nothing waits in its buffers while `select` waits for the socket.
+_CHUNK: Final = 1 << 16
+
+# What precedes a packet: its length. What begins an answer: xid, zxid and error.
+_length = Struct("!i")
+_header = Struct("!iqi")
+# The body of an event, up to its path: kind, state and the length of the path.
+_event = Struct("!iii")
+#: Where the path begins in the packet of an event. It ends with the packet.
+EVENT_PATH: Final = _header.size + _event.size
+# What all paths of this package's own nodes contain: those of slots, and those by which a multi
+# passes a suffix over (`plan`).
+_OWN_PART: Final = f"/{OWN}".encode()
+_OWN_PARTS: Final = (f"/{OWN}/".encode(), SKIPPED.encode())
 
 # Evaluated here, because in the class below, `select` is the class's own method.
 _HAS_POLL: Final = hasattr(select, "poll")
@@ -85,15 +121,44 @@ class Security:
         return f"Security(digest={'...' if self.digest else None}, use_ssl={self.use_ssl})"
 
 
+class Greeting(NamedTuple):
+    """What the server has said to a new connection.
+
+    Attributes:
+        session: the number of the session.
+        timeout: the timeout of the session in seconds, as the server has set it.
+        sent: the time before the client introduced itself, by ``time.monotonic()``.
+    """
+
+    session: int
+    timeout: float
+    sent: float
+
+
+#: Before the first connection.
+NO_GREETING: Final = Greeting(0, 0.0, -math.inf)
+
+
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler, with a limit for connecting, the last failure, and a way to abort.
 
-    ``create_connection`` and ``select`` run on kazoo's connection thread, ``abort`` on any.
+    ``create_connection``, ``select``, ``on_events`` and ``on_touch`` run on kazoo's connection
+    thread, ``abort`` on any.
+
+    Attributes:
+        greeting: the greeting of the last connection.
+        on_events: receives the packets with events of watches, in order, without those of nodes
+            that this package keeps for itself. It must not block. ``None`` drops them.
+        on_touch: receives, now and then, the times at which a request was sent and answered. It
+            must not block.
     """
 
     def __init__(self, patience: float) -> None:
         super().__init__()
         self.last_error: Exception | None = None
+        self.greeting = NO_GREETING
+        self.on_events: Callable[[list[bytes]], None] | None = None
+        self.on_touch: Callable[[float, float], None] | None = None
         self._patience = patience
         self._attempts = 0  # since the last session
         self._greeting = False  # connected, but the server has not answered yet
@@ -179,14 +244,39 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class _Line(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which survives packets that it cannot read.
+    """kazoo's connection, which survives packets that it cannot read, and passes events on.
 
     If a packet is not as expected, kazoo's thread ends for good, and so would the store. This class
     drops the connection instead, as if it had broken: requests under way lose their answers, and
     kazoo connects again. Everything runs on kazoo's connection thread.
+
+    kazoo reads one packet at a time, with three system calls for each, and knows only events of
+    watches that fire once. Here, one call receives what has arrived, and the packets of events go
+    to ``Handler.on_events`` as they are.
     """
 
+    # The number of a request whose answer will be reported to ``Handler.on_touch``, and when it was
+    # sent; 0 if there is none.
+    _touch: tuple[int, float] = (0, -math.inf)
+
+    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        if xid and xid != AUTH_XID:  # a greeting has none, and logins are answered elsewhere
+            pending, last = self._touch
+            now = time.monotonic()
+            if not pending and now - last >= _TOUCHES * self.handler.greeting.timeout:
+                self._touch = xid, now
+        super()._submit(request, timeout, xid)
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        sent = time.monotonic()
+        result = super()._invoke(timeout, request, xid)
+        if isinstance(request, Connect):
+            greeting, _ = result
+            self.handler.greeting = Greeting(greeting.session_id, greeting.time_out / 1000.0, sent)
+        return result
+
     def _connect(self, *where: Any) -> Any:
+        self._touch = 0, -math.inf
         try:
             return super()._connect(*where)
         except (OSError, KazooException, KazooTimeoutError):
@@ -197,11 +287,85 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
 
     def _read_socket(self, read_timeout: float) -> Any:
         try:
-            return super()._read_socket(read_timeout)
+            return self._take_packets(self._receive(), read_timeout)
         except (OSError, KazooException, KazooTimeoutError):
             raise
         except Exception as error:
             raise ConnectionDropped(f"a packet cannot be read: {error!r}") from error
+
+    def _receive(self) -> bytes:
+        """Return the bytes that have arrived; none if TLS needs more of them."""
+        with self._socket_error_handling():
+            try:
+                received: bytes = self._socket.recv(_CHUNK)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return b""
+        if not received:
+            raise ConnectionDropped("socket connection broken")
+        return received
+
+    def _take_packets(self, received: bytes, timeout: float) -> Any:
+        """Handle the packets in ``received``, after the rest of the last one has arrived."""
+        events: list[bytes] = []
+        offset = 0
+        try:
+            while offset < len(received):
+                missing = offset + _length.size - len(received)
+                if missing > 0:
+                    received += self._read(missing, timeout)
+                (size,) = _length.unpack_from(received, offset)
+                offset += _length.size
+                missing = offset + size - len(received)
+                packet = received[offset : offset + size]
+                if missing > 0:
+                    packet += self._read(missing, timeout)
+                offset += size
+                xid, zxid, error = _header.unpack_from(packet)
+                if xid == WATCH_XID:
+                    _, _, path_bytes = _event.unpack_from(packet, _header.size)
+                    if len(packet) != EVENT_PATH + path_bytes:
+                        raise ValueError(f"an event of {len(packet)} bytes")
+                    # Every batch of this package sets a slot: a watch of everything would get
+                    # more of these events than of others.
+                    if _OWN_PART not in packet or not any(p in packet for p in _OWN_PARTS):
+                        events.append(packet)
+                    continue
+                # An answer must not overtake the events before it.
+                self._pass_on(events)
+                if xid == self._touch[0]:
+                    self._touched()
+                if self._take_answer(ReplyHeader(xid, zxid, error), packet) == CLOSE_RESPONSE:
+                    return CLOSE_RESPONSE
+        finally:
+            self._pass_on(events)
+        return None
+
+    def _touched(self) -> None:
+        sent = self._touch[1]
+        self._touch = 0, sent
+        if self.handler.on_touch is not None:
+            self.handler.on_touch(sent, time.monotonic())
+
+    def _pass_on(self, events: list[bytes]) -> None:
+        if events and self.handler.on_events is not None:
+            self.handler.on_events([*events])
+        events.clear()
+
+    def _take_answer(self, header: Any, packet: bytes) -> Any:
+        if header.xid == PING_XID:
+            self.ping_outstanding.clear()
+        elif header.xid == AUTH_XID:
+            # Logins are answered while connecting, so this answers none. As in kazoo, it ends the
+            # first request under way, whose own answer then does not fit.
+            _, call, _ = self.client._pending.popleft()
+            if header.err:
+                call.set_exception(AuthFailedError())
+                self.client._session_callback(KeeperState.AUTH_FAILED)
+            else:
+                call.set(True)
+        else:
+            return self._read_response(header, packet, _header.size)
+        return None
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
         pending = self.client._pending

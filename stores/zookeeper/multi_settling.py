@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias
@@ -36,6 +36,7 @@ from ..backend import Tally
 from .answers import Reply, is_unreadable, understand
 from .connection import ZooKeeperConnection
 from .errors import BAD_VERSION, CONNECTION_LOSS, is_of_session, name_of
+from .groups import Group
 from .jute import (
     END,
     EXISTS,
@@ -43,9 +44,9 @@ from .jute import (
     MULTI,
     SET_DATA,
     SYNC,
+    Done,
     Refused,
     Step,
-    Update,
     ZNode,
     length,
     parse_multi,
@@ -53,7 +54,6 @@ from .jute import (
     parse_zxid,
     single_read,
 )
-from .plan import Group
 from .sizes import ENVELOPE, Sizes
 from .write_ids import VOID, Slot, WriteIds
 
@@ -74,13 +74,12 @@ class Applied(NamedTuple):
     """A multi was applied.
 
     ``zxid`` and ``time`` are those of all its operations, ``None`` if they are not known.
-    ``updates`` has the results of its setData, ``None`` if the attempt that applied it got no
-    answer.
+    ``results`` is ``None`` if the attempt that applied it got no answer.
     """
 
     zxid: int | None
     time: int | None
-    updates: Sequence[Update] | None = None
+    results: Done | None = None
 
 
 class TooLong(NamedTuple):
@@ -91,7 +90,7 @@ class TooLong(NamedTuple):
 Outcome: TypeAlias = Applied | Refused | TooLong | int | MetadataStoreError
 
 #: The answer to a multi.
-_Answer: TypeAlias = list[Update] | Refused | int | MetadataStoreError
+_Answer: TypeAlias = Done | Refused | int | MetadataStoreError
 
 
 class _Lost:
@@ -162,14 +161,23 @@ class MultiSettler:
         self._write_ids = write_ids
         self._tally = tally
 
-    def send(self, groups: Sequence[Group], deadline: float) -> list[Outcome]:
-        """Send multis, which are executed in this order; return the outcome of each."""
+    def send(
+        self, groups: Sequence[Group], deadline: float, then: Callable[[], None]
+    ) -> list[Outcome]:
+        """Send multis, which are executed in this order; return the outcome of each.
+
+        ``then`` is called when all have been sent, and again whenever some had to be sent again.
+        What it sends itself is executed after them, unless the connection was lost meanwhile.
+        """
         outcomes: list[Outcome] = []
-        for start in range(0, len(groups), _WAVE):
-            outcomes += self._send(groups[start : start + _WAVE], deadline)
+        while groups:
+            wave, groups = groups[:_WAVE], groups[_WAVE:]
+            outcomes += self._send(wave, deadline, _nothing if groups else then)
         return outcomes
 
-    def _send(self, groups: Sequence[Group], deadline: float) -> list[Outcome]:
+    def _send(
+        self, groups: Sequence[Group], deadline: float, then: Callable[[], None]
+    ) -> list[Outcome]:
         bodies = [group.body() for group in groups]
         outcomes: list[Outcome] = [CONNECTION_LOSS] * len(groups)
         waiting: Sequence[int] = range(len(groups))
@@ -182,30 +190,34 @@ class MultiSettler:
                 break
             if slots is None:
                 self._send_without(waiting, bodies, groups, outcomes, deadline)
+                then()
                 break
             requests = [
                 (MULTI, b"".join((slot.head(), bodies[i], END)))
                 for i, slot in zip(waiting, slots, strict=True)
             ]
-            replies = self._sizes.exchange(requests, deadline, repeat=False)
+            session = _session_of(groups, waiting)
+            finish = self._sizes.begin(requests, deadline, repeat=False, session=session)
+            then()
+            replies = finish(deadline)
             again = []
             lost = []
+            judged: list[tuple[int, Outcome | None]] = []
             for i, slot, reply in zip(waiting, slots, replies, strict=True):
                 steps = groups[i].steps
                 answer = _understand(reply, steps)
                 if isinstance(answer, IndeterminateError):
                     lost.append(_Lost(i, slot, bodies[i], steps, answer))
-                    continue
-                outcome = self._judge(slot, answer)
+                else:
+                    judged.append((i, self._judge(slot, answer)))
+            judged += [(multi.index, multi.outcome) for multi in self._settle(lost, deadline)]
+            if lost:
+                then()  # Some may have been applied only now.
+            for i, outcome in judged:
                 if outcome is None:
                     again.append(i)
                 else:
                     outcomes[i] = outcome
-            for multi in self._settle(lost, deadline):
-                if multi.outcome is None:
-                    again.append(multi.index)
-                else:
-                    outcomes[multi.index] = multi.outcome
             waiting = sorted(again)
         return outcomes
 
@@ -229,12 +241,16 @@ class MultiSettler:
                 (MULTI, bodies[i] + END),
                 (EXISTS, single_read(created.encode())),
             ]
-        replies = self._sizes.exchange(requests, deadline, repeat=False)
+        session = _session_of(groups, waiting)
+        replies = self._sizes.exchange(requests, deadline, repeat=False, session=session)
         for i, reply, look in zip(waiting, replies[::2], replies[1::2], strict=True):
             answer = understand(reply, partial(parse_multi, groups[i].steps), write=True)
-            if isinstance(answer, list):
+            if isinstance(answer, Done):
                 assert isinstance(reply, tuple)
-                node = understand(look, partial(parse_single, EXISTS))
+                made = look
+                if groups[i].created is None and answer.suffixes:
+                    made = self._look_at(groups[i].sequences[0] + answer.suffixes[0], deadline)
+                node = understand(made, partial(parse_single, EXISTS))
                 outcomes[i] = _stamped(parse_zxid(reply[0]), answer, node)
                 continue
             outcomes[i] = answer
@@ -242,13 +258,19 @@ class MultiSettler:
                 # For later multis. This one may have been applied, by a server that accepts it.
                 self._drops(ENVELOPE + len(bodies[i]) + len(END))
 
+    def _look_at(self, path: str, deadline: float) -> Reply:
+        """Return the reply to an ``exists`` of a path that only an answer has told."""
+        look = (EXISTS, single_read(path.encode()))
+        (reply,) = self._connection.exchange([look], deadline, repeat=True)
+        return reply
+
     # Each of the following methods gives the slot back if its version is known and nothing under
     # way can move it. Other slots are not used again.
 
     def _judge(self, slot: Slot, answer: _Answer) -> Outcome | None:
         """Return the outcome after the only attempt; ``None``: send it with another slot."""
         outcome: Outcome
-        if isinstance(answer, list):
+        if isinstance(answer, Done):
             slot.version += 1
             outcome = _applied(answer)
         elif isinstance(answer, Refused):
@@ -309,7 +331,7 @@ class MultiSettler:
                 return True
             multi.refusal = answer
             return False
-        if isinstance(answer, list):
+        if isinstance(answer, Done):
             slot.version += 1
             self._write_ids.give_back(slot)
             self._tally.add("settled")
@@ -368,20 +390,29 @@ def _understand(reply: Reply, steps: Sequence[Step]) -> _Answer:
     return understand(reply, partial(parse_multi, (_HEAD, *steps)), write=True)
 
 
-def _applied(updates: Sequence[Update]) -> Applied:
+def _applied(results: Done) -> Applied:
     """Return the outcome of a multi that begins with a slot, from its answer."""
+    updates, suffixes = results
     _, _, zxid, _, when, *_ = updates[0]
-    return Applied(zxid, when, updates[1:])
+    return Applied(zxid, when, Done(updates[1:], suffixes))
 
 
-def _stamped(zxid: int, updates: Sequence[Update], node: object) -> Applied:
+def _stamped(zxid: int, results: Done, node: object) -> Applied:
     """Return the outcome of a multi without a slot, at a zxid; ``node`` is one that it created.
 
     A node with another zxid belongs to another client, which was quicker than the look.
     """
-    if updates:
-        _, _, zxid, _, when, *_ = updates[0]
-        return Applied(zxid, when, updates)
+    if results.updates:
+        _, _, zxid, _, when, *_ = results.updates[0]
+        return Applied(zxid, when, results)
     if isinstance(node, ZNode) and node.created_zxid == zxid:
-        return Applied(zxid, node.created, updates)
-    return Applied(None, None, updates)
+        return Applied(zxid, node.created, results)
+    return Applied(None, None, results)
+
+
+def _nothing() -> None: ...
+
+
+def _session_of(groups: Sequence[Group], waiting: Sequence[int]) -> int | None:
+    """Return the session in which multis must be sent, because one of them creates ephemerals."""
+    return next((s for i in waiting if (s := groups[i].session) is not None), None)

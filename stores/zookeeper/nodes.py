@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["NULL", "Nodes"]
+from ...ops.paths import OWN
+
+__all__ = ["ABSENCE_MARK", "MARKS", "NULL", "SKIPPED", "VALUE_MARK", "Nodes"]
 
 #: The size of a node whose value is null: a parent that holds no value.
 NULL: Final = -1
+
+# The ends of the paths of nodes that a multi creates only to delete them at once.
+#: The next suffix is then passed over.
+SKIPPED: Final = f"/{OWN}-skipped"
+#: The two marks are for watches (see ``events``). One shows that the node above it was created with
+#: a value, the other that it was created only to show that there was none.
+VALUE_MARK: Final = f"/{OWN}-value"
+ABSENCE_MARK: Final = f"/{OWN}-absent"
+MARKS: Final = (VALUE_MARK, ABSENCE_MARK)
 
 # Nodes in a generation. Two generations of paths of 50 bytes take about 10 MB.
 _GENERATION: Final = 1 << 15

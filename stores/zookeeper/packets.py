@@ -37,40 +37,26 @@ _T = TypeVar("_T")
 
 
 class Packet(Generic[_T]):
-    """One request of one or more reads. Each read stands for an object of the caller."""
+    """One request of one or more reads.
 
-    __slots__ = ("_sent_bytes", "answer_bytes", "encoded", "reads")
+    Attributes:
+        reads: the caller's objects, one for each read.
+        encoded: opcode and path of each, as they are sent.
+    """
+
+    __slots__ = ("encoded", "reads")
 
     def __init__(self) -> None:
         self.reads: list[_T] = []
-        #: Opcode and path of each read, as they are sent.
         self.encoded: list[tuple[int, bytes]] = []
-        self.answer_bytes = 0
-        self._sent_bytes = REQUEST_OVERHEAD
 
     @classmethod
-    def of(cls, read: _T, opcode: int, path: bytes, answer_bytes: int) -> Packet[_T]:
+    def of(cls, read: _T, opcode: int, path: bytes) -> Packet[_T]:
         """Return a packet of one read."""
         packet = cls()
-        packet.add(read, opcode, path, answer_bytes)
+        packet.reads.append(read)
+        packet.encoded.append((opcode, path))
         return packet
-
-    def add(self, read: _T, opcode: int, path: bytes, answer_bytes: int) -> None:
-        """Add a read, whose answer will have about ``answer_bytes``."""
-        self.reads.append(read)
-        self.encoded.append((opcode, path))
-        self.answer_bytes += answer_bytes
-        self._sent_bytes += READ_OVERHEAD + len(path)
-
-    def has_room(
-        self, path: bytes, answer_bytes: int, *, most_reads: int, request_bytes: int
-    ) -> bool:
-        """Say whether one more read fits; the first one always does."""
-        return not self.reads or (
-            len(self.reads) < most_reads
-            and self.answer_bytes + answer_bytes <= ANSWER_BYTES
-            and self._sent_bytes + READ_OVERHEAD + len(path) <= request_bytes
-        )
 
     @property
     def opcode(self) -> int:

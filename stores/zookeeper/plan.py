@@ -3,115 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, assert_never
+from typing import Final
 
-from ...ops.errors import MetadataStoreError, ValueTooLargeError
-from ..backend import Answer, WriteRequest
-from .codecs import UNSEEN, WRITES, Seen, WriteStep
+from ...ops.errors import ValueTooLargeError
+from .batches import Batch, guess, parent_of
+from .codecs import WriteStep
+from .groups import CREATE_OVERHEAD, DELETE_OVERHEAD, Group
 from .jute import (
     CREATE,
     DELETE,
-    NO_DATA,
-    PARENT,
+    EPHEMERAL,
+    REPLACE,
+    SEQUENTIAL,
     SET_DATA,
-    Step,
-    ZNode,
+    WriteOpcode,
+    ephemeral,
     header_and_length,
     length,
     version_field,
 )
-from .nodes import Nodes
+from .nodes import SKIPPED, VALUE_MARK, Nodes
 from .sizes import Sizes
+from .transactions import Changes, TransactionPlanner
 
-__all__ = [
-    "OP_OVERHEAD",
-    "REQUEST_OVERHEAD",
-    "UNDECIDED",
-    "Batch",
-    "Group",
-    "MultiPlan",
-    "guess",
-    "parent_of",
-]
-
-#: Stands in the list of answers for requests without an answer.
-UNDECIDED: Final = MetadataStoreError("undecided")
+__all__ = ["OP_OVERHEAD", "REQUEST_OVERHEAD", "MultiPlan"]
 
 #: xid, opcode and the end of the list.
 REQUEST_OVERHEAD: Final = 17
-# Header, length of the path, version.
-_DELETE_OVERHEAD: Final = 17
-# Header, length of the path and length of the value. The version or the access rights come on top.
-_CREATE_OVERHEAD: Final = 17
 #: The most bytes that a put has beside path and value.
-OP_OVERHEAD: Final = _CREATE_OVERHEAD + 32
-
-
-class Batch:
-    """The state of one call of ``write``."""
-
-    __slots__ = ("answers", "failure", "paths", "pending", "requests", "rounds", "seen", "uprooted")
-
-    def __init__(self, requests: Sequence[WriteRequest], chroot: str) -> None:
-        self.requests = requests
-        #: The paths as the server knows them, with the chroot.
-        self.paths = [chroot + request.path for request in requests]
-        self.answers: list[Answer] = [UNDECIDED] * len(requests)
-        self.pending: Sequence[int] = range(len(requests))
-        #: The number of rounds so far.
-        self.rounds = 0
-        #: The last look at the paths of undecided requests: a node, or ``None`` for none.
-        self.seen: dict[int, ZNode | None] = {}
-        #: Requests of multis that failed because their parents were not as expected.
-        self.uprooted: list[int] = []
-        #: The error with which all requests of the call ended together.
-        self.failure: MetadataStoreError | None = None
-
-    def sweep(self) -> None:
-        """Remove decided requests from the pending ones."""
-        answers = self.answers
-        self.pending = [i for i in self.pending if answers[i] is UNDECIDED]
-
-
-class Group:
-    """One multi: its parts, and how to read its answer."""
-
-    __slots__ = ("created", "operations", "parents", "parts", "size", "steps")
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.size = 0
-        #: The number of requests in it, without parents.
-        self.operations = 0
-        #: For each: opcode or PARENT, the index of its request, and the bytes of the path.
-        self.steps: list[Step] = []
-        #: The first path that it creates.
-        self.created: str | None = None
-        self.parents: list[str] = []
-
-    def body(self) -> bytes:
-        """Return the operations as bytes, without the end of the list."""
-        return b"".join(self.parts)
-
-
-def guess(batch: Batch, nodes: Nodes, i: int) -> WriteStep:
-    """Return how to send a request, by what is known of its node."""
-    request = batch.requests[i]
-    seen: Seen = batch.seen.get(i, UNSEEN)
-    return WRITES[request.kind].step(request, seen, batch.paths[i], nodes)
-
-
-def parent_of(path: str) -> str:
-    """Return the path above; ``""`` for a path at the top."""
-    return path[: path.rindex("/")]
+OP_OVERHEAD: Final = CREATE_OVERHEAD + 32
 
 
 class MultiPlan:
     """The multis of one round, in ``groups``.
 
-    Deletes come last. Parents come before children and, among deletes, children before parents.
-    If something is created below a path, a delete of that path waits for the next round, which
-    shows its result.
+    Puts come first, then transactions, then deletes. Parents come before children and, among
+    deletes, children before parents. A transaction keeps its own order. What does not fit in that
+    order waits for the next round, which shows its result:
+
+    - the delete of a path below which something is created;
+    - a creation that would directly follow that of a value right above it (in the next multi);
+    - a put below a path that becomes ephemeral;
+    - a transaction that another request of the plan would disturb (see ``transactions``).
     """
 
     def __init__(
@@ -136,50 +69,59 @@ class MultiPlan:
         self.groups: list[Group] = []
         self._batch = batch
         self._nodes = nodes
+        self._acl = acl
         self._overhead = REQUEST_OVERHEAD + room
         self._packet = sizes.usual - self._overhead
         self._most = sizes.most - self._overhead
-        self._acl = acl
         self._limit = limit
         self._group = Group()
         paths = batch.paths
         by_length = sorted(batch.pending, key=[*map(len, paths)].__getitem__)
+        if batch.parts:
+            by_length = [i for i in by_length if i not in batch.parts]
         steps = [(i, guess(batch, nodes, i)) for i in by_length]
         deletes = [(i, version) for i, (opcode, version, _) in steps if opcode == DELETE]
-        self._deleted = {paths[i] for i, _ in deletes}
-        self._kept: set[str] = set()
-        # Paths that this plan sets, or creates as parents, which need not be created again.
-        self._made: set[str] = set()
-        self._set(steps)
+        self._changes = Changes({paths[i] for i, _ in deletes})
+        self._set([step for step in steps if step[1][0] != DELETE] if deletes else steps)
+        if batch.parts:
+            planner = TransactionPlanner(batch, nodes, acl, self._changes, by_length, self._mark)
+            planner.add_all(self._fit)
         for i, version in reversed(deletes):
-            if paths[i] not in self._kept:
+            if paths[i] not in self._changes.kept:
                 self._delete(i, version)
         self._close()
 
-    def _set(self, steps: Sequence[tuple[int, WriteStep]]) -> None:
+    def _set(  # noqa: C901 - in one piece: every operation pays for each call
+        self, steps: Sequence[tuple[int, WriteStep]]
+    ) -> None:
         """Add the steps that set a value."""
-        acl, paths = self._acl, self._batch.paths
+        paths, ephemerals = self._batch.paths, self._batch.ephemerals
+        acl = self._acl
+        rights = {EPHEMERAL: ephemeral(acl)}
         group = self._group
-        made = self._made.add
+        made, fleeting = self._changes.made.add, self._changes.fleeting.add
+        session = self._batch.session
         packet, limit = self._packet, self._limit
         last_parent = ""
         for i, (opcode, version, value) in steps:
-            if opcode == DELETE:
-                continue
             path = paths[i]
             raw = path.encode()
-            if opcode == CREATE:
-                tail = acl
-                above = path[: path.rindex("/")]
-                if above != last_parent:
-                    self._need(above, i)
-                    group = self._group
-                    last_parent = above
-            elif opcode == SET_DATA:
+            tail: bytes | None
+            if opcode == SET_DATA:
                 tail = version_field(version)
             else:
-                assert_never(opcode)
-            size = _CREATE_OVERHEAD + len(raw) + len(value) + len(tail)
+                above = path[: path.rindex("/")]
+                if above != last_parent:
+                    if not self._need(above, i):
+                        continue
+                    group = self._group
+                    last_parent = above
+                tail = acl if opcode == CREATE else rights.get(opcode)
+                if tail is None:
+                    self._create_special(i, opcode, version, value)
+                    group = self._group
+                    continue
+            size = CREATE_OVERHEAD + len(raw) + len(value) + len(tail)
             if group.size + size > packet or group.operations >= limit:
                 found = self._fit(size, i)
                 if found is None:
@@ -187,47 +129,96 @@ class MultiPlan:
                 group = found
             else:
                 group.size += size
-            if opcode == CREATE and group.created is None:
-                group.created = path
             path_bytes = len(raw)
             group.parts += (
-                header_and_length(opcode, path_bytes),
+                header_and_length(opcode if opcode > 0 else CREATE, path_bytes),
                 raw,
                 length(len(value)),
                 value,
                 tail,
             )
-            group.steps.append((opcode, i, path_bytes))
             group.operations += 1
             made(path)
+            assert opcode != REPLACE
+            group.steps.append((opcode, i, path_bytes))
+            if opcode != SET_DATA and group.created is None:
+                group.created = path
+            if opcode == EPHEMERAL:
+                fleeting(path)
+            if ephemerals and i in ephemerals:
+                group.session = session
+
+    def _mark(self, parent: str, i: int) -> None:
+        """Mark the last value if it was created at ``parent``, or above it.
+
+        If a creation below it followed directly, the value would look like a parent without one in
+        the events of the multi (see ``events``).
+        """
+        last = self._group.last_value(self._batch.paths)
+        if last is None or not f"{parent}/".startswith(f"{last}/"):
+            return
+        mark, group = last + VALUE_MARK, self._group
+        size = CREATE_OVERHEAD + DELETE_OVERHEAD + 2 * len(mark.encode()) + len(self._acl)
+        if group.size + size > self._packet or group.operations >= self._limit:
+            self._close()  # Another multi does it, too, where events have zxids.
+            return
+        group.size += size
+        group.add_probe(i, mark, self._acl)
+
+    def _create_special(self, i: int, opcode: WriteOpcode, version: int, value: bytes) -> None:
+        """Add the creation of a sequential node, or of an ephemeral one in place of another."""
+        batch, acl, changes = self._batch, self._acl, self._changes
+        path, options = batch.paths[i], batch.requests[i].options
+        assert options is not None
+        # All of it goes into one multi, so it is made apart.
+        own = Group()
+        if opcode == SEQUENTIAL:
+            size = 0
+            for _ in range(batch.skips.get(i, 0)):
+                size += own.add_probe(i, parent_of(path) + SKIPPED, acl)
+            size += own.add_sequential(i, path, value, acl, fleeting=options.ephemeral)
+        else:
+            # The node that was there is a parent without anything below it.
+            size = own.add_delete(i, path, version)
+            size += own.add_ephemeral(i, path, value, acl)
+        if options.ephemeral:
+            own.session = batch.session
+        group = self._fit(size, i)
+        if group is not None:
+            group.merge(own)
+            if opcode != SEQUENTIAL:
+                changes.fleeting.add(path)
+                changes.made.add(path)
 
     def _delete(self, i: int, version: int) -> None:
         raw = self._batch.paths[i].encode()
-        group = self._fit(_DELETE_OVERHEAD + len(raw), i)
+        group = self._fit(DELETE_OVERHEAD + len(raw), i)
         if group is None:
             return
         group.parts += (header_and_length(DELETE, len(raw)), raw, version_field(version))
         group.steps.append((DELETE, i, len(raw)))
         group.operations += 1
 
-    def _need(self, parent: str, i: int) -> None:
-        """Create the parents of a put that are not known to exist."""
+    def _need(self, parent: str, i: int) -> bool:
+        """Create the parents of a put that are not known to exist; say whether it may follow."""
+        self._mark(parent, i)
+        changes = self._changes
         missing = []
-        while parent and parent not in self._made and self._nodes.size(parent) is None:
+        while parent and parent not in changes.made and self._nodes.size(parent) is None:
             missing.append(parent)
             parent = parent_of(parent)
-        if self._deleted:
-            self._kept |= self._deleted.intersection((parent, *missing))
+        if parent in changes.fleeting:
+            return False
+        if changes.deleted:
+            changes.kept |= changes.deleted.intersection((parent, *missing))
         for path in reversed(missing):
-            raw = path.encode()
-            group = self._fit(_CREATE_OVERHEAD + len(raw) + len(self._acl), i)
+            group = self._fit(CREATE_OVERHEAD + len(path.encode()) + len(self._acl), i)
             if group is None:
-                return
-            group.parts += (header_and_length(CREATE, len(raw)), raw, NO_DATA, self._acl)
-            group.steps.append((PARENT, i, len(raw)))
-            group.parents.append(path)
-            group.created = group.created or path
-            self._made.add(path)
+                return False
+            group.add_parent(i, path, self._acl)
+            changes.made.add(path)
+            changes.planted.add(path)
+        return True
 
     def _fit(self, size: int, i: int) -> Group | None:
         """Return a group with room for an operation; refuse a request that fits in none."""

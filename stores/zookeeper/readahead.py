@@ -31,7 +31,15 @@ from .jute import (
     parse_single,
     single_read,
 )
-from .packets import ANSWER_BYTES, ENTRY_BYTES, FIRST_GUESS, SMALL, Packet
+from .packets import (
+    ANSWER_BYTES,
+    ENTRY_BYTES,
+    FIRST_GUESS,
+    READ_OVERHEAD,
+    REQUEST_OVERHEAD,
+    SMALL,
+    Packet,
+)
 from .sizes import ENVELOPE, Sizes
 
 __all__ = ["Read", "ReadAhead"]
@@ -180,7 +188,7 @@ class ReadAhead:
         look_singly = node_bytes > SMALL
         room = min(_PACKET_READS, self._most - self._reads)
         usual = self._sizes.usual
-        expected = 0
+        expected, sent_bytes = 0, REQUEST_OVERHEAD
         while room > 0 and expected < ANSWER_BYTES:
             read = again.popleft() if again else take()
             if read is None:
@@ -189,15 +197,16 @@ class ReadAhead:
             raw = full(path)
             if opcode == EXISTS and look_singly:
                 answer_bytes = ENTRY_BYTES
-                packets.append(Packet.of(read, EXISTS, raw, answer_bytes))
+                packets.append(Packet.of(read, EXISTS, raw))
             else:
                 names = opcode == GET_CHILDREN
                 answer_bytes = ENTRY_BYTES + _NAME_BYTES * children if names else node_bytes
-                # The answer's bytes and the number of reads are limited together with the singles.
-                if not together.has_room(raw, 0, most_reads=_READS, request_bytes=usual):
+                sent_bytes += READ_OVERHEAD + len(raw)
+                if together.reads and sent_bytes > usual:
                     again.appendleft(read)
                     break
-                together.add(read, opcode if names else GET_DATA, raw, answer_bytes)
+                together.reads.append(read)
+                together.encoded.append((opcode if names else GET_DATA, raw))
             room -= 1
             expected += answer_bytes
         if together.reads:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, cast
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
@@ -24,6 +24,7 @@ from .jute import (
 )
 from .nodes import Nodes
 from .packets import (
+    ANSWER_BYTES,
     ENTRY_BYTES,
     FIRST_GUESS,
     READ_OVERHEAD,
@@ -142,6 +143,46 @@ class Reader:
                 raise ending
         return cast("list[ZNode | int | ValueTooLargeError]", found)
 
+    def begin_czxids(
+        self, paths: Sequence[str], sent_by: float, deadline: float, since: int
+    ) -> Callable[[], list[int]]:
+        """Ask for the zxid of each node's creation; return a function that waits for the answers.
+
+        This waits for a connection until ``sent_by``, the function for answers until ``deadline``.
+        It returns -1 where there is no node. The answers show all that was sent before over the
+        connection with the number ``since``. If there is another one by then, or the question could
+        not be sent, the function catches up with the leader and asks again.
+
+        The function raises:
+            MetadataStoreError: one of them got no answer.
+        """
+        czxids = [-1] * len(paths)
+        endings: list[_Ending] = [CONNECTION_LOSS] * len(paths)
+        waiting = deque((i, EXISTS, path) for i, path in enumerate(paths))
+        packets = self._next_wave(waiting, _UNKNOWN_LOOKS, set(), endings)
+        requests = [packet.request() for packet in packets]
+        finish = self._sizes.begin(requests, sent_by, repeat=True)
+
+        def wait() -> list[int]:
+            for packet, reply in zip(packets, finish(deadline), strict=True):
+                found = packet.understand(reply)
+                if not isinstance(found, list):
+                    waiting.extend(packet.reads)
+                    continue
+                for (i, _, _), entry in zip(packet.reads, found, strict=True):
+                    if type(entry) is ZNode:
+                        czxids[i] = entry.created_zxid
+            again = [(i, path) for i, _, path in waiting]
+            if self._connection.number != since:
+                again = list(enumerate(paths))
+            if again:
+                looks = self.look([path for _, path in again], deadline, fresh=True)
+                for (i, _), look in zip(again, looks, strict=True):
+                    czxids[i] = look.created_zxid if isinstance(look, ZNode) else -1
+            return czxids
+
+        return wait
+
     def _answer(self, request: ReadRequest, ending: _Ending) -> Answer:
         codec, path = READS[request.kind], request.path
         if isinstance(ending, MetadataStoreError):
@@ -221,6 +262,8 @@ class Reader:
         """Return the packets to send together, with at most ``most`` reads of unknown size."""
         packets: list[Packet[_Read]] = []
         packet: Packet[_Read] = Packet()
+        # The sizes of the packet's answer and of the packet.
+        answer_bytes, sent_bytes = 0, REQUEST_OVERHEAD
         wave_bytes = unknown = 0
         size_of, usual = self._nodes.size, self._sizes.usual
         longest = self._sizes.most - REQUEST_OVERHEAD - READ_OVERHEAD
@@ -247,12 +290,21 @@ class Reader:
                 unknown += 1
             wave_bytes += expected
             if single:
-                packets.append(Packet.of(read, opcode, raw, expected))
+                packets.append(Packet.of(read, opcode, raw))
                 continue
-            if not packet.has_room(raw, expected, most_reads=_PACKET_READS, request_bytes=usual):
+            answer_bytes += expected
+            sent_bytes += READ_OVERHEAD + len(raw)
+            if packet.reads and (
+                len(packet.reads) >= _PACKET_READS
+                or answer_bytes > ANSWER_BYTES
+                or sent_bytes > usual
+            ):
                 packets.append(packet)
                 packet = Packet()
-            packet.add(read, GET_DATA if opcode == EXISTS else opcode, raw, expected)
+                answer_bytes = expected
+                sent_bytes = REQUEST_OVERHEAD + READ_OVERHEAD + len(raw)
+            packet.reads.append(read)
+            packet.encoded.append((GET_DATA if opcode == EXISTS else opcode, raw))
         if packet.reads:
             packets.append(packet)
         return packets

@@ -4,48 +4,61 @@ A multi is all or nothing, so each of its operations succeeded, at the zxid and 
 multi's slot. A node that a put created is at version 0. For a node that existed before, the client
 reads its creation and, without a condition, its new version. These belong to the multi if the node
 was last changed at its zxid or, with a condition, at least was not created again since. If another
-client was quicker, the put ends with ``IndeterminateError(applied=True)``.
+client was quicker, the put ends with ``IndeterminateError(applied=True)``. ``sequences`` finds the
+names of sequential nodes.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Final, assert_never
+from collections.abc import Mapping
+from typing import Final
 
-from ...ops.errors import IndeterminateError, MetadataStoreError
+from ...ops.errors import MetadataStoreError
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer
-from .jute import CREATE, DELETE, PARENT, SET_DATA, ZNode
+from .batches import Batch
+from .connection import ZooKeeperConnection
+from .groups import Group
+from .jute import DELETE, SEQUENTIAL, SET_DATA, ZNode
 from .multi_settling import Applied
-from .plan import Batch, Group
+from .outcomes import answer_step, created_again, replaced, without_stat
 from .reads import Reader
+from .sequences import find_suffixes
 
-__all__ = ["recover", "without_stat"]
+__all__ = ["PATIENCE", "recover"]
 
-# Seconds for reading back after the deadline has passed.
-_PATIENCE: Final = 5.0
+#: Seconds for reading back after the deadline has passed.
+PATIENCE: Final = 5.0
 
 
-def recover(batch: Batch, group: Group, applied: Applied, reader: Reader, deadline: float) -> None:
+def recover(
+    batch: Batch,
+    group: Group,
+    applied: Applied,
+    reader: Reader,
+    connection: ZooKeeperConnection,
+    deadline: float,
+) -> None:
     """Fill in the answers of the requests in a multi that was applied."""
+    until = max(deadline, time.monotonic() + PATIENCE)
+    suffixes: Mapping[int, str] = {}
+    if group.sequences and applied.zxid is not None:
+        suffixes = find_suffixes(batch, group, applied.zxid, connection, until)
     answers, requests = batch.answers, batch.requests
-    zxid, when, _ = applied
     changed = []
     for opcode, i, _ in group.steps:
-        if opcode == DELETE:
-            answers[i] = None
-        elif opcode == SET_DATA:
+        if opcode == SET_DATA:
             changed.append(i)
-        elif opcode == CREATE:
-            path = requests[i].path
-            answers[i] = without_stat(path) if zxid is None else Stat(path, 0, zxid, when, when)
-        elif opcode != PARENT:
-            assert_never(opcode)
+        elif opcode == DELETE:
+            answers[i] = None
+        else:
+            suffix = suffixes.get(i) if opcode == SEQUENTIAL else ""
+            answer_step(batch, i, opcode, applied, suffix)
     if not changed:
         return
     try:
-        until = max(deadline, time.monotonic() + _PATIENCE)
         nodes = reader.look([batch.paths[i] for i in changed], until, fresh=True)
     except MetadataStoreError as error:
         nodes = []
@@ -63,17 +76,8 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
     if zxid is None or not isinstance(node, ZNode) or node.created_zxid > zxid:
         return without_stat(request.path, "the path has changed again since")
     seen = batch.seen.get(i)
-    if (
-        expected is not None
-        and expected <= 0
-        and (not isinstance(seen, ZNode) or seen.created_zxid != node.created_zxid)
-    ):
-        return IndeterminateError(
-            f"{request.path!r} was removed and created again during the put: the value is written, "
-            "but the value before it may not have had the expected version",
-            path=request.path,
-            applied=True,
-        )
+    if replaced(request, seen, node.created_zxid, node.owner):
+        return created_again(request.path, "put")
     if node.modified_zxid == zxid:
         version = node.version
     elif expected is None:
@@ -84,13 +88,4 @@ def _updated(batch: Batch, i: int, node: object, applied: Applied, reader: Reade
     owner = node.owner
     return Stat(
         request.path, version, zxid, node.created, when, owner != 0, reader.owned_here(owner)
-    )
-
-
-def without_stat(
-    path: str, reason: str = "its result could not be read back"
-) -> IndeterminateError:
-    """Return the error of a put that was certainly applied, without anything else known."""
-    return IndeterminateError(
-        f"the put of {path!r} was applied, but {reason}", path=path, applied=True
     )

@@ -34,6 +34,7 @@ class _Node(NamedTuple):
     value: None = None
     expected_version: None = None
     options: None = None
+    session: None = None
 
 
 class Removal:

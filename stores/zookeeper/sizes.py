@@ -60,25 +60,31 @@ class Sizes:
         self._turn = threading.Lock()  # held by the thread that has sent an unproven request
 
     def exchange(
-        self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
+        self,
+        requests: Sequence[tuple[int, bytes]],
+        deadline: float,
+        *,
+        repeat: bool,
+        session: int | None = None,
     ) -> list[Reply]:
         """Do the work of the connection's ``exchange``; send unproven requests one by one."""
+        exchange = self._connection.exchange
         if all(self._is_proven(ENVELOPE + len(body)) for _, body in requests):
-            return self._connection.exchange(requests, deadline, repeat=repeat)
+            return exchange(requests, deadline, repeat=repeat, session=session)
         replies: list[Reply] = []
         waiting = list(requests)
         while waiting:
             sizes = [ENVELOPE + len(body) for _, body in waiting]
             end = next((k for k, size in enumerate(sizes) if not self._is_proven(size)), None)
             if end is None:
-                replies += self._connection.exchange(waiting, deadline, repeat=repeat)
+                replies += exchange(waiting, deadline, repeat=repeat, session=session)
                 break
             if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 late = self._connection.late("the request could not be sent to")
                 return [*replies, *[late] * len(waiting)]
             try:
                 before = self._connection.number
-                some = self._connection.exchange(waiting[: end + 1], deadline, repeat=repeat)
+                some = exchange(waiting[: end + 1], deadline, repeat=repeat, session=session)
                 self._note(sizes[end], some[-1], before)
             finally:
                 self._turn.release()
@@ -87,12 +93,17 @@ class Sizes:
         return replies
 
     def begin(
-        self, requests: Sequence[tuple[int, bytes]], deadline: float, *, repeat: bool
+        self,
+        requests: Sequence[tuple[int, bytes]],
+        deadline: float,
+        *,
+        repeat: bool,
+        session: int | None = None,
     ) -> Callable[[float], list[Reply]]:
         """Do the work of the connection's ``begin``; wait for unproven requests at once."""
         if all(self._is_proven(ENVELOPE + len(body)) for _, body in requests):
-            return self._connection.begin(requests, deadline, repeat=repeat)
-        replies = self.exchange(requests, deadline, repeat=repeat)
+            return self._connection.begin(requests, deadline, repeat=repeat, session=session)
+        replies = self.exchange(requests, deadline, repeat=repeat, session=session)
         return lambda _: replies
 
     def drops(self, size: int, deadline: float) -> bool:

@@ -19,7 +19,7 @@ from typing import Final
 
 from ...ops.paths import hidden, parent
 from ...ops.results import Range
-from .errors import NO_NODE, refused
+from .errors import NO_AUTH, NO_NODE, refused
 from .jute import EXISTS, GET_CHILDREN, GET_DATA, ZNode
 from .readahead import Read, ReadAhead
 
@@ -72,6 +72,8 @@ class TreeWalk:
         values: whether the values are wanted.
         hides: says, for a path and a name below it, whether the walk leaves out that node and
             everything below it.
+        forgiving: whether nodes below the prefix that may not be read are left out, instead of
+            ending the walk.
 
     Attributes:
         kept: paths with something below them that is hidden from callers, as far as the walk has
@@ -86,9 +88,12 @@ class TreeWalk:
         *,
         values: bool,
         hides: Callable[[str, str], bool] = hidden,
+        forgiving: bool = False,
     ) -> None:
         self.kept: set[str] = set()
         self._hides = hides
+        self._prefix = prefix
+        self._forgiving = forgiving
         self._ahead = ahead
         self._within = within
         self._opcode = GET_DATA if values else EXISTS
@@ -116,7 +121,9 @@ class TreeWalk:
         while ahead.under_way:
             for read, found in ahead.collect():
                 if isinstance(found, int) and found != NO_NODE:
-                    raise refused(found, read.path)
+                    left_out = found == NO_AUTH and read.path != self._prefix
+                    if not (self._forgiving and left_out):
+                        raise refused(found, read.path)
                 if read.opcode == GET_CHILDREN:
                     self._names_asked -= read.children
                     self._list(read.path, found if isinstance(found, list) else [])

@@ -161,7 +161,11 @@ class WriteIds:
                 session = self._connection.sessions
                 continue
             if code == 0:
-                return slots
+                if self._connection.sessions == session:
+                    return slots
+                # A session has ended meanwhile, and some of them may belong to the next one.
+                session = self._connection.sessions
+                continue
             tries += 1
             if code != NO_NODE or tries > _TRIES:
                 self._without_until = time.monotonic() + _RECONSIDER

@@ -17,28 +17,43 @@ puts that expect 0, and of puts that expect ABSENT where it last saw a parent: a
 request, after a sync, because its memory may be older than another client's delete. One gap
 remains: the node may be removed and created again between the read and the multi. Its creation, in
 the answer, shows that. Such a put was applied, although its condition may not have held, so it ends
-with ``IndeterminateError``.
+with ``IndeterminateError``. The same holds for ephemeral puts over a node, and for such checks in
+transactions; for these, the client reads the creation behind the multi (``second_look``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, assert_never
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from ...ops.errors import IndeterminateError, MetadataStoreError
-from ...ops.operations import ABSENT
-from ...ops.results import Stat
-from ..backend import Answer, Tally, WriteRequest, refusal, send_by
+from ...ops.errors import MetadataStoreError, SessionLostError
+from ..backend import Answer, Tally, WriteRequest, send_by, session_lost
+from .batches import UNDECIDED, Batch, guess, parent_of
 from .codecs import WRITES
 from .connection import ZooKeeperConnection
-from .errors import NO_AUTH, NO_NODE, NODE_EXISTS, is_conflict, is_of_session, refused
-from .jute import CREATE, DELETE, PARENT, SET_DATA, Refused, Update, ZNode
+from .errors import NO_AUTH, NO_CHILDREN, NO_NODE, NODE_EXISTS, is_conflict, is_of_session, refused
+from .groups import Group
+from .jute import (
+    CREATE,
+    DELETE,
+    EPHEMERAL,
+    PARENT,
+    PROBE,
+    SEQUENTIAL,
+    SET_DATA,
+    Refused,
+    ZNode,
+)
 from .multi_settling import Applied, MultiSettler, Outcome, TooLong
 from .nodes import NULL, Nodes
-from .plan import UNDECIDED, Batch, Group, MultiPlan, guess, parent_of
+from .outcomes import answer, fleeting, gather, members
+from .plan import MultiPlan
 from .reads import Reader
-from .recovery import recover, without_stat
+from .recovery import recover
+from .second_look import SecondLook
+from .session import ZooKeeperSession
 from .sizes import Sizes
+from .transactions import Look, below_ephemeral, note_shelters, refuse_part
 from .write_ids import WriteIds
 
 __all__ = ["Writer"]
@@ -49,6 +64,19 @@ _MOST: Final = 1000
 _JOINT_ROUNDS: Final = 3
 _GROUP_ROUNDS: Final = 5
 _GROUP: Final = 32
+
+# Creates that need a permission which their server checks before anything else.
+_GUESSED: Final = frozenset({PARENT, CREATE, EPHEMERAL, PROBE})
+# Failed steps that show only that a parent is not as expected.
+_UPROOTED: Final = frozenset(
+    {
+        (PARENT, NODE_EXISTS),
+        *((opcode, NO_NODE) for opcode in (CREATE, EPHEMERAL, SEQUENTIAL, PROBE)),
+    }
+)
+
+# Steps that leave their request's value at its path.
+_KEEPS: Final = frozenset({CREATE, SET_DATA, EPHEMERAL})
 
 # If the first guess was wrong for more than this share of calls, the writer reads nodes first.
 _LOOK_FIRST: Final = 0.5
@@ -68,8 +96,10 @@ class Writer:
         chroot: str,
         acl: bytes,
         tally: Tally,
+        session: ZooKeeperSession,
     ) -> None:
         self._connection = connection
+        self._session = session
         self._reader = reader
         self._nodes = nodes
         self._sizes = sizes
@@ -89,6 +119,7 @@ class Writer:
         """
         batch = Batch(requests, self._chroot)
         try:
+            self._enter_session(batch)
             looked = self._first_look(batch, send_by(deadline))
             while batch.pending:
                 failed = self._round(batch, deadline)
@@ -98,6 +129,7 @@ class Writer:
                     self._look(batch, failed, deadline, fresh=False)
                 if batch.uprooted:
                     self._look_above(batch, deadline)
+                self._enter_session(batch)
         except MetadataStoreError as error:
             # The error comes from a look: nothing that is pending was applied.
             if len(batch.pending) == len(requests):
@@ -106,7 +138,18 @@ class Writer:
                 batch.answers[i] = error.for_path(requests[i].path)
         if batch.failure is not None:
             raise batch.failure
-        return batch.answers
+        return batch.answers[: batch.count] if batch.parts else batch.answers
+
+    def _enter_session(self, batch: Batch) -> None:
+        """Note the session of the next round; end the writes that belong to an earlier one."""
+        if not batch.ephemerals:
+            return
+        self._session.need()
+        batch.session = self._session.number
+        for i in batch.ephemerals:
+            if batch.answers[i] is UNDECIDED and batch.writes[i].session != batch.session:
+                batch.answers[i] = session_lost(batch.writes[i])
+        batch.sweep()
 
     def _learn(self, wrong: bool) -> None:
         self._wrong += _WEIGHT * (wrong - self._wrong)
@@ -118,20 +161,43 @@ class Writer:
         """
         pending = batch.pending
         if self._wrong > _LOOK_FIRST:
-            guesses = [guess(batch, self._nodes, i) for i in pending]
+            guesses = [guess(batch, self._nodes, k) for k in batch.spread(pending)]
             self._look(batch, pending, deadline, fresh=True)
             # If the guesses are unchanged and nothing was refused, the look was not needed.
-            self._learn(guesses != [guess(batch, self._nodes, i) for i in batch.pending])
+            again = [guess(batch, self._nodes, k) for k in batch.spread(batch.pending)]
+            self._learn(guesses != again)
             return True
         requests, paths, nodes = batch.requests, batch.paths, self._nodes
         unsure = []
-        for i in pending:
-            request = requests[i]
-            if WRITES[request.kind].unsure(request, paths[i], nodes):
-                unsure.append(i)
+        for k in batch.spread(pending) if batch.parts else pending:
+            request = requests[k]
+            if WRITES[request.kind].unsure(request, paths[k], nodes):
+                unsure.append(k)
         if unsure:
-            self._look(batch, unsure, deadline, fresh=True)
+            self._glance(batch, unsure, deadline)
         return False
+
+    def _glance(self, batch: Batch, places: Sequence[int], deadline: float) -> None:
+        """Read the nodes of requests and parts that are sent according to them."""
+        tree = self._read(batch, places, [], deadline, fresh=True)
+        doubtful = []
+        for k in places:
+            request = batch.requests[k]
+            look = tree[batch.paths[k]]
+            error = (
+                look.for_path(request.path)
+                if isinstance(look, MetadataStoreError)
+                else WRITES[request.kind].refusal(request, look)
+            )
+            if error is not None:
+                if k in batch.whole:
+                    doubtful.append(batch.whole[k])
+                else:
+                    batch.answers[k] = error
+        batch.sweep()
+        if doubtful:
+            # The parts of a transaction count in their order, so the others must be seen, too.
+            self._look(batch, list(dict.fromkeys(doubtful)), deadline, fresh=False)
 
     def _look(
         self, batch: Batch, undecided: Sequence[int], deadline: float, *, fresh: bool
@@ -139,27 +205,71 @@ class Writer:
         """Read the nodes of requests and of their parents; refuse the requests that cannot hold."""
         parents = _parents(batch, undecided)
         requests = batch.requests
-        values = [value for i in undecided if (value := requests[i].value) is not None]
-        self._reader.expect(len(values), sum(map(len, values)))
-        paths = [*(batch.paths[i] for i in undecided), *parents]
-        found = self._reader.look(paths, deadline, fresh=fresh)
-        self._note_parents(parents, found[len(undecided) :])
-        for i, node in zip(undecided, found, strict=False):
-            request = batch.requests[i]
-            error: MetadataStoreError | None
-            if isinstance(node, ZNode):
-                batch.seen[i] = node
-                error = WRITES[request.kind].refusal(request, node)
-            elif node == NO_NODE:
-                batch.seen[i] = None
-                error = refusal(request, ABSENT, False)
-            elif isinstance(node, int):
-                error = refused(node, request.path)
-            else:
-                error = node.for_path(request.path)
-            if error is not None:
+        # A sequential put has no node before it is applied.
+        places = [
+            k
+            for k in batch.spread(undecided)
+            if (options := requests[k].options) is None or not options.sequential
+        ]
+        tree = self._read(batch, places, parents, deadline, fresh=fresh)
+        for i in undecided:
+            if i in batch.parts:
+                refuse_part(batch, i, tree)
+                note_shelters(batch, i, tree)
+            elif (error := self._refusal(batch, i, tree)) is not None:
                 batch.answers[i] = error
         batch.sweep()
+
+    def _read(
+        self,
+        batch: Batch,
+        places: Sequence[int],
+        parents: Sequence[str],
+        deadline: float,
+        *,
+        fresh: bool,
+    ) -> dict[str, Look]:
+        """Return what is found at the paths of requests and parts, and at parents."""
+        requests, paths = batch.requests, batch.paths
+        values = [value for k in places if (value := requests[k].value) is not None]
+        self._reader.expect(len(values), sum(map(len, values)))
+        # Transactions may check the same paths.
+        unique = dict.fromkeys([paths[k] for k in places])
+        found = self._reader.look([*unique, *parents], deadline, fresh=fresh)
+        tree = self._note_parents(parents, found[len(unique) :])
+        endings = dict(zip(unique, found, strict=False))
+        for k in places:
+            path = paths[k]
+            ending = endings[path]
+            look: Look
+            if isinstance(ending, ZNode):
+                look = batch.seen[k] = ending
+            elif ending == NO_NODE:
+                look = batch.seen[k] = None
+            elif isinstance(ending, int):
+                look = refused(ending, requests[k].path)
+            else:
+                look = ending
+            tree[path] = look
+        return tree
+
+    def _refusal(self, batch: Batch, i: int, tree: Mapping[str, Look]) -> MetadataStoreError | None:
+        """Return the error of a request that cannot hold, by the nodes that were found."""
+        request, path = batch.requests[i], batch.paths[i]
+        options = request.options
+        look = None if options is not None and options.sequential else tree[path]
+        if isinstance(look, MetadataStoreError):
+            return look.for_path(request.path)
+        codec = WRITES[request.kind]
+        error = codec.refusal(request, look)
+        if (
+            error is None
+            and look is None
+            and codec.creates(request)
+            and below_ephemeral(path, tree)
+        ):
+            error = refused(NO_CHILDREN, request.path)
+        return error
 
     def _look_above(self, batch: Batch, deadline: float) -> None:
         """Read the parents of requests that failed because of them."""
@@ -167,11 +277,20 @@ class Writer:
         batch.uprooted = []
         self._note_parents(parents, self._reader.look(parents, deadline, fresh=False))
 
-    def _note_parents(self, parents: Sequence[str], found: Sequence[object]) -> None:
+    def _note_parents(
+        self, parents: Sequence[str], found: Sequence[ZNode | int | MetadataStoreError]
+    ) -> dict[str, Look]:
+        """Return what was found at the parents."""
+        tree: dict[str, Look] = {}
         for parent, node in zip(parents, found, strict=True):
             if node == NO_AUTH:
                 # The parent exists, and nothing else matters.
                 self._nodes.note(parent, NULL)
+            if node == NO_NODE:
+                tree[parent] = None
+            else:
+                tree[parent] = refused(node, parent) if isinstance(node, int) else node
+        return tree
 
     def _round(self, batch: Batch, deadline: float) -> list[int]:
         """Send the pending requests; return those that failed because of an unexpected state."""
@@ -184,20 +303,25 @@ class Writer:
         batch.rounds += 1
         groups = MultiPlan(batch, self._nodes, self._sizes, self._room, self._acl, limit).groups
         failed: list[int] = []
-        outcomes = self._settler.send(groups, deadline)
+        second_look = SecondLook(batch, groups, self._reader, self._connection.number, deadline)
+        outcomes = self._settler.send(groups, deadline, second_look.begin)
         for group, outcome in zip(groups, outcomes, strict=True):
             failed += self._take(batch, group, outcome, deadline)
+            if group.unproven and isinstance(outcome, Applied):
+                second_look.judge(group.unproven)
         batch.sweep()
         return [i for i in failed if batch.answers[i] is UNDECIDED]
 
     def _take(self, batch: Batch, group: Group, outcome: Outcome, deadline: float) -> Sequence[int]:
         """Record the outcome of a multi; return the requests that failed because of a conflict."""
         match outcome:
-            case Applied(zxid, when, updates):
-                if updates is None:
-                    recover(batch, group, outcome, self._reader, deadline)
+            case Applied(_, _, results):
+                if results is None:
+                    recover(batch, group, outcome, self._reader, self._connection, deadline)
                 else:
-                    self._applied(batch, group, zxid, when, updates)
+                    answer(batch, group, outcome, self._reader)
+                for whole in group.transactions:
+                    gather(batch, whole)
                 self._remember(batch, group)
             case Refused(codes):
                 return self._refuse(batch, group, codes)
@@ -210,40 +334,64 @@ class Writer:
                 batch.rounds = max(batch.rounds, _GROUP_ROUNDS)
                 self._tally.add("split", group.operations > 1)
                 if group.operations <= 1:
-                    i = group.steps[-1][1]
+                    (i,) = members(batch, group)
                     batch.answers[i] = refused(outcome, batch.requests[i].path)
+            case SessionLostError():
+                pass  # Not sent. The next round ends the writes of that session.
             case _:
-                members = _members(group)
-                if len(members) == len(batch.requests):
-                    batch.failure = outcome
-                for i in members:
-                    batch.answers[i] = outcome.for_path(batch.requests[i].path)
+                self._fail(batch, group, outcome)
         return []
+
+    def _fail(self, batch: Batch, group: Group, error: MetadataStoreError) -> None:
+        """End the requests of a multi that failed, or whose outcome cannot be known."""
+        wholes = members(batch, group)
+        if len(wholes) == batch.count and group.session is None:
+            batch.failure = error
+        for i in wholes:
+            batch.answers[i] = error.for_path(batch.requests[i].path)
+        sessions = (None, self._connection.sessions)
+        if error.outcome == "unknown" and group.session not in sessions:
+            # What they may have created was gone with its session.
+            for i in fleeting(batch, group):
+                batch.answers[i] = session_lost(batch.requests[i])
 
     def _refuse(self, batch: Batch, group: Group, codes: Sequence[int]) -> Sequence[int]:
         blamed, code = next(((k, code) for k, code in enumerate(codes) if code != 0), (0, 0))
         opcode, i, _ = group.steps[blamed]
         # The server checks the permission to create before it checks whether the node exists. So
         # the client looks at a path that may exist after all.
-        guessed = code == NO_AUTH and opcode in {PARENT, CREATE} and i not in batch.seen
+        guessed = code == NO_AUTH and opcode in _GUESSED and i not in batch.seen
         self._tally.add("conflict", group.operations > 1)
-        if (opcode, code) in {(PARENT, NODE_EXISTS), (CREATE, NO_NODE)}:
-            # Only the parents were not as expected; nothing is known against the requests.
-            batch.uprooted += _members(group)
+        if opcode == SEQUENTIAL and code == NODE_EXISTS:
+            # Somebody has put the path that is next. Each round passes over one more such path.
+            batch.skips[i] = batch.skips.get(i, 0) + 1
             return []
+        if (opcode, code) in _UPROOTED:
+            # Only the parents were not as expected; nothing is known against the requests.
+            wholes = members(batch, group)
+            if code == NODE_EXISTS:
+                batch.uprooted += wholes
+                return []
+            # If a parent is missing, another part of its transaction may expect a value there.
+            batch.uprooted += [i for i in wholes if i not in batch.parts]
+            return [i for i in wholes if i in batch.parts]
         if code == 0 or is_conflict(code) or is_of_session(code) or guessed:
-            return _members(group)
+            return members(batch, group)
         if opcode != PARENT:
-            batch.answers[i] = refused(code, batch.requests[i].path)
+            batch.refuse(i, refused(code, batch.requests[i].path))
             return []
         # The parent cannot be created, so nothing of the batch can be created below it. All of
         # these are answered now, not one per round.
         count = sum(1 for opcode, *_ in group.steps[: blamed + 1] if opcode == PARENT)
         below = group.parents[count - 1] + "/"
-        for k in batch.pending:
-            creates = WRITES[batch.requests[k].kind].creates and batch.answers[k] is UNDECIDED
-            if creates and batch.paths[k].startswith(below):
-                batch.answers[k] = refused(code, batch.requests[k].path)
+        for k in batch.spread(batch.pending):
+            request = batch.requests[k]
+            if (
+                batch.paths[k].startswith(below)
+                and WRITES[request.kind].creates(request)
+                and batch.answers[batch.whole.get(k, k)] is UNDECIDED
+            ):
+                batch.refuse(k, refused(code, request.path))
         return []
 
     def _remember(self, batch: Batch, group: Group) -> None:
@@ -256,89 +404,22 @@ class Writer:
         for opcode, i, _ in group.steps:
             if opcode == DELETE:
                 forget(paths[i])
-            elif opcode != PARENT:
-                if opcode != CREATE and opcode != SET_DATA:
-                    assert_never(opcode)
-                # A write without a value of its own has left the one that was there.
-                if (value := requests[i].value) is not None:
-                    size = len(value)
-                    note(paths[i], size)
-                    values += 1
-                    value_bytes += size
+            # A write without a value of its own has left the one that was there.
+            elif opcode in _KEEPS and (value := requests[i].value) is not None:
+                size = len(value)
+                note(paths[i], size)
+                values += 1
+                value_bytes += size
         self._reader.learn(values, value_bytes)
-
-    def _applied(
-        self,
-        batch: Batch,
-        group: Group,
-        zxid: int | None,
-        when: int | None,
-        updates: Iterable[Update],
-    ) -> None:
-        """Answer the requests of a multi that was applied and answered."""
-        requests, answers = batch.requests, batch.answers
-        new = tuple.__new__  # half the cost of Stat(...), for each of a thousand
-        # The fields after path and version in the Stat of every node that this multi creates.
-        created = (zxid, when, when, False, False)
-        left = iter(updates)
-        for opcode, i, _ in group.steps:
-            if opcode == CREATE:
-                if zxid is None:
-                    answers[i] = without_stat(requests[i].path)
-                else:
-                    answers[i] = new(Stat, (requests[i].path, 0, *created))
-            elif opcode == SET_DATA:
-                request = requests[i]
-                update = next(left)
-                _, _, revision, made, modified, version, owner = update
-                expected = request.expected_version
-                if owner == 0 and (expected is None or expected > 0):
-                    answers[i] = new(
-                        Stat,
-                        (request.path, version, revision, made, modified, False, False),
-                    )
-                else:
-                    answers[i] = self._updated(batch, i, update)
-            elif opcode == DELETE:
-                answers[i] = None
-            elif opcode != PARENT:
-                assert_never(opcode)
-
-    def _updated(self, batch: Batch, i: int, update: Update) -> Answer:
-        request = batch.requests[i]
-        _, born, revision, created, modified, version, owner = update
-        expected = request.expected_version
-        if expected is not None and expected <= 0:
-            node = batch.seen[i]
-            if node is None or node.created_zxid != born:
-                # The node is at version 0 again, and nothing shows whether it had a value.
-                return IndeterminateError(
-                    f"{request.path!r} was removed and created again during the put: the value is "
-                    "written, but the value before it may not have had the expected version",
-                    path=request.path,
-                    applied=True,
-                )
-        return Stat(
-            request.path,
-            version,
-            revision,
-            created,
-            modified,
-            owner != 0,
-            self._reader.owned_here(owner),
-        )
-
-
-def _members(group: Group) -> list[int]:
-    return [i for opcode, i, _ in group.steps if opcode != PARENT]
 
 
 def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:
     """Return every path above those of these requests that may create theirs, each once."""
     parents: dict[str, None] = {}
-    for i in requests:
-        if WRITES[batch.requests[i].kind].creates:
-            parent = parent_of(batch.paths[i])
+    for k in batch.spread(requests):
+        request = batch.requests[k]
+        if WRITES[request.kind].creates(request):
+            parent = parent_of(batch.paths[k])
             while parent and parent not in parents:
                 parents[parent] = None
                 parent = parent_of(parent)

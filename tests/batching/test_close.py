@@ -152,6 +152,7 @@ def test_an_interrupted_flush_leaves_the_store_as_it_was(
     with pytest.raises(KeyboardInterrupt):
         store.flush()
     interrupting.result(PATIENCE)
+    until(lambda: backend.calls)
     release_all(backend)
     assert [future.result(PATIENCE).version for future in futures] == [0, 0]
     until(lambda: not store._engine._epochs.open)

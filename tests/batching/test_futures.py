@@ -92,6 +92,21 @@ def test_a_result_comes_to_those_who_wait_and_those_who_come_later(
     assert sent.exception() is None
 
 
+def test_a_future_does_not_keep_what_was_put() -> None:
+    """Whoever holds the futures of a bulk load does not hold its values with them."""
+    with bk.open_store("memory://kept") as store:
+        value = b"value" * 1000
+        puts = [
+            store.put("/a", value),
+            store.put("/b", value, ephemeral=True),
+            store.transaction([Put("/c", value)]),
+        ]
+        for put in puts:
+            put.result(PATIENCE)
+            entry = put._entry  # type: ignore[attr-defined]
+            assert (entry.value, entry.options) == (None, None)
+
+
 def test_an_error_is_raised_by_result_and_returned_by_exception(
     store: MetadataStore, backend: FaultyBackend
 ) -> None:

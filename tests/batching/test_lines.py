@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 import pytest
@@ -15,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from batchkeeper.batching.entry import Entry
 from batchkeeper.batching.lane import Lane
 from batchkeeper.batching.lines import Lines
-from batchkeeper.ops.operations import OrderKey
+from batchkeeper.ops.operations import Check, OrderKey, Put, PutOptions, TransactionOptions
 
 
 def new_lane(writes: bool) -> Lane:
@@ -42,19 +41,17 @@ def new_entry(path: str, writes: bool) -> Entry:
     return Entry(kind, path, None, None, None, {kind: lane}, None, 0.0, 60.0)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class Keys:
-    """The effect of options on the order."""
-
-    key: OrderKey
-
-    def order_key(self, path: str) -> OrderKey:
-        return self.key
-
-
 def with_keys(key: OrderKey, writes: bool = True) -> Entry:
     entry = new_entry("/several", writes)
-    entry.options = Keys(key)  # type: ignore[assignment]
+    entry.options, entry.key = PutOptions(), key
+    return entry
+
+
+def transaction(changed: Sequence[str], checked: Sequence[str]) -> Entry:
+    entry = new_entry("/several", writes=True)
+    parts = [*[Check(path, 0) for path in checked], *[Put(path, b"") for path in changed]]
+    entry.options = TransactionOptions.of(parts)
+    entry.key = entry.options.order_key(entry.path)
     return entry
 
 
@@ -72,8 +69,8 @@ def test_alone_on_its_path_an_operation_may_go(first: Callable[..., Entry]) -> N
     lines = Lines()
     for path in ("/a", "/b", "/a/b"):
         assert lines.enter(first(path))
-        assert lines.busy(write(path))
-    assert not lines.busy(write("/c"))
+        assert lines.would_wait(write(path))
+    assert not lines.would_wait(write("/c"))
 
 
 def test_writes_go_one_after_the_other() -> None:
@@ -84,7 +81,7 @@ def test_writes_go_one_after_the_other() -> None:
     for left, follower in itertools.pairwise(writes):
         assert list(lines.leave(left)) == [follower]
     assert list(lines.leave(writes[-1])) == []
-    assert not lines.busy(write("/a"))
+    assert not lines.would_wait(write("/a"))
 
 
 def test_reads_share() -> None:
@@ -142,7 +139,7 @@ def test_one_may_leave_from_the_end() -> None:
     assert list(lines.leave(cancelled)) == []
     assert list(lines.leave(going)) == [waiting]
     assert list(lines.leave(waiting)) == []
-    assert not lines.busy(write("/a"))
+    assert not lines.would_wait(write("/a"))
 
 
 def test_entries_are_all_that_have_a_place() -> None:
@@ -162,7 +159,7 @@ def test_without_a_key_nobody_waits() -> None:
     entries = [with_keys(None) for _ in range(3)]
     assert all(lines.enter(entry) for entry in entries)
     assert set(lines.entries()) == set(entries)
-    assert not lines.busy(with_keys(None))
+    assert not lines.would_wait(with_keys(None))
     assert list(lines.leave_all(entries)) == []
     assert not list(lines.entries())
 
@@ -172,7 +169,7 @@ def test_with_several_keys_an_operation_waits_for_all_of_them() -> None:
     lines = Lines()
     first, second, both = write("/a"), write("/b"), with_keys(("/a", "/b"))
     assert [lines.enter(entry) for entry in (first, second, both)] == [True, True, False]
-    assert lines.busy(with_keys(("/c", "/b")))
+    assert lines.would_wait(with_keys(("/c", "/b")))
     assert list(lines.leave(second)) == []
     assert list(lines.leave(first)) == [both]
 
@@ -188,10 +185,34 @@ def test_what_stands_in_several_lines_holds_up_each() -> None:
     assert set(lines.leave(both)) == {after_a, after_b}
 
 
+def test_transactions_share_what_they_only_check() -> None:
+    """Transactions that check a path go together with its reads; a write waits for all of them."""
+    lines = Lines()
+    first, second = transaction(["/b"], ["/a"]), transaction(["/c"], ["/a"])
+    reading, writing, late = read("/a"), write("/a"), transaction(["/d"], ["/a"])
+    assert not lines.would_wait(first)
+    assert all(lines.enter(entry) for entry in (first, reading))
+    assert not lines.would_wait(second)
+    assert lines.enter(second)
+    assert [lines.enter(entry) for entry in (writing, late)] == [False, False]
+    assert list(lines.leave_all([second, reading])) == []
+    assert list(lines.leave(first)) == [writing]
+    assert list(lines.leave(writing)) == [late]
+
+
+def test_a_check_waits_for_a_change() -> None:
+    """A transaction that checks a path waits for the writes before it, and changes what it puts."""
+    lines = Lines()
+    before, checking, other = write("/a"), transaction(["/b"], ["/a"]), transaction(["/b"], [])
+    assert [lines.enter(entry) for entry in (before, checking, other)] == [True, False, False]
+    assert list(lines.leave(before)) == [checking]
+    assert list(lines.leave(checking)) == [other]
+
+
 def test_an_operation_with_several_keys_may_be_cancelled_while_it_waits() -> None:
     """After a cancellation, the operations behind proceed as if it had never been there."""
     lines = Lines()
-    before, both, after = write("/a"), with_keys(("/a", "/b", "/a")), write("/b")
+    before, both, after = write("/a"), with_keys(("/a", "/b")), write("/b")
     assert [lines.enter(entry) for entry in (before, both, after)] == [True, False, False]
     assert list(lines.leave(both)) == [after]
     assert list(lines.leave_all([before, after])) == []
@@ -202,13 +223,27 @@ PATHS = ["/a", "/b", "/c"]
 ORDER_KEYS = st.one_of(
     st.sampled_from(PATHS),
     st.none(),
-    st.lists(st.sampled_from(PATHS), min_size=1, max_size=3).map(tuple),
+    st.lists(st.sampled_from(PATHS), min_size=1, max_size=3, unique=True).map(tuple),
+)
+ASKED = st.one_of(
+    st.tuples(ORDER_KEYS, st.booleans()).map(lambda asked: with_keys(*asked)),
+    st.dictionaries(st.sampled_from(PATHS), st.booleans(), min_size=1).map(
+        lambda changes: transaction(
+            [path for path in changes if changes[path]],
+            [path for path in changes if not changes[path]],
+        )
+    ),
 )
 
 
 def keys_of(entry: Entry) -> set[str]:
-    key = entry.order_key
+    key = entry.path if entry.options is None else entry.key
     return set() if key is None else {key} if isinstance(key, str) else set(key)
+
+
+def changes(entry: Entry, path: str) -> bool:
+    parts = () if entry.options is None else entry.options.parts
+    return entry.writes and not any(part.kind == "check" and part.path == path for part in parts)
 
 
 class LinesMachine(RuleBasedStateMachine):
@@ -223,27 +258,29 @@ class LinesMachine(RuleBasedStateMachine):
     def allowed(self, entry: Entry) -> bool:
         before = self.model[: self.model.index(entry)]
         return not any(
-            keys_of(other) & keys_of(entry) and (entry.writes or other.writes) for other in before
+            changes(entry, path) or changes(other, path)
+            for other in before
+            for path in keys_of(other) & keys_of(entry)
         )
 
     def freed(self) -> set[Entry]:
         return {e for e in self.model if self.allowed(e) and e not in self.may_go}
 
-    @rule(asked=st.lists(st.tuples(ORDER_KEYS, st.booleans()), max_size=5))
-    def enter_together(self, asked: list[tuple[OrderKey, bool]]) -> None:
-        entries = [with_keys(key, writes) for key, writes in asked]
+    @rule(entries=st.lists(ASKED, max_size=5))
+    def enter_together(self, entries: list[Entry]) -> None:
         self.model += entries
         may_go = self.lines.enter_all(entries)
         assert list(may_go) == [entry for entry in entries if self.allowed(entry)]
         assert all(bool(entry.waits_for) == (entry not in may_go) for entry in entries)
         self.may_go.update(may_go)
 
-    @rule(key=ORDER_KEYS, writes=st.booleans(), interrupted=st.booleans())
-    def enter(self, key: OrderKey, writes: bool, interrupted: bool) -> None:
-        entry = with_keys(key, writes)
+    @rule(entry=ASKED, interrupted=st.booleans())
+    def enter(self, entry: Entry, interrupted: bool) -> None:
+        waits = self.lines.would_wait(entry)
         self.model.append(entry)
         allowed = self.lines.enter(entry)
         assert allowed == self.allowed(entry)
+        assert waits != allowed
         if interrupted:
             self.lines.remove(entry)
             self.model.pop()
@@ -271,13 +308,13 @@ class LinesMachine(RuleBasedStateMachine):
         assert set(entries) == set(self.model)
         for path in PATHS:
             taken = any(path in keys_of(entry) for entry in self.model)
-            assert self.lines.busy(write(path)) == taken
+            assert self.lines.would_wait(write(path)) == taken
 
     @invariant()
     def no_path_is_changed_twice_at_a_time(self) -> None:
         for path in PATHS:
             going = [entry for entry in self.may_go if path in keys_of(entry)]
-            assert len(going) <= 1 or not any(entry.writes for entry in going)
+            assert len(going) <= 1 or not any(changes(entry, path) for entry in going)
 
 
 LinesMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)

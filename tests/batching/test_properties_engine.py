@@ -90,6 +90,8 @@ class Call:
 class ModelStore:
     """A back end whose calls wait until the test ends them."""
 
+    session = None
+
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.connected = True

@@ -79,12 +79,13 @@ def test_making_of_an_operation(measure: Measure) -> None:
     measure(make)
 
 
-def test_check_of_an_operation(measure: Measure) -> None:
+def test_check_of_an_operation(measure: Measure, store: bk.MetadataStore) -> None:
     """An operation object is checked against the limits of the store."""
+    limits = store._engine.limits
 
     def check() -> None:
         for put in PUTS:
-            check_operation(put, 1 << 20, frozenset(), "memory://x")
+            check_operation(put, limits, frozenset(), "memory://x")
 
     measure(check)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,8 +120,8 @@ def test_the_json_holds_every_figure(
     assert bench("memory", "-o", "json") == 0
     report = json.loads(capsys.readouterr().out)
     assert set(report) == {
-        *("batchkeeper", "machine", "target", "store", "disk", "workload", "rounds", "duration"),
-        *("settings", "plain_client", "paths_read_back"),
+        *("batchkeeper", "machine", "target", "store", "members", "disk", "workload", "rounds"),
+        *("duration", "settings", "plain_client", "paths_read_back"),
     }
     assert report["workload"]["mix"] == {
         "advance": 50, "owner": 20, "mark": 20, "rival": 0, "drop": 10
@@ -198,7 +199,7 @@ class Liar(PassingBackend):
 
 
 def memory_request(kind: str, path: str, value: bytes | None = None) -> Any:
-    return SimpleNamespace(kind=kind, path=path, value=value, expected_version=None)
+    return SimpleNamespace(kind=kind, path=path, value=value, expected_version=None, options=None)
 
 
 @pytest.mark.parametrize(
@@ -283,3 +284,39 @@ def test_a_missing_server_is_one_line_and_exit_code_2(
     monkeypatch.setenv("BATCHKEEPER_ETCD", "/nowhere/etcd")
     assert bench("etcd") == 2
     assert "BATCHKEEPER_ETCD must name an executable file" in one_line(capsys.readouterr().err)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("target", ["etcd", "zookeeper"])
+def test_a_cluster_is_measured(
+    target: str, bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--members 3`` measures a cluster; the table and the JSON name the number of members."""
+    file = tmp_path / "result.json"
+    assert bench(target, "--members", "3", "--json", str(file)) == 0
+    assert "members  3, all on this machine" in capsys.readouterr().out.splitlines()
+    report = json.loads(file.read_text())
+    assert report["members"] == 3
+    assert report["store"].count(":") == 4  # Three addresses, and the one of the scheme.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("etcd", "--members", "0"), "must be 1, 3, 5 or 7, not 0"),
+        (("etcd", "--members", "2"), "must be 1, 3, 5 or 7, not 2"),
+        (("zookeeper", "--members", "many"), "argument --members: not an int: 'many'"),
+        (("etcd://127.0.0.1:2379", "--members", "3"), "not for 'etcd://127.0.0.1:2379'"),
+        (("rocksdb", "--members", "3"), r"\(etcd, zookeeper\), and not for 'rocksdb'"),
+        (("memory", "--members", "1"), r"\(etcd, zookeeper\), and not for 'memory'"),
+    ],
+)
+def test_a_cluster_that_cannot_be(
+    arguments: tuple[str, ...],
+    message: str,
+    bench: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A size that no cluster has, or members of a store that is not started, are bad input."""
+    assert bench(*arguments) == 3
+    assert re.search(message, capsys.readouterr().err.splitlines()[-1])

@@ -105,6 +105,25 @@ def test_a_version_names_an_installed_server(cache: Path, monkeypatch: pytest.Mo
     assert [jar.name for jar in releases.find_zookeeper_jars()] == ["zookeeper-3.6.4.jar"]
 
 
+def test_the_newest_installed_etcd_is_the_one_to_kill(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel's may forget; but one that is named, for all tests, is the one for these too."""
+    (tmp_path / "etcd").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("BATCHKEEPER_ETCD", raising=False)
+    assert releases.find_durable_etcd() == tmp_path / "etcd"
+    for minor in ("3.6", "3.7", "3.5"):
+        place = Release("etcd", releases.NEWEST_ETCDS[minor]).place
+        place.mkdir(parents=True)
+        (place / "etcd").touch(mode=0o755)
+    newest = cache / f"etcd-{releases.NEWEST_ETCDS['3.7']}" / "etcd"
+    assert releases.find_durable_etcd() == newest
+    assert releases.find_etcd() == tmp_path / "etcd"
+    monkeypatch.setenv("BATCHKEEPER_ETCD", str(tmp_path / "etcd"))
+    assert releases.find_durable_etcd() == tmp_path / "etcd"
+
+
 @pytest.mark.parametrize(
     ("text", "release"),
     [

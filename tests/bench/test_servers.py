@@ -17,12 +17,12 @@ import grpc
 import pytest
 from kazoo.client import KazooClient
 
-from batchkeeper.bench import servers
 from batchkeeper.bench.servers import (
     EtcdServer,
     LocalServer,
     ServerStartError,
     ZooKeeperServer,
+    local,
 )
 from batchkeeper.stores.kinds import BUILT_IN, load_name
 
@@ -192,10 +192,10 @@ def test_a_taken_port_is_replaced_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If another process takes a port before the start, the start only tries again."""
-    find = servers._free_ports
+    find = local.free_ports
     with socket.create_server(("127.0.0.1", 0)) as taken:
         offers = [(taken.getsockname()[1], *find(1)), find(2)]
-        monkeypatch.setattr(servers, "_free_ports", lambda _: offers.pop(0))
+        monkeypatch.setattr(local, "free_ports", lambda _: offers.pop(0))
         with EtcdServer(tmp_path) as server:
             assert not offers
             assert server.address != f"127.0.0.1:{taken.getsockname()[1]}"

@@ -1,12 +1,35 @@
-"""The contract, stated once: every test here runs on all stores, with batching on and off."""
+"""The contract, stated once: every test here runs on all stores, with batching on and off.
+
+The folder is also the package ``batchkeeper.testing.conformance``. So the modules here import only
+helpers that ``batchkeeper.testing`` has, too, and use no fixtures but these and ``store_url``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 import batchkeeper as bk
+
+
+@pytest.hookimpl(trylast=True)  # after the parameters are set
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run a test that needs capabilities on the stores that state them."""
+    left_out = [item for item in items if _lacks(item)]
+    if left_out:
+        items[:] = [item for item in items if not _lacks(item)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _lacks(item: pytest.Item) -> bool:
+    needed = {name for mark in item.iter_markers("needs") for name in mark.args}
+    if not needed or not hasattr(item, "callspec"):
+        return False
+    given = item.callspec.params["store_url"]  # the name of a kind, or a URL
+    url = given if "://" in given else f"{given}://"
+    return not needed <= bk.store_kind(url).capabilities
 
 
 @pytest.fixture(params=[True, False], ids=["batched", "single"])
@@ -26,3 +49,45 @@ def store(store_url: str, batching: bk.BatchingConfig) -> Iterator[bk.MetadataSt
 def on_zookeeper(store_url: str) -> bool:
     """Whether the store is on ZooKeeper, the kind with the two exceptions."""
     return bk.store_kind(store_url).parents_count
+
+
+@pytest.fixture
+def one_opener(store_url: str) -> bool:
+    """Whether only one client at a time can have the store open."""
+    return bk.store_kind(store_url).local_directory
+
+
+@pytest.fixture
+def another(
+    store: bk.MetadataStore, store_url: str, batching: bk.BatchingConfig, one_opener: bool
+) -> Iterator[Callable[[], bk.MetadataStore]]:
+    """Open another client of the same store. It is the store itself if only one can have it open.
+
+    Tests of what other clients do then still hold, because they say nothing about who does it.
+    """
+    with ExitStack() as stack:
+
+        def open_another() -> bk.MetadataStore:
+            if one_opener:
+                return store
+            return stack.enter_context(bk.open_store(store_url, batching=batching))
+
+        yield open_another
+
+
+@pytest.fixture
+def successor(
+    store: bk.MetadataStore, store_url: str, batching: bk.BatchingConfig, one_opener: bool
+) -> Iterator[Callable[[], bk.MetadataStore]]:
+    """Close the store, which ends its session, and return a client that has it open after that."""
+    with ExitStack() as stack:
+
+        def open_next() -> bk.MetadataStore:
+            if one_opener:
+                store.close()
+            # Elsewhere, the other is there before: a store in memory ends with its last client.
+            opened = stack.enter_context(bk.open_store(store_url, batching=batching))
+            store.close()
+            return opened
+
+        yield open_next

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
-from batchkeeper.stores import BUILT_IN
 
 from ..contents import put_all
 from ..waiting import PATIENCE, error, result
-
-# The kinds of stores that have a server.
-SERVED = [name for name, kind in BUILT_IN.items() if kind.server]
-
 
 # --- versions
 
@@ -233,38 +226,6 @@ def test_many_children_are_listed(store: bk.MetadataStore) -> None:
     names = [f"child-{number:05}" for number in range(2000)]
     put_all(store, {f"/many/{name}": b"" for name in names})
     assert result(store.get_children("/many")) == names
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("name", SERVED)
-def test_what_is_reserved_is_hidden_at_the_root(
-    name: str, shared_servers: Callable[[str], LocalServer], batching: bk.BatchingConfig
-) -> None:
-    """Without a prefix or chroot, the root does not list internal nodes of the server or client."""
-    server = shared_servers(name)
-    with bk.open_store(server.url, batching=batching) as store:
-        result(store.put("/visible", b""))
-        names = result(store.get_children("/"))
-        result(store.delete("/visible"))
-    assert "visible" in names
-    assert not {"zookeeper", ".batchkeeper"} & set(names)
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("name", SERVED)
-def test_what_another_store_keeps_below_is_hidden(
-    name: str, shared_servers: Callable[[str], LocalServer], batching: bk.BatchingConfig
-) -> None:
-    """A store opened above a prefix or chroot does not show the internal keys of a store there."""
-    server = shared_servers(name)
-    with bk.open_store(f"{server.url}/inner", batching=batching) as inner:
-        result(inner.put("/a", b""))
-        with bk.open_store(server.url, batching=batching) as outer:
-            names = result(outer.get_children("/inner"))
-            with pytest.raises(bk.InvalidPathError, match="reserved"):
-                outer.get("/inner/.batchkeeper")
-        result(inner.delete("/a"))
-    assert names == ["a"]
 
 
 # --- values and paths

@@ -11,9 +11,6 @@ import pytest
 
 import batchkeeper as bk
 
-# Stated by no store yet; what is built has a test below.
-UNBUILT = {"watches", "transactions", "expected_revisions"}
-
 
 def changed_once(store: bk.MetadataStore) -> tuple[int, int]:
     """Put ``/a`` twice; return the store's revision after each."""
@@ -61,34 +58,74 @@ def test_history(store: bk.MetadataStore) -> None:
         refuses("history", changes)
 
 
-def test_ephemerals(store: bk.MetadataStore) -> None:
-    """Stores without ephemerals refuse an ephemeral put, and never ignore the option."""
-    assert "ephemerals" not in store.capabilities
-    refuses(
-        "ephemerals",
-        lambda: store.put("/a", b"", ephemeral=True),
-        lambda: store.submit(bk.Put("/a", b"", ephemeral=True)),
-    )
-    assert store.exists("/a").result() is False
+def test_writes_that_need_a_capability(store: bk.MetadataStore) -> None:
+    """A write that needs a missing capability is refused by the call, and changes nothing."""
+    calls: dict[bk.Capability, list[Callable[[], object]]] = {
+        "ephemerals": [
+            lambda: store.put("/a", b"", ephemeral=True),
+            lambda: store.submit(bk.Put("/a", b"", ephemeral=True)),
+            lambda: store.submit(bk.Transaction([bk.Put("/a", b"", ephemeral=True)])),
+        ],
+        "sequences": [
+            lambda: store.put("/a", b"", sequential=True),
+            lambda: store.submit(bk.Put("/a", b"", sequential=True)),
+        ],
+        "expected_revisions": [
+            lambda: store.put("/a", b"", expected_revision=1),
+            lambda: store.delete("/a", expected_revision=1),
+            lambda: store.submit(bk.Delete("/a", expected_revision=1)),
+        ],
+        "transactions": [
+            lambda: store.transaction([bk.Put("/a", b"")]),
+            lambda: store.submit(bk.Transaction([bk.Put("/a", b"")])),
+        ],
+    }
+    for capability, some in calls.items():
+        if capability not in store.capabilities:
+            for call in some:
+                with pytest.raises(bk.UnsupportedError):
+                    call()
+            refuses(capability, *some[:2])
+    if not calls.keys() & store.capabilities:
+        assert store.get_children("/").result() == []
 
 
-def test_sequences(store: bk.MetadataStore) -> None:
-    """Stores without sequences refuse a sequential put, and never ignore the option."""
-    assert "sequences" not in store.capabilities
-    refuses(
-        "sequences",
-        lambda: store.put("/a", b"", sequential=True),
-        lambda: store.submit(bk.Put("/a", b"", sequential=True)),
-    )
-    assert store.get_children("/").result() == []
-
-
-def test_an_unsupported_put_of_a_bulk_is_that_outcome(store: bk.MetadataStore) -> None:
+def test_an_unsupported_operation_of_a_bulk_is_that_outcome(store: bk.MetadataStore) -> None:
     """A bulk call continues after an unsupported operation, whose error names the capability."""
-    refused, done = store.apply([bk.Put("/a", b"", ephemeral=True), bk.Put("/b", b"")])
-    assert isinstance(refused.error, bk.UnsupportedError)
-    assert "'ephemerals'" in str(refused.error)
+    ops: list[tuple[bk.Capability, bk.Operation]] = [
+        ("ephemerals", bk.Put("/a", b"", ephemeral=True)),
+        ("sequences", bk.Put("/b", b"", sequential=True)),
+        ("transactions", bk.Transaction([bk.Put("/c", b"")])),
+    ]
+    *outcomes, done = store.apply([*(op for _, op in ops), bk.Put("/d", b"")])
+    for (capability, _), outcome in zip(ops, outcomes, strict=True):
+        if capability in store.capabilities:
+            assert outcome.ok
+        else:
+            assert isinstance(outcome.error, bk.UnsupportedError)
+            assert f"'{capability}'" in str(outcome.error)
     assert done.ok
+
+
+def test_watches(store: bk.MetadataStore) -> None:
+    """A store without watches refuses them, and one without history those after a revision."""
+    if "watches" not in store.capabilities:
+        refuses("watches", lambda: store.watch("/a"), lambda: store.watch("/a", callback=print))
+    elif "history" not in store.capabilities:
+        refuses("history", lambda: store.watch("/a", after=store.revision()))
+    else:
+        with store.watch("/a", after=store.revision()) as watch:
+            store.put("/a", b"").result()
+            assert next(watch).kind == "created"
+
+
+def test_a_session(store: bk.MetadataStore) -> None:
+    """A store without ephemerals has no session and no listeners of it."""
+    if "ephemerals" in store.capabilities:
+        assert store.session.state in {"new", "connected"}
+        store.add_session_listener(print).close()
+    else:
+        refuses("ephemerals", lambda: store.session, lambda: store.add_session_listener(print))
 
 
 def test_times(store: bk.MetadataStore) -> None:
@@ -113,12 +150,6 @@ def test_linearizable_reads(store: bk.MetadataStore, store_url: str) -> None:
             found = other.get("/a").result()
             assert found is not None
             assert found.value == value
-
-
-def test_what_is_not_built_is_not_stated(store: bk.MetadataStore) -> None:
-    """No store states a capability without a call for it."""
-    assert not UNBUILT & store.capabilities
-    assert not [name for name in ("watch", "transaction") if hasattr(store, name)]
 
 
 def test_the_capabilities_are_those_of_the_kind(store: bk.MetadataStore, store_url: str) -> None:
@@ -150,8 +181,21 @@ def test_tasks_see_the_same(store_url: str, batching: bk.BatchingConfig) -> None
                 assert [found.path async for found in changes] == ["/a"]
             else:
                 refuses("history", lambda: store.changes("/", 0, revision))
-            refuses("ephemerals", lambda: store.submit(bk.Put("/b", b"", ephemeral=True)))
-            with pytest.raises(bk.UnsupportedError, match="'sequences'"):
-                await store.put("/b", b"", sequential=True)
+            if "ephemerals" not in store.capabilities:
+                refuses("ephemerals", lambda: store.submit(bk.Put("/b", b"", ephemeral=True)))
+            if "sequences" not in store.capabilities:
+                with pytest.raises(bk.UnsupportedError, match="'sequences'"):
+                    await store.put("/b", b"", sequential=True)
+            if "transactions" not in store.capabilities:
+                with pytest.raises(bk.UnsupportedError, match="'transactions'"):
+                    await store.transaction([bk.Put("/b", b"")])
+            if "watches" not in store.capabilities:
+                refuses("watches", lambda: store.watch("/a"))
+            if "ephemerals" not in store.capabilities:
+                refuses(
+                    "ephemerals",
+                    lambda: store.session,
+                    lambda: store.add_session_listener(print),
+                )
 
     asyncio.run(main())

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.stores import BUILT_IN
 
 from ..contents import put_all
 from ..waiting import PATIENCE, error, result
@@ -124,32 +123,25 @@ def test_a_counter_loses_no_increment(store: bk.MetadataStore) -> None:
     assert (found.value, found.stat.version) == (b"80", 80)
 
 
-@pytest.mark.parametrize("name", [n for n, k in BUILT_IN.items() if not k.local_directory])
 def test_of_two_clients_one_creates(
-    name: str, fresh_url: Callable[[str], str], batching: bk.BatchingConfig
+    store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
 ) -> None:
     """When two clients create the same paths at once, each path has exactly one creator."""
-    url = fresh_url(name)
-    with (
-        bk.open_store(url, batching=batching) as one,
-        bk.open_store(url, batching=batching) as two,
-    ):
-        paths = [f"/owner/{number}" for number in range(100)]
-        claims = [
-            [store.put(path, name, expected_version=bk.ABSENT) for path in paths]
-            for store, name in ((one, b"one"), (two, b"two"))
-        ]
-        winners = []
-        for claim in zip(*claims, strict=True):
-            errors = [future.exception(PATIENCE) for future in claim]
-            assert sorted(type(found).__name__ for found in errors) == [
-                "BadVersionError",
-                "NoneType",
-            ]
-            winners.append(b"one" if errors[0] is None else b"two")
-        with bk.open_store(url, batching=batching) as third:
-            found = third.apply(bk.Get(path) for path in paths)
-            assert [outcome.result.value for outcome in found] == winners
+    clients = ((store, b"one"), (another(), b"two"))
+    paths = [f"/owner/{number}" for number in range(100)]
+    claims = [
+        [client.put(path, name, expected_version=bk.ABSENT) for path in paths]
+        for client, name in clients
+    ]
+    winners = []
+    for claim in zip(*claims, strict=True):
+        errors = [future.exception(PATIENCE) for future in claim]
+        assert sorted(type(found).__name__ for found in errors) == ["BadVersionError", "NoneType"]
+        winners.append(b"one" if errors[0] is None else b"two")
+    third = another()
+    third.sync()
+    found = third.apply(bk.Get(path) for path in paths)
+    assert [outcome.result.value for outcome in found] == winners
 
 
 # --- many at once
@@ -200,9 +192,7 @@ def test_a_queued_operation_can_be_cancelled(store_url: str) -> None:
         assert [result(read) for read in reads] == [True, False]
 
 
-def test_close_finishes_what_was_submitted(
-    store_url: str, batching: bk.BatchingConfig, fresh_url: Callable[[str], str]
-) -> None:
+def test_close_finishes_what_was_submitted(store_url: str, batching: bk.BatchingConfig) -> None:
     """At the end of a with-block everything has ended and is in the store for the next opener."""
     # Values in memory go with their last opener, so one stays.
     keeper = bk.open_store(store_url) if bk.store_kind(store_url).in_process else None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 __all__ = ["Kind", "Op", "Outcome"]
 
-Kind = Literal["put", "delete", "get", "exists"]
+#: A ``check`` is only a part of a transaction.
+Kind = Literal["put", "delete", "get", "exists", "transaction", "check"]
 
 #: How an operation ended. ``done``: with a result. ``refused``: its condition did not hold.
 #: ``not_applied``: with another error that promises that nothing is or will be changed.
@@ -33,6 +34,9 @@ class Op:
         found: the value that a get returned.
         there: the result of ``exists``.
         applied: whether a write with an unknown outcome is known to have been applied.
+        parts: the operations of a transaction. They have its times and its outcome. Its path is
+            that of the first.
+        refused_at: the index of the part because of which a transaction was refused.
     """
 
     chain: str
@@ -50,10 +54,22 @@ class Op:
     found: bytes | None = None
     there: bool | None = None
     applied: bool = False
+    parts: list[Op] = field(default_factory=list)
+    refused_at: int | None = None
 
     @property
     def writes(self) -> bool:
-        return self.kind in {"put", "delete"}
+        return self.kind in {"put", "delete", "transaction"}
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the operation."""
+        return [part.path for part in self.parts] or [self.path]
+
+    def end(self, outcome: Outcome, completed: float = math.inf) -> None:
+        """Record the end of the operation, and of its parts."""
+        for op in (self, *self.parts):
+            op.outcome, op.completed = outcome, completed
 
     def __str__(self) -> str:
         asked = self.kind
@@ -73,4 +89,11 @@ class Op:
             said += f", version {self.version}, revision {self.revision}"
         if self.actual is not None:
             said += f", actual {self.actual}"
-        return f"{self.chain}: {asked} -> {said} [{self.invoked:.6f}, {self.completed:.6f}]"
+        if self.parts:
+            asked += "".join(
+                f"\n          {number} {part}" for number, part in enumerate(self.parts)
+            )
+        if self.refused_at is not None:
+            said += f" at {self.refused_at}"
+        where = f"{self.chain}: {self.path}"
+        return f"{where}: {asked} -> {said} [{self.invoked:.6f}, {self.completed:.6f}]"

@@ -27,17 +27,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kazoo.client import KazooClient
+
+import batchkeeper as bk
+from batchkeeper.bench.releases import find_durable_etcd
 from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
 
 from ..proxy import Proxy
 from ..waiting import PATIENCE, until
 
-__all__ = ["Nemesis", "server_to_hurt"]
+__all__ = ["Nemesis", "forgets", "server_to_hurt"]
 
 
 def server_to_hurt(kind: str, directory: Path) -> LocalServer:
     """Return a server that is not started yet. Its sessions can time out after one second."""
-    return EtcdServer(directory) if kind == "etcd" else ZooKeeperServer(directory, tick_time=500)
+    if kind == "etcd":
+        return EtcdServer(directory, program=find_durable_etcd())
+    return ZooKeeperServer(directory, tick_time=500)
+
+
+def forgets(server: LocalServer) -> bool:
+    """Say whether a kill may take from a running server what it has acknowledged."""
+    return isinstance(server, EtcdServer) and _etcd_version(server) < (3, 5, 5)
 
 
 class Nemesis:
@@ -46,7 +57,7 @@ class Nemesis:
     def __init__(self, server: LocalServer, line: Proxy) -> None:
         self.server = server
         self.line = line
-        self._old = isinstance(server, EtcdServer) and _etcd_version(server) < (3, 5, 5)
+        self._old = forgets(server)
         #: The times of the server's last kill, and of its last return, by time.monotonic().
         self.killed = 0.0
         self.returned = 0.0
@@ -73,6 +84,24 @@ class Nemesis:
         """Start the server again."""
         self.server.start()
         self.returned = time.monotonic()
+
+    def end_session(self, store: bk.MetadataStore) -> None:
+        """End a store's session at the server, as an operator does."""
+        session = store.session.id
+        assert session is not None
+        if isinstance(self.server, EtcdServer):
+            with _connected(self.server) as connection:
+                body = json.dumps({"ID": str(int(session, 16))})
+                connection.request("POST", "/v3/lease/revoke", body)
+                answer = connection.getresponse()
+                assert answer.status == http.HTTPStatus.OK, answer.read()
+            return
+        client = store._engine._backend._connection._client
+        # Closing another connection of the same session ends the session.
+        thief = KazooClient(self.server.address, client_id=client.client_id)
+        thief.start(PATIENCE)
+        thief.stop()
+        thief.close()
 
     def pause(self, seconds: float, until: Callable[[], None] = lambda: None) -> None:
         """Pause the server for a time, and then until ``until`` returns."""

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
 from typing import Any
 
 import batchkeeper as bk
@@ -35,17 +36,22 @@ class Client:
     def __init__(self, store: Any, chain: str, history: list[Op]) -> None:
         self.store = store
         self.chain = chain
+        self.transactions = "transactions" in store.capabilities
         self._history = history
         self._lock = threading.Lock()  # guards _locks
         self._locks: dict[str, threading.Lock] = {}
 
     def submit(self, op: bk.Operation, timeout: float | None = None) -> tuple[Op, Any]:
         """Submit an operation; return its record and its future, or ``None`` if it was refused."""
-        with self._lock:
-            lock = self._locks.setdefault(op.path, threading.Lock())
         made = _record(self.chain, op)
-        with lock:
-            made.invoked = time.monotonic()
+        with self._lock:
+            # In one order for all, or two transactions could wait for each other.
+            locks = [self._locks.setdefault(path, threading.Lock()) for path in sorted(made.paths)]
+        with ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            for one in (made, *made.parts):
+                one.invoked = time.monotonic()
             self._history.append(made)
             try:
                 return made, self.store.submit(op, timeout=timeout)
@@ -76,11 +82,13 @@ class Client:
                 _note(made, error)
 
 
-def _record(chain: str, op: bk.Operation) -> Op:
+def _record(chain: str, op: bk.Operation | bk.Check) -> Op:
     made = Op(chain, op.kind, op.path)  # type: ignore[arg-type]
-    if isinstance(op, bk.Put):
+    if isinstance(op, bk.Transaction):
+        made.parts = [_record(chain, part) for part in op.ops]
+    elif isinstance(op, bk.Put):
         made.value, made.expected = op.value, op.expected_version
-    elif isinstance(op, bk.Delete):
+    elif isinstance(op, bk.Delete | bk.Check):
         made.expected = op.expected_version
     return made
 
@@ -89,8 +97,12 @@ def _note(made: Op, ended: object) -> None:
     """Record the end of an operation."""
     now = time.monotonic()
     if not isinstance(ended, BaseException):
-        made.completed, made.outcome = now, "done"
-        if isinstance(ended, bk.GetResult):
+        made.end("done", now)
+        if made.parts:
+            assert isinstance(ended, list)
+            for part, result in zip(made.parts, ended, strict=True):
+                _note(part, result)
+        elif isinstance(ended, bk.GetResult):
             made.found = ended.value
             made.version, made.revision = ended.stat.version, ended.stat.revision
         elif isinstance(ended, bk.Stat):
@@ -98,33 +110,54 @@ def _note(made: Op, ended: object) -> None:
         elif made.kind == "exists":
             made.there = bool(ended)
         return
+    _note_error(made, ended, now)
+
+
+def _note_error(made: Op, ended: BaseException, now: float) -> None:
     made.error = type(ended).__name__
     if isinstance(ended, CancelledError | asyncio.CancelledError):
-        made.completed, made.outcome = now, "not_applied"
+        made.end("not_applied", now)
+    elif isinstance(ended, bk.TransactionRefusedError):
+        made.end("refused", now)
+        made.refused_at = ended.index
+        part, error = made.parts[ended.index], ended.error
+        part.error, part.actual = type(error).__name__, getattr(error, "actual", None)
     elif isinstance(ended, bk.BadVersionError | bk.NotFoundError | bk.NotEmptyError):
-        made.completed, made.outcome = now, "refused"
+        made.end("refused", now)
         made.actual = getattr(ended, "actual", None)
     elif isinstance(ended, bk.MetadataStoreError) and made.writes and ended.outcome == "unknown":
         # It may still be applied.
-        made.outcome, made.applied = "unknown", getattr(ended, "applied", False)
+        made.end("unknown")
+        made.applied = getattr(ended, "applied", False)
+        for part in made.parts:
+            part.applied = made.applied
     elif isinstance(ended, bk.MetadataStoreError):
-        made.completed, made.outcome = now, "not_applied"
+        made.end("not_applied", now)
     else:
         made.error = f"{made.error}: {ended}"  # It stays pending: no operation may end this way.
 
 
 class _Chooser:
-    """Chooses the next operation, and remembers the versions that it has seen."""
+    """Chooses the next operation, and remembers the versions that it has seen.
 
-    def __init__(self, name: str, paths: Sequence[str], seed: object) -> None:
+    Transactions join each path with one other only, because the checker's search over all joined
+    paths takes longer with each.
+    """
+
+    def __init__(
+        self, name: str, paths: Sequence[str], seed: object, *, transactions: bool = False
+    ) -> None:
         self._name = name
         self._paths = paths
+        self._transactions = transactions
         self._dice = random.Random(str(seed))
         self._seen: dict[str, int] = {}
         self._puts = 0
 
     def choose(self) -> bk.Operation:
         dice = self._dice
+        if self._transactions and dice.random() < 0.15:
+            return self._choose_transaction()
         path = dice.choice(self._paths)
         seen = self._seen.get(path)
         what = dice.random()
@@ -139,7 +172,26 @@ class _Chooser:
             return bk.Put(path, value, seen)
         return bk.Put(path, value, bk.ABSENT if what < 0.78 else None)
 
+    def _choose_transaction(self) -> bk.Operation:
+        dice = self._dice
+        pair = 2 * dice.randrange(len(self._paths) // 2)
+        parts: list[bk.Check | bk.Put | bk.Delete] = []
+        for path in dice.sample(self._paths[pair : pair + 2], 2):
+            seen = self._seen.get(path)
+            what = dice.random()
+            self._puts += 1
+            value = f"{self._name}-{self._puts}".encode()
+            if what < 0.3 and seen is not None:
+                parts.append(bk.Check(path, seen))
+            elif what < 0.4:
+                parts.append(bk.Delete(path))
+            else:
+                parts.append(bk.Put(path, value, seen if what < 0.7 else None))
+        return bk.Transaction(parts)
+
     def learn(self, made: Op) -> None:
+        for part in made.parts:
+            self.learn(part)
         if made.version is not None:
             self._seen[made.path] = made.version
         elif made.actual is not None:
@@ -160,7 +212,7 @@ def work(
 
     ``timeout`` returns the timeout of the next operation; ``None`` stands for the store's default.
     """
-    chooser = _Chooser(name, paths, name)
+    chooser = _Chooser(name, paths, name, transactions=client.transactions)
     under_way: deque[tuple[Op, Any]] = deque()
     while not stop():
         under_way.append(client.submit(chooser.choose(), timeout()))
@@ -181,7 +233,7 @@ async def work_async(
     timeout: Callable[[], float | None] = lambda: None,
 ) -> None:
     """Do the same as :func:`work`, in a task."""
-    chooser = _Chooser(name, paths, name)
+    chooser = _Chooser(name, paths, name, transactions=client.transactions)
     under_way: deque[tuple[Op, Any]] = deque()
     while not stop():
         under_way.append(client.submit(chooser.choose(), timeout()))

@@ -56,8 +56,7 @@ class Victim:
         died = time.monotonic()
         self._reader.join()  # All that the process has written is in the pipe.
         for op in self._open.values():
-            op.completed = died
-            op.outcome = "unknown" if op.writes else "not_applied"
+            op.end("unknown" if op.writes else "not_applied", died)
         self._open.clear()
 
     def __enter__(self) -> Self:
@@ -72,9 +71,8 @@ class Victim:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             number, fields = json.loads(line)
-            for name in ("value", "found"):
-                if fields[name] is not None:
-                    fields[name] = fields[name].encode()
+            _restore(fields)
+            fields["parts"] = [Op(**_restore(part)) for part in fields["parts"]]
             if number not in self._open:
                 self._open[number] = Op(**fields)
                 self.history.append(self._open[number])
@@ -85,16 +83,20 @@ class Victim:
             self._ended += 1
 
 
+def _restore(fields: dict[str, Any]) -> dict[str, Any]:
+    for name in ("value", "found"):
+        if fields[name] is not None:
+            fields[name] = fields[name].encode()
+    return fields
+
+
 # In the process
 
 
 def _report(op: Op) -> None:
-    fields = {
-        name: value.decode() if isinstance(value, bytes) else value
-        for name, value in asdict(op).items()
-    }
+    text = json.dumps([id(op), asdict(op)], default=bytes.decode)
     # A single short write: it arrives in the pipe completely or not at all.
-    os.write(sys.stdout.fileno(), json.dumps([id(op), fields]).encode() + b"\n")
+    os.write(sys.stdout.fileno(), text.encode() + b"\n")
 
 
 class _Reported(list[Op]):

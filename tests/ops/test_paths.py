@@ -19,6 +19,7 @@ GOOD = [
     "/a/zookeeper",
     "/.batchkeepers",
     "/a/x.batchkeeper",
+    "/a/x.batchkeeper-",
     "/é/中",
     "/ ",
 ]
@@ -40,6 +41,8 @@ BAD = [
     ("/.batchkeeper", "reserved"),
     ("/.batchkeeper/x", "reserved"),
     ("/a/.batchkeeper", "reserved"),
+    ("/.batchkeeper-x", "reserved"),
+    ("/a/.batchkeeper-/x", "reserved"),
     ("/a/.batchkeeper/x", "reserved"),
     ("/a\0", r"U\+0000"),
     ("/a\n", r"U\+000A"),
@@ -100,7 +103,10 @@ def keeps_the_rule(path: str) -> bool:
     if first or not parts or parts[0] == "zookeeper":
         return False
     return all(
-        part not in {"", ".", "..", ".batchkeeper"} and all(map(allowed, part)) for part in parts
+        part not in {"", ".", "..", ".batchkeeper"}
+        and not part.startswith(".batchkeeper-")
+        and all(map(allowed, part))
+        for part in parts
     )
 
 
@@ -113,7 +119,19 @@ def allowed(character: str) -> bool:
 
 # Paths that nearly keep the rule, or do: what breaks it stands anywhere, also twice.
 PARTS = st.sampled_from(
-    ["a", "b.c", "", ".", "..", "...", ".batchkeeper", ".batchkeepers", "zookeeper", "zookeeper1"]
+    [
+        "a",
+        "b.c",
+        "",
+        ".",
+        "..",
+        "...",
+        ".batchkeeper",
+        ".batchkeepers",
+        ".batchkeeper-",
+        "zookeeper",
+        "zookeeper1",
+    ]
 ) | st.text(alphabet=st.sampled_from("./ab\n\x1f\x7f\xa0\ud7ff\ud800\uf8ff\uf900\uffef\ufff0😀"))
 PATHS = st.lists(PARTS, max_size=6).map("/".join) | st.lists(PARTS, min_size=1, max_size=6).map(
     lambda parts: "/" + "/".join(parts)

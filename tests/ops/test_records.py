@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchkeeper.ops import ABSENT, InvalidPathError, Put
-from batchkeeper.ops.records import json_value, parse_record
+from batchkeeper.ops import ABSENT, Check, Delete, InvalidPathError, Put
+from batchkeeper.ops.records import json_value, parse_part, parse_record
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,55 @@ def test_what_is_spelled_is_read_back(value: bytes) -> None:
     """Any bytes, spelled in JSON and parsed, are the same bytes."""
     line = json.dumps({"path": "/a", "value": json_value(value)}).encode()
     assert parse_record(line).value == value
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        (b'{"op": "check", "path": "/a", "expected_version": 3}', Check("/a", 3)),
+        (b'{"op": "check", "path": "/a", "expected_version": "absent"}', Check("/a", ABSENT)),
+        (
+            b'{"op": "check", "path": "/a", "expected_revision": 7}',
+            Check("/a", expected_revision=7),
+        ),
+        (b'{"op": "put", "path": "/a", "value": "x"}', Put("/a", b"x")),
+        (
+            b'{"op": "put", "path": "/a", "value": {"base64": "AP8="}, "expected_version": -1}',
+            Put("/a", b"\x00\xff", ABSENT),
+        ),
+        (b'{"path": "/a", "op": "delete", "expected_version": null}', Delete("/a")),
+        (
+            b'{"op": "delete", "path": "/a", "expected_version": 1, "expected_revision": 2}',
+            Delete("/a", 1, expected_revision=2),
+        ),
+    ],
+)
+def test_a_line_is_an_operation_of_a_transaction(line: bytes, part: object) -> None:
+    """Checks, puts and deletes, with their conditions; a missing value may be called absent."""
+    assert parse_part(line) == part
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"[]", '"op" must be one of'),
+        (b'{"path": "/a"}', "must be one of 'check', 'put', 'delete', not None"),
+        (b'{"op": "get", "path": "/a"}', "not 'get'"),
+        (b'{"op": ["put"], "path": "/a"}', '"op" must be one of'),
+        (b'{"op": "put", "path": "/a"}', 'a put needs "value"'),
+        (b'{"op": "delete"}', 'a delete needs "path"'),
+        (b'{"op": "check", "path": "/a"}', "needs an expected_version"),
+        (b'{"op": "check", "path": "/a", "expected_verison": 1}', "no field 'expected_verison'"),
+        (b'{"op": "delete", "path": "/a", "value": "x"}', "a delete has no field 'value'"),
+        (b'{"op": "delete", "path": "/a", "expected_version": "absent"}', "cannot expect ABSENT"),
+        (b'{"op": "put", "path": "/a", "value": "x", "expected_version": "3"}', "expected_version"),
+        (b'{"op": "put", "path": "a", "value": "x"}', "must start with"),
+        (b'{"op": "put", "path": 7, "value": "x"}', "path"),
+        (b'{"op": "put", "path": "/a", "value": "x", "expected_revision": 0}', "expected_revision"),
+    ],
+)
+def test_what_is_wrong_with_an_operation_is_said(line: bytes, reason: str) -> None:
+    """A misspelt condition is refused, because nobody would check it."""
+    with pytest.raises(ValueError, match=reason):
+        parse_part(line)

@@ -285,10 +285,11 @@ def test_all_operations_are_read_alike(op: ops.Operation) -> None:
 
 def test_the_table_of_kinds_says_what_the_operations_are() -> None:
     """Each kind has a row, and only writes may leave an outcome unknown."""
-    operations = (bk.Get, bk.Put, bk.Delete, bk.Exists, bk.GetChildren)
+    operations = (bk.Get, bk.Put, bk.Delete, bk.Exists, bk.GetChildren, bk.Transaction)
     assert {op.kind for op in operations} == set(KINDS)
     assert {kind for kind, row in KINDS.items() if row.writes} == set(get_args(WriteKind))
-    assert {kind for kind, row in KINDS.items() if row.lane == "writes"} == {"put", "delete"}
+    in_writes = {kind for kind, row in KINDS.items() if row.lane == "writes"}
+    assert in_writes == {"put", "delete", "transaction"}
     assert {"get"} == BRINGS_VALUES
 
 
@@ -297,7 +298,7 @@ def test_a_kind_without_a_row_cannot_be_imported() -> None:
     program = """if True:
         import importlib, typing
         from batchkeeper.ops import kinds, operations
-        operations.WriteKind = typing.Literal["put", "delete", "touch"]
+        operations.WriteKind = typing.Literal["put", "delete", "transaction", "touch"]
         importlib.reload(kinds)
     """
     command = [sys.executable, "-O", "-c", program]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import trustme
 
-from batchkeeper.bench.servers import EtcdServer, _free_ports
+from batchkeeper.bench.servers import EtcdServer
+from batchkeeper.bench.servers.local import Member
+from batchkeeper.bench.servers.processes import free_ports
 from batchkeeper.stores import ConnectOptions
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.members import Credentials
@@ -73,18 +75,18 @@ class TlsEtcd(EtcdServer):
         directory.mkdir(exist_ok=True)
         self._asks = asks
         self.certificates = Certificates(directory / "certificates")
-        self._tls_port = _free_ports(1)[0]
+        self._tls_port = free_ports(1)[0]
 
     @property
     def tls_address(self) -> str:
         """The address at which it listens with TLS."""
         return f"127.0.0.1:{self._tls_port}"
 
-    def _command(self, ports: tuple[int, ...]) -> list[str]:
+    def _command(self, member: Member) -> list[str]:
         cert, key = map(str, self.certificates.issue(None))
-        clients = f"http://127.0.0.1:{ports[0]},https://{self.tls_address}"
+        clients = f"http://127.0.0.1:{member.ports[0]},https://{self.tls_address}"
         command = [
-            *super()._command(ports),
+            *super()._command(member),
             *("--listen-client-urls", clients),
             *("--cert-file", cert, "--key-file", key),
         ]

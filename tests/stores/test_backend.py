@@ -67,6 +67,8 @@ class Bare:
 
     scans = None
     history = None
+    session = None
+    watches = None
 
     def __init__(self) -> None:
         inner = connect("memory://bare", ConnectOptions())

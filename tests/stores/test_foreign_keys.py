@@ -156,7 +156,7 @@ def test_keys_that_a_login_may_not_read_are_not_its_own(
     secured(server, b"/", b"0")
     with bk.open_store(server.url, username="limited", password="limited's") as store:
         assert foreign_of(store, "/") == KEYS
-        assert not etcd_changes._may_read_all(store._engine.scanner()._connection, 60)  # type: ignore[attr-defined]
+        assert not etcd_changes._may_read_all(store._engine.facets.scans()._connection, 60)  # type: ignore[attr-defined]
 
 
 # --- what else reads and removes
@@ -199,7 +199,7 @@ def test_rocksdb_counts_keys_without_a_slash(fresh_url: Callable[[str], str]) ->
     [
         b"",
         b"theirs",
-        b"\x02" + bytes(28) + b"a later format",
+        b"\x03" + bytes(28) + b"a later format",
         # As if in our format, with numbers that no store of ours has.
         b"\x01" + b"\xff" * 40,
         b"\x01" + bytes(4) + b"\x80" + bytes(23),
@@ -270,6 +270,20 @@ def test_zookeeper_refuses_them_itself(
     finally:
         client.stop()
         client.close()
+
+
+@pytest.mark.server
+def test_a_node_with_a_reserved_name_is_counted(
+    fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer
+) -> None:
+    """Nobody can reach it: a scan counts it, and a listing leaves it out."""
+    url = fresh_url("zookeeper")
+    put_raw(url, {b"/a/b": b"fine", b"/a/.batchkeeper-x": b"theirs"})
+    with bk.open_store(url) as store:
+        scan = store.scan("/")
+        assert [path for path, _, _ in scan] == ["/a", "/a/b"]
+        assert (scan.foreign.count, scan.foreign.first) == (1, [b"/a/.batchkeeper-x"])
+        assert store.get_children("/a").result() == ["b"]
 
 
 def test_a_node_called_zookeeper_below_a_chroot_is_counted(

@@ -22,10 +22,35 @@ from ..programs import run_python
 def test_our_stores_state_what_they_can_do() -> None:
     """The capabilities of each kind are a promise; ``tests/conformance`` tries each of them."""
     promised = {
-        "etcd": {"snapshots", "history", "linearizable_reads"},
-        "memory": {"linearizable_reads", "times"},
-        "rocksdb": {"linearizable_reads", "times"},
-        "zookeeper": {"times"},
+        "etcd": {
+            "ephemerals",
+            "expected_revisions",
+            "history",
+            "linearizable_reads",
+            "sequences",
+            "snapshots",
+            "transactions",
+            "watches",
+        },
+        "memory": {
+            "ephemerals",
+            "expected_revisions",
+            "linearizable_reads",
+            "sequences",
+            "times",
+            "transactions",
+            "watches",
+        },
+        "rocksdb": {
+            "ephemerals",
+            "expected_revisions",
+            "linearizable_reads",
+            "sequences",
+            "times",
+            "transactions",
+            "watches",
+        },
+        "zookeeper": {"ephemerals", "sequences", "times", "transactions", "watches"},
     }
     assert {name: set(BUILT_IN[name].capabilities) for name in promised} == promised
 

@@ -147,12 +147,29 @@ def test_a_delete_that_fails_half_way_says_so(monkeypatch: pytest.MonkeyPatch) -
     backend.write([Put(f"/{number}", b"") for number in range(6)], soon())
     remove = backend._space.remove
 
-    def closing(path: str) -> None:
-        remove(path)
+    def closing(path: str, commit: Any) -> None:
+        remove(path, commit)
         backend._closed = path == "/1"
 
     monkeypatch.setattr(backend._space, "remove", closing)
     with pytest.raises(IndeterminateError, match="2 values were removed"):
         backend.delete_recursive("/", 1.0)
     backend._closed = False
+    backend.close()
+
+
+def test_a_sequence_passes_over_a_path_of_the_same_call(name: str) -> None:
+    """Two changes of one path in one call would have one revision."""
+    backend = opened(name)
+    first, named, put = write(
+        backend,
+        Put("/q/n-", b"", sequential=True),
+        Put("/q/n-0000000001", b""),
+        Put("/q/n-", b"", sequential=True),
+    )
+    assert (first.path, named.version, put.path) == (
+        "/q/n-0000000000",
+        0,
+        "/q/n-0000000002",
+    )
     backend.close()

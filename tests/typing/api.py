@@ -26,6 +26,7 @@ from batchkeeper.ops.errors import error_class
 from batchkeeper.stores import Answer, Limits, PassingBackend
 from batchkeeper.stores.backend import ReadRequest, WriteRequest
 from batchkeeper.stores.faults import FaultyBackend
+from batchkeeper.testing import FaultInjector, Hit, Injection
 
 # Opening
 
@@ -187,7 +188,15 @@ def operations() -> None:
     assert_type(options.ephemeral, bool)
     assert_type(options.sequential, bool)
     assert_type(bk.Put("/a", memoryview(b""), options=options), bk.Put)
-    delete = bk.Delete("/a", expected_version=0)
+    assert_type(put.expected_revision, int | None)
+    delete = bk.Delete("/a", expected_version=0, expected_revision=1)
+    assert_type(delete.expected_revision, int | None)
+    check = bk.Check("/a", bk.ABSENT)
+    assert_type(check.expected_version, int | None)
+    assert_type(bk.Check("/a", expected_revision=2).expected_revision, int | None)
+    transaction = bk.Transaction([check, put, delete])
+    assert_type(transaction.ops, tuple[bk.Check | bk.Put | bk.Delete, ...])
+    bk.Transaction([bk.Get("/a")])  # type: ignore[list-item]
     assert_type(delete.kind, Literal["delete"])
     assert_type(delete.expected_version, int | None)
     assert_type(bk.Get("/a").kind, Literal["get"])
@@ -207,6 +216,8 @@ def every_operation(op: bk.Operation) -> str:
         assert_type(op.kind, Literal["get", "get_children", "exists"])
     elif isinstance(op, bk.Put):
         assert_type(op.value, bytes)
+    elif isinstance(op, bk.Transaction):
+        return op.ops[0].path
     elif isinstance(op, bk.Delete):
         assert_type(op.expected_version, int | None)
     else:
@@ -221,8 +232,22 @@ def every_result(result: bk.Result) -> str:
         return result.path
     if isinstance(result, bk.GetResult):
         return result.stat.path
-    assert_type(result, list[str])
-    return "/".join(result)
+    assert_type(result, list[str] | list[bk.Stat | None])
+    return str(result)
+
+
+def sessions_and_watches(
+    event: bk.WatchEvent, happened: bk.SessionEvent, state: bk.SessionState
+) -> None:
+    assert_type(event.kind, Literal["created", "modified", "deleted", "gap"])
+    assert_type(event.path, str)
+    assert_type(event.version, int | None)
+    assert_type(event.revision, int | None)
+    assert_type(
+        happened,
+        Literal["connection_lost", "reconnected", "session_lost", "session_reestablished"],
+    )
+    assert_type(state, Literal["new", "connected", "suspended", "lost", "closed"])
 
 
 def values(stat: bk.Stat, found: bk.GetResult, outcome: bk.Outcome, part: bk.Range) -> None:
@@ -318,6 +343,7 @@ def error_classes() -> None:
         bk.QueueFullError,
         bk.RevisionCompactedError,
         bk.SessionLostError,
+        bk.TransactionRefusedError,
         bk.StoreClosedError,
         bk.StoreUnavailableError,
         bk.UnsupportedError,
@@ -348,6 +374,10 @@ def numbers(metrics: bk.Metrics, lane: bk.LaneMetrics, histogram: bk.Histogram) 
     assert_type(metrics.retries, int)
     assert_type(metrics.settled, int)
     assert_type(metrics.reconnects, int)
+    assert_type(metrics.watches, int)
+    assert_type(metrics.watch_events, int)
+    assert_type(metrics.watch_drops, int)
+    assert_type(metrics.session_losses, int)
     assert_type(lane.queued, int)
     assert_type(lane.waiting, int)
     assert_type(lane.in_flight, int)
@@ -386,6 +416,11 @@ def threads(store: bk.MetadataStore, data: bytes | bytearray | memoryview) -> No
     assert_type(store.put("/a", b"", timeout=1.0).result(), bk.Stat)
     assert_type(store.delete("/a"), Future[None])
     assert_type(store.delete("/a", expected_version=0, timeout=1.0), Future[None])
+    assert_type(store.delete("/a", expected_revision=3), Future[None])
+    assert_type(
+        store.transaction([bk.Check("/a", 0), bk.Put("/b", b"")], timeout=1.0),
+        Future[list[bk.Stat | None]],
+    )
     assert_type(store.get_children("/", timeout=1.0), Future[list[str]])
     assert_type(store.exists("/a", timeout=1.0), Future[bool])
     assert_type(store.submit(bk.Get("/a"), timeout=1.0), Future[Any])
@@ -444,6 +479,42 @@ def scans_for_threads(store: bk.MetadataStore, both: bool) -> None:
     assert_type(next(either).values, Sequence[bytes] | None)
 
 
+def watches_for_threads(store: bk.MetadataStore) -> None:
+    watch = store.watch("/a", after=1, max_events=10, callback=None, timeout=1.0)
+    assert_type(watch, bk.Watch)
+    with watch as entered:
+        assert_type(entered, bk.Watch)
+    assert_type(next(watch), bk.WatchEvent)
+    assert_type(list(watch), list[bk.WatchEvent])
+    assert_type(watch.next_event(), bk.WatchEvent | None)
+    assert_type(watch.next_event(timeout=1.0), bk.WatchEvent | None)
+    assert_type(watch.prefix, str)
+    assert_type(watch.closed, bool)
+    assert_type(watch.error, bk.MetadataStoreError | None)
+    watch.close()
+    seen: list[bk.WatchEvent] = []
+    store.watch("/", callback=seen.append)
+    store.watch("/", callback=lambda event: event.path)
+    store.watch("/", callback=lambda: None)  # type: ignore[misc, arg-type]
+    store.watch("/", 1)  # type: ignore[call-arg]
+
+
+def sessions(store: bk.MetadataStore, session: bk.Session) -> None:
+    assert_type(store.session, bk.Session)
+    assert_type(session.id, str | None)
+    assert_type(session.timeout, float)
+    assert_type(session.state, bk.SessionState)
+    assert_type(session.valid_until(), float)
+    events: list[bk.SessionEvent] = []
+    listener = store.add_session_listener(events.append)
+    assert_type(listener, bk.SessionListener)
+    listener.close()
+    with listener as entered:
+        assert_type(entered, bk.SessionListener)
+    store.add_session_listener(lambda: None)  # type: ignore[misc, arg-type]
+    session.id = "other"  # type: ignore[misc]
+
+
 # The store for tasks
 
 
@@ -458,6 +529,9 @@ async def tasks(store: bk.AsyncMetadataStore, data: bytes | bytearray | memoryvi
     assert_type(await store.put("/a", b"", timeout=1.0), bk.Stat)
     assert_type(await store.delete("/a"), None)
     assert_type(await store.delete("/a", expected_version=0, timeout=1.0), None)
+    assert_type(
+        await store.transaction([bk.Check("/a", 0), bk.Put("/b", b"")]), list[bk.Stat | None]
+    )
     deleting: Coroutine[Any, Any, None] = store.delete("/a")
     await deleting
     assert_type(await store.get_children("/", timeout=1.0), list[str])
@@ -514,3 +588,53 @@ async def scans_for_tasks(store: bk.AsyncMetadataStore, both: bool) -> None:
     either = store.scan_pages("/", values=both)
     assert_type(either, AsyncGenerator[bk.ScanPage | bk.StatPage, None])
     assert_type((await anext(either)).values, Sequence[bytes] | None)
+
+
+async def watches_for_tasks(store: bk.AsyncMetadataStore) -> None:
+    watch = await store.watch("/a", after=1, max_events=10, callback=None, timeout=1.0)
+    assert_type(watch, bk.AsyncWatch)
+    async with store.watch("/a") as entered:
+        assert_type(entered, bk.AsyncWatch)
+    assert_type(await anext(watch), bk.WatchEvent)
+    assert_type([event async for event in store.watch("/a")], list[bk.WatchEvent])
+    assert_type(await watch.next_event(), bk.WatchEvent | None)
+    assert_type(await watch.next_event(timeout=1.0), bk.WatchEvent | None)
+    assert_type(watch.prefix, str)
+    assert_type(watch.closed, bool)
+    assert_type(watch.error, bk.MetadataStoreError | None)
+    await watch.close()
+    seen: list[bk.WatchEvent] = []
+    watch = await store.watch("/", callback=seen.append)
+    watch.close()
+    next(watch)  # type: ignore[call-overload]
+
+
+def sessions_of_tasks(store: bk.AsyncMetadataStore, events: list[bk.SessionEvent]) -> None:
+    assert_type(store.session, bk.Session)
+    listener = store.add_session_listener(events.append)
+    assert_type(listener, bk.SessionListener)
+    listener.close()
+
+
+# Faults
+
+
+def inject_faults() -> None:
+    faults = FaultInjector()
+    bk.open_store("memory://api", wrap=faults)
+    bk.open_async_store("memory://api", wrap=[faults])
+    injection = faults.fail("put", "/a", error=bk.StoreUnavailableError("gone"), times=None)
+    assert_type(injection, Injection)
+    assert_type(injection.wait(), list[Hit])
+    faults.refuse(bk.BadVersionError("no"), where=lambda op: op.value == b"" and op.path == "/a")
+    faults.refuse()  # type: ignore[call-arg]
+    faults.fail(error=ValueError())  # type: ignore[arg-type]
+    faults.delay("get", applied=True, seconds=1).release()
+    assert_type(faults.lose_answer(skip=1, applied=False).armed, bool)
+    assert_type(faults.cut("put"), Injection | None)
+    faults.restore(gap=True)
+    faults.lose_session(end_ephemerals=False)
+    assert_type(faults.gap("/a"), int)
+    (what, kind, path, call) = faults.hits[0]
+    assert_type(what, Literal["fail", "refuse", "lose_answer", "delay", "cut"])
+    assert_type((kind, path, call), tuple[str, str | None, int])

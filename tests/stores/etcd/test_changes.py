@@ -21,7 +21,9 @@ from batchkeeper.ops import (
     RevisionCompactedError,
 )
 from batchkeeper.stores.etcd import changes as module
+from batchkeeper.stores.etcd import members
 from batchkeeper.stores.etcd.members import tells_progress
+from batchkeeper.stores.etcd.watch_messages import create_request
 
 from ...proxy import Proxy
 from ..foreign import etcd_client, put_raw
@@ -97,18 +99,43 @@ def test_it_ends_where_nothing_has_changed(store: MetadataStore) -> None:
     assert list(store.changes("/a", before, before)) == []
 
 
-def test_one_transaction_is_not_torn(store: MetadataStore) -> None:
+def test_one_transaction_is_not_torn(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The changes of one revision are in one page, even if the server has split them."""
+    # As if every answer that etcd does not divide were too large.
+    request, sent = create_request, []
+
+    def divided(*args: Any, fragment: bool, **more: Any) -> bytes:
+        sent.append(fragment)
+        return request(*args, fragment=True, **more)
+
+    monkeypatch.setattr(module, "create_request", divided)
     before = now(store)
     ops = [Put(f"/a/{i}", b"%d" % i * 20_000) for i in range(300)]
     assert all(outcome.ok for outcome in store.apply(ops))
-    pages = list(store._engine.historian().changes("/a", before, now(store), 60.0))
+    pages = list(store._engine.facets.history().changes("/a", before, now(store), 60.0))
     found = [change for page in pages for change in page]
     assert {change.path: change.value for change in found} == {op.path: op.value for op in ops}
     assert len(found) == len(ops)
     revisions = [{change.revision for change in page} for page in pages]
     assert sum(map(len, revisions)) == len(set().union(*revisions))
     assert len(pages) > 1
+    assert sent == [False]
+
+
+def test_an_answer_that_is_too_large_is_divided(
+    fresh_url: Callable[[str], str], etcd_server: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only then does etcd divide it, because that costs etcd far more; nothing is lost by it."""
+    options = dict(members._CHANNEL_OPTIONS) | {"grpc.max_receive_message_length": 4 << 20}
+    monkeypatch.setattr(members, "_CHANNEL_OPTIONS", tuple(options.items()))
+    with open_store(fresh_url("etcd")) as store:
+        before = now(store)
+        ops = [Put(f"/a/{i}", b"%d" % i * 20_000) for i in range(300)]
+        assert all(outcome.ok for outcome in store.apply(ops))
+        pages = list(store._engine.facets.history().changes("/a", before, now(store), 60.0))
+    found = {change.path: change.value for page in pages for change in page}
+    assert found == {op.path: op.value for op in ops}
+    assert sum(map(len, pages)) == len(ops)
 
 
 @pytest.mark.server

@@ -10,8 +10,10 @@ import pytest
 
 from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
+    ABSENT,
     AuthenticationError,
     BadVersionError,
+    Check,
     Delete,
     Exists,
     Get,
@@ -21,6 +23,8 @@ from batchkeeper.ops import (
     Put,
     Stat,
     StoreUnavailableError,
+    Transaction,
+    TransactionRefusedError,
 )
 from batchkeeper.stores import Backend, ConnectOptions, RequestRefusedError, connect
 from batchkeeper.stores.etcd import connection as connection_module
@@ -188,6 +192,57 @@ def test_without_a_permission_for_write_ids_writes_go_without(
         stub = grpc_stubs.LeaseStub(connection._members[0].channel)
         found = stub.LeaseLeases(messages.LeaseLeasesRequest(), metadata=link.metadata)
         assert list(found.leases) == []
+
+
+def test_a_limited_user_has_all_kinds_of_writes_below_its_prefix(
+    secured_etcd: EtcdServer,
+) -> None:
+    """Ephemeral and sequential values and transactions need permissions for the prefix alone."""
+    url = f"{secured_etcd.url}/ok"
+    with closing(connect(url, LIMITED)) as backend, closing(connect(url, LIMITED)) as other:
+        for turn in range(2):
+            answers = outcomes(
+                backend,
+                [
+                    Put("/plain", b""),
+                    Put("/e", b"", ephemeral=True),
+                    Put("/s/n-", b"", sequential=True),
+                    Put("/s/n-", b"", sequential=True, ephemeral=True),
+                    Transaction([Put("/t", b""), Put("/te", b"", ephemeral=True)]),
+                    Transaction([Check("/t", 7), Put("/never", b"")]),
+                ],
+            )
+            assert [stat.path for stat in answers[2:4]] == [
+                f"/s/n-{number:010}" for number in (2 * turn, 2 * turn + 1)
+            ]
+            assert [stat.owned for stat in answers[:4]] == [False, True, False, True]
+            assert [stat.version for stat in answers[4]] == [turn, turn]
+            assert type(answers[5]) is TransactionRefusedError
+        (stat,) = outcomes(other, [Put("/e", b"")])
+        assert (stat.version, stat.ephemeral, stat.owned) == (2, True, False)
+
+
+def test_no_kind_of_write_reaches_what_is_forbidden(secured_etcd: EtcdServer) -> None:
+    """Each is refused alone, and its neighbours take effect, in whatever form they are sent."""
+    forbidden = [
+        Put("/no/x", b"", ephemeral=True),
+        Put("/no/x-", b"", sequential=True),
+        Put("/ok/x-", b"", sequential=True),  # The counters are out of reach, too.
+        Put("/no/x", b"", expected_revision=5),
+        Transaction([Put("/ok/a", b""), Put("/no/x", b"")]),
+        Transaction([Check("/no/x", ABSENT), Put("/ok/a", b"")]),
+        Transaction([Delete("/no/x")]),
+    ]
+    # The whole space of keys is the store's; the permission covers neither sessions nor counters.
+    with closing(connect(secured_etcd.url, LIMITED)) as backend:
+        for version in range(2):
+            answers = outcomes(backend, [Put("/ok/b", b""), *forbidden, Put("/ok/c", b"")])
+            assert [type(answer) for answer in answers[1:-1]] == [AuthenticationError] * 7
+            assert [answers[0].version, answers[-1].version] == [version, version]
+        assert backend.read([Exists("/ok/a")], soon()) == [False]
+    root = ConnectOptions(username="root", password="root's")
+    with closing(connect(secured_etcd.url, root)) as backend:
+        assert backend.read([GetChildren("/no")], soon()) == [[]]
 
 
 def test_write_ids_are_asked_for_again_where_permissions_may_have_changed(

@@ -388,7 +388,7 @@ def test_what_is_newer_than_the_page_is_spared(store: bk.MetadataStore, url: str
     put(store, {"/t/4-new": b"new", "/t/7": b"changed"})
     parsed = parse_url(url)
     connection = EtcdConnection(parsed.addresses(2379), Credentials())
-    scans = Scans(connection, parsed.prefix())
+    scans = Scans(connection, parsed.prefix(), lambda _lease: False)
     try:
         keys = [f"{parsed.prefix()}/t/{number}".encode() for number in range(10)]
         assert sum(scans._remove(keys, revision, PATIENCE)) == 10
@@ -418,7 +418,7 @@ def test_a_key_with_a_lease_is_ephemeral(store: bk.MetadataStore, url: str) -> N
 # --- forks
 
 LOCKED_AT_THE_FORK = """
-import gc, os, sys, threading, warnings
+import gc, os, sys, threading, time, warnings
 import grpc
 import batchkeeper as bk
 
@@ -429,10 +429,14 @@ with bk.open_store(sys.argv[1]) as store:
     assert all(outcome.ok for outcome in store.apply([bk.Put(path, b"") for path in paths]))
     scan, watch = store.scan("/"), store.changes("/", revision, store.revision())
     found, changed = [next(scan).path], [next(watch).path]
+    live, session = store.watch("/live"), store._engine._backend.session
+    session.listen(print)
+    while session.valid_until() < time.monotonic():
+        time.sleep(0.01)
     locks = [
         call._state.condition for call in gc.get_objects() if isinstance(call, grpc.Call)
     ]
-    assert len(locks) >= 2
+    assert len(locks) >= 3
     locked, forked = threading.Event(), threading.Event()
 
     def hold():
@@ -453,7 +457,9 @@ with bk.open_store(sys.argv[1]) as store:
         except bk.StoreClosedError as error:
             print(error)
         watch.close()
-        del scan, watch
+        live.close()
+        session.close(0.0)
+        del scan, watch, live, session
         gc.collect()
         sys.exit(0)
     forked.set()
@@ -461,11 +467,14 @@ with bk.open_store(sys.argv[1]) as store:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert found + [path for path, _, _ in scan] == paths
     assert sorted(changed + [change.path for change in watch]) == paths
+    store.put("/live", b"")
+    assert next(live).kind == "created"
+    assert session.state == "connected"
 """
 
 
 def test_a_child_ends_whatever_was_locked_at_the_fork(url: str) -> None:
-    """A scan is not continued in a forked child, where a lock of gRPC may be held forever."""
+    """Nothing is continued in a forked child, where a lock of gRPC may be held forever."""
     ended = run_python("-c", LOCKED_AT_THE_FORK, url, timeout=PATIENCE)
     assert ended.returncode == 0, ended.stderr
     assert "open it here" in ended.stdout
@@ -509,7 +518,7 @@ def test_a_removal_that_was_never_sent_is_not_unknown(
     server = own_etcd()
     with closing(EtcdConnection((server.address,), Credentials())) as connection:
         connection.open(soon())
-        scans = Scans(connection, "")
+        scans = Scans(connection, "", lambda _lease: False)
         server.kill()
         for _ in range(2):  # The first call may find the connection as it was.
             with pytest.raises(bk.MetadataStoreError) as caught:

@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchkeeper.ops import ABSENT, Delete, Exists, Get, GetChildren, Put
+from batchkeeper.ops import ABSENT, Check, Delete, Exists, Get, GetChildren, Put, Transaction
+from batchkeeper.stores.etcd.attempts import Attempt, Terms
 from batchkeeper.stores.etcd.codecs import FIRST_PAGE
+from batchkeeper.stores.etcd.counters import Counters
+from batchkeeper.stores.etcd.fields import none_within
+from batchkeeper.stores.etcd.plan import FlatPlan, NestedPlan
 from batchkeeper.stores.etcd.protos import messages
-from batchkeeper.stores.etcd.txn import flat_write, grouped, nested_write, read_request
+from batchkeeper.stores.etcd.session import SessionLease
+from batchkeeper.stores.etcd.txn import grouped, nested_write, read_request
 
 PREFIX = "/prä"
 
@@ -85,6 +90,39 @@ def test_a_nested_batch_gives_each_operation_a_transaction(operations: list[Any]
     assert parsed == messages.TxnRequest(success=map(own_transaction, operations))
 
 
+checks = st.builds(Check, paths, st.sampled_from([ABSENT, 0, 126, 127, 2**31 - 1]))
+by_version = st.lists(
+    checks | puts.filter(lambda put: put.expected_version is not None),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda part: part.path,
+)
+
+
+@given(by_version)
+def test_a_transaction_is_one_of_the_nested_ones(parts: list[Any]) -> None:
+    """It has the guards, the changes and the reads of its parts, in order."""
+    parsed = messages.TxnRequest.FromString(b"".join(nested_write([Transaction(parts)], PREFIX)))
+    own = messages.TxnRequest(
+        compare=[guard for part in parts for guard in compares(part)],
+        success=[change(part) for part in parts if isinstance(part, Put)],
+        failure=[look for part in parts for look in looks(part)],
+    )
+    assert parsed == messages.TxnRequest(success=[messages.RequestOp(request_txn=own)])
+
+
+@given(by_version)
+def test_a_transaction_minds_leases_where_there_are_sessions(parts: list[Any]) -> None:
+    """A put that expects a value then keeps the lease of its key; one that creates has none."""
+    plan = NestedPlan([Transaction(parts)], NESTED, 32, b"", Counters(""))
+    (group,) = messages.TxnRequest.FromString(plan.body).success
+    (own,) = group.request_txn.success
+    changes = [change.request_put for change in own.request_txn.success]
+    kept = [part.expected_version != ABSENT for part in parts if isinstance(part, Put)]
+    assert [put.ignore_lease for put in changes] == kept
+    assert not any(put.lease for put in changes)
+
+
 @given(st.lists(puts | deletes, min_size=1, max_size=12), st.integers(1, 5))
 def test_groups_hold_all_operations_in_order(operations: list[Any], size: int) -> None:
     """No group is larger than asked, they differ by one at most, and nothing is lost."""
@@ -96,15 +134,117 @@ def test_groups_hold_all_operations_in_order(operations: list[Any], size: int) -
     assert [found for group in groups for found in group] == [*map(own_transaction, operations)]
 
 
-@given(st.lists(puts | deletes, max_size=5))
-def test_a_flat_batch_stands_or_falls_as_one(operations: list[Any]) -> None:
-    """All guards are in front, and on failure every path with a guard is looked at."""
-    guarded = [operation for operation in operations if not is_plain(operation)]
-    assert messages.TxnRequest.FromString(flat_write(operations, PREFIX)) == messages.TxnRequest(
-        compare=[guard for operation in guarded for guard in compares(operation)],
-        success=map(change, operations),
-        failure=[look for operation in guarded for look in looks(operation)],
+FLAT = Terms(PREFIX, lambda _lease: False, nested=False)
+NESTED = FLAT._replace(nested=True)
+SESSION = SessionLease(7587890123456789, b"/s/.batchkeeper/sessions/1", 1)
+
+
+def compare(kind: str, key: bytes, result: str, **target: Any) -> Any:
+    """Return a condition, as etcd's message."""
+    return messages.Compare(key=key, target=kind, result=result, **target)
+
+
+def put_of(operation: Any, **flags: Any) -> Any:
+    """Return the change of a put with flags, as etcd's message."""
+    put = messages.PutRequest(key=key_of(operation.path), value=operation.value, **flags)
+    return messages.RequestOp(request_put=put)
+
+
+def careful(operation: Any, *, there: bool = False) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the parts of a write that minds leases, as etcd's messages."""
+    if isinstance(operation, Delete):
+        return compares(operation), [change(operation)], looks(operation)
+    key, expected = key_of(operation.path), operation.expected_version
+    if expected == ABSENT:
+        return compares(operation), [put_of(operation)], looks(operation)
+    if expected is None and not there:
+        guard = compare("LEASE", key, "EQUAL", lease=0)
+        return [guard], [put_of(operation, prev_kv=True)], looks(operation)
+    kept = put_of(operation, prev_kv=True, ignore_lease=True)
+    if expected is None:
+        return [compare("VERSION", key, "GREATER", version=0)], [kept], looks(operation)
+    return compares(operation), [kept], looks(operation)
+
+
+@given(st.lists(puts | deletes, max_size=5), st.booleans())
+def test_a_flat_batch_stands_or_falls_as_one(operations: list[Any], there: bool) -> None:
+    """All guards are in front; on failure every path is looked at; no put takes a lease away."""
+    again = frozenset((0,)) if there else frozenset[int]()
+    attempts = [Attempt(operation, again) for operation in operations]
+    wanted = [careful(operation, there=there) for operation in operations]
+    body = FlatPlan(attempts, FLAT, Counters("")).body
+    assert messages.TxnRequest.FromString(body) == messages.TxnRequest(
+        compare=[guard for guards, _, _ in wanted for guard in guards],
+        success=[change for _, changes, _ in wanted for change in changes],
+        failure=[look for _, _, looks in wanted for look in looks],
     )
+
+
+@given(st.lists(puts | deletes, min_size=1, max_size=12), st.integers(1, 5))
+def test_without_sessions_a_group_has_one_guard(operations: list[Any], size: int) -> None:
+    """Each group asserts that there are no sessions; its members are as fast as can be."""
+    guard = none_within(b"/s/", b"/s0")
+    body = NestedPlan(operations, NESTED, size, guard, Counters("")).body
+    groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
+    none = messages.Compare(key=b"/s/", range_end=b"/s0", target="VERSION", version=0)
+    assert [list(group.compare) for group in groups] == [[none]] * len(groups)
+    found = [member for group in groups for member in group.success]
+    assert found == [*map(own_transaction, operations)]
+    assert max(len(group.success) for group in groups) <= size
+
+
+@given(st.lists(puts | deletes, max_size=12), st.integers(1, 5), st.integers(1, 2**63 - 1))
+def test_with_sessions_a_group_of_puts_has_a_guard_for_each(
+    operations: list[Any], size: int, lease: int
+) -> None:
+    """Unconditional puts stand together; others mind leases alone; the session has its group."""
+    session = SESSION._replace(lease=lease)
+    own = Put("/own", b"o", ABSENT, ephemeral=True)
+    plan = NestedPlan([*operations, own], NESTED.within(session), size, b"", Counters(""))
+    groups = [op.request_txn for op in messages.TxnRequest.FromString(plan.body).success]
+    plain = [operation for operation in operations if is_plain(operation)]
+    together = [group for group in groups if group.success[0].HasField("request_put")]
+    assert [guard for group in together for guard in group.compare] == [
+        careful(operation)[0][0] for operation in plain
+    ]
+    assert [put for group in together for put in group.success] == [*map(change, plain)]
+    (owned,) = groups[-1].success
+    exists = compare("LEASE", session.key, "EQUAL", lease=lease)
+    assert list(groups[-1].compare) == [exists]
+    assert owned.request_txn == messages.TxnRequest(
+        compare=compares(own), success=[put_of(own, lease=lease)], failure=looks(own)
+    )
+    alone = [op.request_txn for group in groups[:-1] if not group.compare for op in group.success]
+    others = [operation for operation in operations if not is_plain(operation)]
+    assert sorted(map(bytes, map(messages.TxnRequest.SerializeToString, alone))) == sorted(
+        messages.TxnRequest(
+            compare=careful(one)[0], success=careful(one)[1], failure=careful(one)[2]
+        ).SerializeToString()
+        for one in others
+    )
+
+
+@given(puts.filter(lambda put: put.expected_version != ABSENT), st.integers(1, 2**63 - 1))
+def test_an_expected_revision_is_a_guard_beside_the_version(put: Put, revision: int) -> None:
+    """It is compared for puts and deletes; such a put keeps the lease of its key."""
+    key = key_of(put.path)
+    wanted = Put(put.path, put.value, put.expected_version, expected_revision=revision)
+    guard = compare("MOD", key, "EQUAL", mod_revision=revision)
+    plan = NestedPlan(
+        [wanted, Delete(f"{put.path}-", expected_revision=revision)],
+        NESTED,
+        32,
+        none_within(b"a", b"b"),
+        Counters(""),
+    )
+    deletes, careful = (
+        group.request_txn.success[0].request_txn
+        for group in messages.TxnRequest.FromString(plan.body).success
+    )
+    assert careful.compare[-1] == guard
+    assert len(careful.compare) == 1 + (put.expected_version is not None)
+    assert careful.success[0].request_put.ignore_lease == (put.expected_version != ABSENT)
+    assert [found.target for found in deletes.compare] == [2, 0]  # MOD; and nothing below
 
 
 @given(paths)

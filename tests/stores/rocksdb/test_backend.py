@@ -748,9 +748,9 @@ def test_a_later_format_is_refused(directory: Path) -> None:
     """A store of a format that this version does not know is refused with both numbers."""
     opened(directory).close()
     db = Rdict(str(directory), Options(raw_mode=True))
-    db[b"batchkeeper"] = struct.pack(">BQI", 2, 1, 1)
+    db[b"batchkeeper"] = struct.pack(">BQI", 3, 1, 1)
     db.close()
-    with pytest.raises(InvalidSettingError, match=r"format 2.*supports format 1"):
+    with pytest.raises(InvalidSettingError, match=r"format 3.*supports formats 1 to 2"):
         opened(directory)
 
 

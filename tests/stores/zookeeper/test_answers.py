@@ -20,6 +20,7 @@ import batchkeeper as bk
 from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     ABSENT,
+    Check,
     Delete,
     Exists,
     Get,
@@ -29,6 +30,7 @@ from batchkeeper.ops import (
     MetadataStoreError,
     Put,
     Range,
+    Transaction,
     UnsupportedError,
 )
 from batchkeeper.stores import parse_url
@@ -36,7 +38,7 @@ from batchkeeper.stores.zookeeper import backend as backend_module
 from batchkeeper.stores.zookeeper import multi_settling, packets, readahead, write_ids
 from batchkeeper.stores.zookeeper.answers import understand
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import _Exchange
+from batchkeeper.stores.zookeeper.exchanges import Exchange
 from batchkeeper.stores.zookeeper.jute import (
     CREATE,
     DELETE,
@@ -48,6 +50,7 @@ from batchkeeper.stores.zookeeper.jute import (
     MULTI_READ,
     PARENT,
     SET_DATA,
+    Done,
     Refused,
     Step,
     ZNode,
@@ -291,9 +294,19 @@ def test_what_was_created_without_slots_and_replaced_at_once_is_not_claimed(
         (pack("!i", 3) + b"abc", 1),
         (pack("!iiqi", 16, 987654, 5, 0), 1),
         (pack("!iiqi", 16, -1, -1, 0), 1),
+        (pack("!iiqiiii", 28, -1, -1, 0, 1, 3, 99), 1),
         (pack("!iiqi", 16, -4, 0, 0), 0),
     ],
-    ids=["negative", "huge", "empty", "short", "not asked for", "event", "login"],
+    ids=[
+        "negative",
+        "huge",
+        "empty",
+        "short",
+        "not asked for",
+        "event",
+        "event of another length",
+        "login",
+    ],
 )
 def test_a_packet_that_cannot_be_read_breaks_the_line_at_most(
     backend: ZooKeeperBackend, line: Altering, nonsense: bytes, breaks: int
@@ -486,6 +499,15 @@ def work(backend: ZooKeeperBackend, within: float = PATIENCE) -> list[Any]:
         lambda: backend.write([Put(name, b"v", ABSENT) for name in names], soon(within)),
         lambda: backend.write([Put("/a0", b"w", 0), Delete("/a1"), Put("/n", b"")], soon(within)),
         lambda: backend.write([Put("/a0", b"x", 7), Put("/a2", b"x")], soon(within)),
+        lambda: backend.write(
+            [
+                Put("/s-", b"", sequential=True),
+                Put("/n", b"1"),
+                Put("/s-", b"", sequential=True),
+                Transaction([Check("/n", 0), Check("/no", ABSENT), Put("/t", b"")]),
+            ],
+            soon(within),
+        ),
         lambda: backend.read([Get("/a0")], soon(within)),
         lambda: backend.read(
             [Get("/a1"), Get("/n"), Exists("/n"), GetChildren("/"), GetChildren("/b")], soon(within)
@@ -519,7 +541,7 @@ def test_an_altered_answer_is_read_or_refused(
     meant = understand((buffer, offset), parse)
     found = understand((altered, offset), parse, write=write)
 
-    assert isinstance(meant, ZNode | list | Refused)
+    assert isinstance(meant, ZNode | list | Refused | Done)
     if isinstance(found, MetadataStoreError):
         assert type(found) is (IndeterminateError if write else MetadataStoreError)
         assert f"{len(altered)} bytes" in str(found)
@@ -542,11 +564,11 @@ def test_whatever_is_altered_the_store_goes_on(
     _, alter = alteration
     left = iter([False] * number + [True])
 
-    def deserialize(_: _Exchange, buffer: bytes, offset: int) -> tuple[bytes, int]:
+    def deserialize(_: Exchange, buffer: bytes, offset: int) -> tuple[bytes, int]:
         return (alter(buffer, offset) if next(left, False) else buffer), offset
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Exchange, "deserialize", deserialize)
+        patch.setattr(Exchange, "deserialize", deserialize)
         work(backend, within=5)
 
     backend.scans.delete_recursive("/", PATIENCE)

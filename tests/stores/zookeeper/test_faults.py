@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
@@ -35,10 +33,11 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.connection import _Exchange
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
+from batchkeeper.stores.zookeeper.exchanges import Exchange
 from batchkeeper.stores.zookeeper.jute import EMPTY_MULTI, GET_DATA, MULTI, MULTI_READ
 
+from ...forks import holds_in_a_child
 from ...waiting import PATIENCE, soon, until
 from ..foreign import zookeeper_client
 from .opening import connected
@@ -114,7 +113,7 @@ def test_sending_and_giving_up_exclude_each_other(
     backend: ZooKeeperBackend, given_up_first: bool
 ) -> None:
     """A write that was given up is never sent later, and one that was sent says so."""
-    call = _Exchange(backend._connection, MULTI, b"a multi")
+    call = Exchange(backend._connection, MULTI, b"a multi", None)
     if given_up_first:
         call.wait(time.monotonic())
         assert call.serialize() == EMPTY_MULTI
@@ -253,7 +252,7 @@ def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> 
     write(backend, Put("/before", b"1"))
     server.pause()
     with ThreadPoolExecutor(1) as threads:
-        sent = threads.submit(write, backend, Put("/a", b"1"), Put("/a/b", b"1"), within=0.3)
+        sent = threads.submit(write, backend, Put("/a", b"1"), Put("/b", b"1"), within=0.3)
         until(lambda: any(call.sent for call in list(backend._connection._open)))
         late = read(backend, Get("/a"), within=0.6)
         assert not sent.done()
@@ -263,7 +262,7 @@ def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> 
     assert type(late) is OperationTimeoutError
     # On one session they are in order: it came before what was to shut it out.
     assert [type(stat) for stat in stats] == [Stat, Stat]
-    assert [found.stat for found in read(backend, Get("/a"), Get("/a/b"))] == stats
+    assert [found.stat for found in read(backend, Get("/a"), Get("/b"))] == stats
 
 
 def test_a_pause_that_outlasts_the_session(server: ZooKeeperServer) -> None:
@@ -311,9 +310,9 @@ def test_an_answer_that_never_arrives_whole_is_asked_for_in_parts(
     exchange = backend._connection.exchange
     asked = []
 
-    def lose_multi_reads(requests: Any, deadline: float, *, repeat: bool) -> Any:
+    def lose_multi_reads(requests: Any, deadline: float, **how: Any) -> Any:
         asked.extend(opcode for opcode, _ in requests)
-        replies = exchange(requests, deadline, repeat=repeat)
+        replies = exchange(requests, deadline, **how)
         return [
             CONNECTION_LOSS if opcode == MULTI_READ else reply
             for (opcode, _), reply in zip(requests, replies, strict=True)
@@ -393,20 +392,13 @@ def test_close_lets_what_was_sent_be_answered(backend: ZooKeeperBackend) -> None
 def test_a_forked_child_is_refused(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
     """In a forked child every call raises at once, and closing leaves the parent's session."""
     write(backend, Put("/a", b"1"))
-    with warnings.catch_warnings():
-        # Python warns of forking with threads, which is what is tested here.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            refused = [read(backend, Get("/a")), write(backend, Put("/a", b"2"))]
-            backend.close()
-            status = int(not all(isinstance(error, StoreClosedError) for error in refused))
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
+    def refused() -> bool:
+        answers = [read(backend, Get("/a")), write(backend, Put("/a", b"2"))]
+        backend.close()
+        return all(isinstance(error, StoreClosedError) for error in answers)
+
+    assert holds_in_a_child(refused)
     assert read(backend, Get("/a"))[0].value == b"1"
 
 

@@ -292,16 +292,16 @@ def test_a_session_that_is_ending_refuses_nothing(
     # One for each operation: making a slot is a multi of one.
     codes = {"new slot": [error.code], "operation": [0, error.code]}.get(where, [error.code, -2])
     refusal = b"".join(pack("!i?ii", -1, False, code, code) for code in codes) + END
-    exchange = backend._connection.exchange
+    begin = backend._connection.begin
     skipped = 1 if where == "sent again" else 0
     multis = count()
 
-    def ending(requests: Any, deadline: float, *, repeat: bool) -> Any:
+    def ending(requests: Any, deadline: float, **how: Any) -> Any:
         if requests[0][0] == MULTI and next(multis) == skipped:
-            return [(refusal, 0)]
-        return exchange(requests, deadline, repeat=repeat)
+            return lambda _: [(refusal, 0)]
+        return begin(requests, deadline, **how)
 
-    monkeypatch.setattr(backend._connection, "exchange", ending)
+    monkeypatch.setattr(backend._connection, "begin", ending)
     put = [Put("/there", b"2", 1)]
     (stat,) = lose_the_answer(backend, line, put) if skipped else backend.write(put, soon())
     (again,) = lose_the_answer(backend, line, [Put("/there", b"3", 2)])

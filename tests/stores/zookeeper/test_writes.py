@@ -31,7 +31,7 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.backend import WriteRequest
+from batchkeeper.stores.backend import PartRequest
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.codecs import WRITES, Seen, WriteStep
 from batchkeeper.stores.zookeeper.jute import MULTI_READ, SET_DATA, ZNode
@@ -99,14 +99,14 @@ def other(
 def before_exchange(backend: ZooKeeperBackend, *actions: Callable[[], object]) -> None:
     """Run one of the actions before each of the next exchanges with the server."""
     connection = backend._connection
-    exchange = connection.exchange
+    begin = connection.begin
     left = iter(actions)
 
-    def act_and_exchange(*args: Any, **options: Any) -> Any:
+    def act_and_begin(*args: Any, **options: Any) -> Any:
         next(left, lambda: None)()
-        return exchange(*args, **options)
+        return begin(*args, **options)
 
-    connection.exchange = act_and_exchange  # type: ignore[method-assign]
+    connection.begin = act_and_begin  # type: ignore[method-assign]
 
 
 class Stamp(NamedTuple):
@@ -122,16 +122,17 @@ class Stamp(NamedTuple):
 class StampCodec:
     """Sets a value of its own at a node that holds one."""
 
-    creates = False
+    def creates(self, request: PartRequest) -> bool:
+        return False
 
-    def unsure(self, request: WriteRequest, path: str, nodes: Nodes) -> bool:
+    def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
         return True
 
-    def step(self, request: WriteRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
         return SET_DATA, seen.version if isinstance(seen, ZNode) else 0, b"stamp"
 
-    def refusal(self, request: WriteRequest, node: ZNode) -> MetadataStoreError | None:
-        return None if node.size != NULL else NotFoundError(path=request.path)
+    def refusal(self, request: PartRequest, node: ZNode | None) -> MetadataStoreError | None:
+        return None if node and node.size != NULL else NotFoundError(path=request.path)
 
 
 def test_a_kind_may_set_without_a_value_of_its_own(

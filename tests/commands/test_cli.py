@@ -18,38 +18,14 @@ from unittest.mock import Mock
 import pytest
 
 import batchkeeper as bk
-from batchkeeper import cli
+from batchkeeper.commands import arguments as store_arguments
+from batchkeeper.commands import output
 from batchkeeper.pipeline import local_load
 from batchkeeper.stores import BUILT_IN
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend
 
-from .programs import COMMAND, TINY_BENCH
-
-Run = Callable[..., tuple[int, bytes, list[str]]]
-
-
-@pytest.fixture
-def url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """A store on disk, which the commands of a test share, and find in the environment."""
-    url = f"rocksdb://{tmp_path}/store"
-    monkeypatch.setenv("BATCHKEEPER_STORE", url)
-    bk.open_store(url).close()
-    return url
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Run a command in this process; return its exit code, its output and its lines of errors."""
-
-    def run(*arguments: str) -> tuple[int, bytes, list[str]]:
-        try:
-            code = cli.main(arguments)
-        except SystemExit as ended:  # as argparse ends
-            code = int(str(ended.code))
-        output, errors = capfdbinary.readouterr()
-        return code, output, errors.decode().splitlines()
-
-    return run
+from ..programs import COMMAND, TINY_BENCH
+from .conftest import Run
 
 
 def records(count: int) -> list[dict[str, str]]:
@@ -309,8 +285,8 @@ def test_an_error_of_the_system_is_told_as_it_is(
     ):
         with monkeypatch.context() as patched:
             # The output itself must stay, for the test.
-            patched.setattr(cli, "_drop", lambda stream: None)
-            patched.setattr(cli, "open_store", Mock(side_effect=error))
+            patched.setattr(output, "drop", lambda stream: None)
+            patched.setattr(store_arguments, "open_store", Mock(side_effect=error))
             code, _, errors = run("ls")
         assert (code, errors) == (3, [f"batchkeeper: {message}"])
 
@@ -565,7 +541,7 @@ def test_a_store_that_goes_away_ends_the_load(
         return Fault(error=bk.StoreUnavailableError("the store is gone"))
 
     faulty = partial(bk.open_store, wrap=lambda backend: FaultyBackend(backend, lost))
-    monkeypatch.setattr(cli, "open_store", faulty)
+    monkeypatch.setattr(store_arguments, "open_store", faulty)
     file = tmp_path / "records"
     file.write_bytes(lines(records(50_000)))
     code, output, errors = run("load", str(file), "--max-ops", "100", "-o", "json")

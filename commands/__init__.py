@@ -1,0 +1,10 @@
+"""The commands of ``batchkeeper``, in groups. ``cli.py`` starts them.
+
+- ``arguments``: arguments that several commands share, and the store that they name.
+- ``output``: writes values, records and messages.
+- ``values``: ``get``, ``put``, ``delete`` and ``ls``.
+- ``walks``: ``scan``, ``count`` and ``delete -r``, which walk over all values under a path.
+- ``load``: ``load``, which puts the records of a file.
+- ``transactions``: ``txn``, which executes the operations of a file together.
+- ``watches``: ``watch``, which writes the changes under a path.
+"""

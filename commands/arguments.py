@@ -1,0 +1,107 @@
+"""Arguments that several commands share, and the store that they name."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from .. import ABSENT, BatchingConfig, MetadataStore, open_store, store_kind
+from ..ops.paths import check_parent, check_path
+from ..pipeline.local_load import InputError
+from .output import tell
+
+__all__ = [
+    "Add",
+    "InputError",
+    "Run",
+    "add_foreign",
+    "add_revision",
+    "check_paths",
+    "expected_version",
+    "open_named",
+]
+
+#: Runs a command and returns its exit code.
+Run: TypeAlias = Callable[[argparse.Namespace], int]
+
+
+class Add(Protocol):
+    """Adds a command to the parser and returns its own parser."""
+
+    def __call__(self, name: str, run: Run, about: str) -> argparse.ArgumentParser: ...
+
+
+def open_named(
+    arguments: argparse.Namespace, batching: BatchingConfig | None = None, *, create: bool = True
+) -> MetadataStore:
+    """Open the store that the arguments or the environment name.
+
+    Args:
+        arguments: the arguments of the command.
+        batching: the settings of its batches.
+        create: whether opening may create a missing store.
+
+    Raises:
+        InputError: no store is named.
+        MetadataStoreError: as for :func:`batchkeeper.open_store`.
+    """
+    url = arguments.store
+    if url is None:
+        url = os.environ.get("BATCHKEEPER_STORE")
+    if not url:
+        raise InputError("no store given: pass --store URL, or set BATCHKEEPER_STORE")
+    store = open_store(
+        url,
+        batching=batching,
+        connect_timeout=arguments.connect_timeout,
+        operation_timeout=arguments.timeout,
+        create=create,
+    )
+    if store_kind(url).in_process:
+        tell(f"{url} lives in this process: its data is lost when the command ends")
+    return store
+
+
+def check_paths(paths: list[str], *, root: bool = False) -> None:
+    """Check all paths of a command before it begins.
+
+    Args:
+        paths: the paths.
+        root: whether ``/`` is a path for this command.
+
+    Raises:
+        InvalidPathError: one of them is invalid.
+    """
+    for path in paths:
+        (check_parent if root else check_path)(path)
+
+
+def add_revision(command: argparse.ArgumentParser) -> None:
+    """Add the option that reads an old revision."""
+    command.add_argument(
+        "--revision",
+        type=int,
+        metavar="N",
+        help="read what the store held at this revision (etcd)",
+    )
+
+
+def add_foreign(command: argparse.ArgumentParser) -> None:
+    """Add the option that permits keys that are not valid paths."""
+    command.add_argument(
+        "--allow-foreign-keys",
+        action="store_true",
+        help="exit with 0 even if keys are left out because they are not valid paths; they are "
+        "counted in any case",
+    )
+
+
+def expected_version(text: str) -> int:
+    """Parse the argument of ``--expected-version``."""
+    if text in {"absent", str(ABSENT)}:
+        return ABSENT
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"neither a version nor 'absent': {text!r}")

@@ -1,0 +1,166 @@
+"""Writes what the commands print: data to standard output, messages to standard error.
+
+Data is written in UTF-8, whatever the locale. A message is one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TextIO, TypeAlias
+
+from ..ops.exit_codes import BAD_INPUT, NO_CONNECTION, OK, REFUSED
+from ..ops.records import json_value
+from ..ops.results import ForeignKeys, Stat
+
+__all__ = [
+    "Format",
+    "drop",
+    "one_line",
+    "plain_stat",
+    "readable_stat",
+    "tell",
+    "tell_foreign",
+    "with_value",
+    "worst",
+    "write",
+    "write_json",
+    "write_record",
+    "write_rows",
+]
+
+#: The values of ``--output``.
+Format: TypeAlias = Literal["table", "json", "jsonl"]
+
+# Several operations of one command may fail in different ways. Its exit code is the first of these
+# that occurred: a script that sees 2 can try again, and then learns of the others.
+_WORST: Final = (NO_CONNECTION, BAD_INPUT, REFUSED)
+
+
+def tell(message: str) -> None:
+    """Write a message to standard error, as one line."""
+    try:
+        print(f"batchkeeper: {' '.join(message.splitlines())}", file=sys.stderr, flush=True)
+    except OSError:
+        drop(sys.stderr)  # The exit code still reports the error.
+
+
+def drop(stream: TextIO) -> None:
+    """Discard what is left in the buffer of a stream that cannot be written."""
+    # At its end, Python would try again to write the rest of the buffer, and report the failure.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def worst(codes: Iterable[int]) -> int:
+    """Return the exit code of a command whose parts have ended with these codes."""
+    found = set(codes)
+    return next((code for code in _WORST if code in found), OK)
+
+
+def tell_foreign(foreign: ForeignKeys, what: str, *, allowed: bool) -> int:
+    """Report keys that are not valid paths, and return the exit code that they cause.
+
+    Args:
+        foreign: the keys.
+        what: what the command did with them, for the message.
+        allowed: whether the user expects them. They are reported in any case.
+    """
+    if not foreign.count:
+        return OK
+    names = ", ".join(foreign.names())
+    more = ", ..." if foreign.count > len(foreign.first) else ""
+    keys = "key that is not a valid path" if foreign.count == 1 else "keys that are not valid paths"
+    tell(f"{what} {foreign.count:,} {keys}: {names}{more}")
+    return OK if allowed else REFUSED
+
+
+def write(data: bytes) -> None:
+    """Write bytes as they are."""
+    sys.stdout.buffer.write(data)
+
+
+def write_json(value: Any, output: Format) -> None:
+    """Write JSON: a line, or with ``json`` an indented text."""
+    indent = 2 if output == "json" else None
+    write(f"{json.dumps(value, ensure_ascii=False, indent=indent)}\n".encode())
+
+
+def write_record(plain: Mapping[str, Any], readable: Mapping[str, Any], output: Format) -> None:
+    """Write one record, as lines of name and value or as JSON."""
+    if output == "table":
+        width = max(map(len, readable))
+        rows = [f"{name:<{width}}  {value}\n" for name, value in readable.items()]
+        write("".join(rows).encode())
+    else:
+        write_json(plain, output)
+
+
+def write_rows(rows: Iterable[tuple[Mapping[str, Any], str]], output: Format) -> None:
+    """Write records as they arrive: as lines of text, as lines of JSON, or as one JSON array.
+
+    Args:
+        rows: each record, as fields for JSON and as text for a line.
+        output: the format.
+    """
+    if output == "table":
+        for _, text in rows:
+            write(f"{text}\n".encode())
+    elif output == "jsonl":
+        for fields, _ in rows:
+            write_json(fields, output)
+    else:
+        before = "[\n"
+        for fields, _ in rows:
+            indented = json.dumps(fields, ensure_ascii=False, indent=2).replace("\n", "\n  ")
+            write(f"{before}  {indented}".encode())
+            before = ",\n"
+        write(b"[]\n" if before == "[\n" else b"\n]\n")
+
+
+def plain_stat(stat: Stat) -> dict[str, Any]:
+    """Return the fields of a stat for JSON."""
+    return {
+        "path": stat.path,
+        "version": stat.version,
+        "revision": stat.revision,
+        "created": stat.created,
+        "modified": stat.modified,
+        "ephemeral": stat.ephemeral,
+    }
+
+
+def with_value(stat: Stat, value: bytes) -> dict[str, Any]:
+    """Return a path with its value and stat, as ``load`` reads it."""
+    return {**plain_stat(stat), "value": json_value(value)}
+
+
+def readable_stat(stat: Stat) -> dict[str, Any]:
+    """Return the fields of a stat for a table."""
+    times = {
+        name: "unknown" if at is None else datetime.fromtimestamp(at / 1000, UTC).isoformat()
+        for name, at in (("created", stat.created), ("modified", stat.modified))
+    }
+    readable = {**plain_stat(stat), **times}
+    if not readable.pop("ephemeral"):
+        return readable
+    return {**readable, "ephemeral": "yes"}
+
+
+def one_line(value: bytes) -> str:
+    """Return a value as text for one line of a table.
+
+    Backslashes, and everything that cannot be printed, become the escapes of a C string.
+    """
+    return "".join(
+        character
+        if character.isprintable() and character != "\\"
+        else _SHORT.get(character)
+        or "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
+        for character in value.decode(errors="surrogateescape")
+    )
+
+
+_SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

@@ -1,0 +1,147 @@
+"""The commands that walk over all values under a path: ``scan``, ``count`` and ``delete -r``.
+
+Keys that are not valid paths are left out. The commands count and name them, and end with exit code
+1 unless the user permits such keys.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any, Final
+
+from .. import ForeignKeys, MetadataStore, ScanPage, StatPage
+from ..ops.exit_codes import OK
+from .arguments import Add, InputError, add_foreign, add_revision, check_paths, open_named
+from .output import (
+    one_line,
+    plain_stat,
+    tell,
+    tell_foreign,
+    with_value,
+    worst,
+    write,
+    write_json,
+    write_rows,
+)
+
+__all__ = ["declare", "delete_trees"]
+
+_SCAN: Final = """\
+With -o jsonl, the lines are records that load and spark load read. So a store is saved, and put
+back into the same or any other store, with:
+  batchkeeper scan / --no-ephemeral -o jsonl | gzip > saved.jsonl.gz
+  batchkeeper load saved.jsonl.gz
+"""
+
+
+def declare(add: Add) -> None:
+    """Declare the commands."""
+    scan = add("scan", _scan, "write all values under a path, in the order of paths")
+    scan.add_argument("path", metavar="PATH", nargs="?", default="/", help="default: /")
+    scan.add_argument("--start", metavar="PATH", help="begin with this path")
+    scan.add_argument("--end", metavar="PATH", help="end before this path")
+    scan.add_argument("--no-values", action="store_true", help="write paths and stats only")
+    scan.add_argument(
+        "--no-ephemeral", action="store_true", help="leave out values that end with a session"
+    )
+    scan.epilog = f"{_SCAN}\n{scan.epilog}"
+
+    count = add("count", _count, "count the values under paths")
+    count.add_argument("paths", metavar="PATH", nargs="*", default=["/"], help="default: /")
+
+    for command in (scan, count):
+        add_revision(command)
+        add_foreign(command)
+
+
+def _scan(arguments: argparse.Namespace) -> int:
+    foreign = ForeignKeys()
+    ephemeral = 0
+
+    def rows() -> Iterator[tuple[Mapping[str, Any], str]]:
+        nonlocal ephemeral
+        for page in pages:
+            foreign.add(page.foreign)
+            for fields, text, leaves in _rows(page):
+                if leaves and arguments.no_ephemeral:
+                    ephemeral += 1
+                else:
+                    yield fields, text
+
+    with (
+        open_named(arguments, create=False) as store,
+        closing(
+            store.scan_pages(
+                arguments.path,
+                arguments.start,
+                arguments.end,
+                arguments.revision,
+                values=not arguments.no_values,
+            )
+        ) as pages,
+    ):
+        write_rows(rows(), arguments.output)
+    if ephemeral:
+        tell(f"left out {ephemeral:,} ephemeral value{'s' * (ephemeral != 1)}")
+    return tell_foreign(foreign, "left out", allowed=arguments.allow_foreign_keys)
+
+
+def _rows(page: ScanPage | StatPage) -> Iterator[tuple[Mapping[str, Any], str, bool]]:
+    """Yield each row of a page as fields, as text, and whether it is ephemeral."""
+    if isinstance(page, ScanPage):
+        for path, value, stat in page:
+            yield with_value(stat, value), f"{path}\t{one_line(value)}", stat.ephemeral
+    else:
+        for stat in page:
+            yield plain_stat(stat), stat.path, stat.ephemeral
+
+
+def _count(arguments: argparse.Namespace) -> int:
+    paths: list[str] = arguments.paths
+    check_paths(paths, root=True)
+    foreign = ForeignKeys()
+    counts = []
+    with open_named(arguments, create=False) as store:
+        for path in paths:
+            values = 0
+            for page in store.scan_pages(path, revision=arguments.revision, values=False):
+                values += len(page)
+                foreign.add(page.foreign)
+            counts.append((path, values))
+    if len(paths) == 1:
+        ((path, values),) = counts
+        if arguments.output == "table":
+            write(f"{values}\n".encode())
+        else:
+            write_json({"path": path, "count": values}, arguments.output)
+    else:
+        rows = (({"path": path, "count": n}, f"{path}\t{n}") for path, n in counts)
+        write_rows(rows, arguments.output)
+    return tell_foreign(foreign, "did not count", allowed=arguments.allow_foreign_keys)
+
+
+def delete_trees(arguments: argparse.Namespace) -> int:
+    """Run ``delete -r``: remove the values at and below paths, and print how many there were."""
+    if arguments.expected_version is not None or arguments.expected_revision is not None:
+        raise InputError("delete -r takes no --expected-version and no --expected-revision")
+    check_paths(arguments.paths, root=True)
+    codes = [OK]
+    with open_named(arguments, create=False) as store:
+        for path in arguments.paths:
+            removed = store.delete_recursive(path).result()
+            if arguments.output == "table":
+                write(f"{path}\t{removed}\n".encode())
+            else:
+                write_json({"path": path, "deleted": removed}, arguments.output)
+            kept = _foreign_under(store, path)
+            codes.append(tell_foreign(kept, "kept", allowed=arguments.allow_foreign_keys))
+    return worst(codes)
+
+
+def _foreign_under(store: MetadataStore, path: str) -> ForeignKeys:
+    found = ForeignKeys()
+    for page in store.scan_pages(path, values=False):
+        found.add(page.foreign)
+    return found

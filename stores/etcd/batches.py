@@ -1,0 +1,72 @@
+"""Executes a batch in parts, and reads answers that may not fit their requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from ...ops.errors import IndeterminateError, MetadataStoreError
+from ..backend import Request
+from .errors import EtcdRefusedError
+from .protos import messages
+
+__all__ = ["Call", "beside", "halves", "in_parts", "parsed", "understood"]
+
+_T = TypeVar("_T")
+_A = TypeVar("_A")
+_R = TypeVar("_R", bound=Request)
+
+#: Executes requests by a deadline, and returns an answer for each.
+Call: TypeAlias = Callable[[Sequence[_R], float], Sequence[_A]]
+
+
+def in_parts(
+    call: Call[_R, _A], parts: Iterable[Sequence[_R]], deadline: float
+) -> list[_A | MetadataStoreError]:
+    """Execute parts one after the other. An error of one becomes the answers of that part."""
+    return [answer for part in parts for answer in beside(call, part, deadline)]
+
+
+def beside(
+    call: Call[_R, _A], requests: Sequence[_R], deadline: float
+) -> Sequence[_A | MetadataStoreError]:
+    """Execute requests, and return errors as answers, because other parts have theirs."""
+    try:
+        return call(requests, deadline)
+    except EtcdRefusedError as refusal:
+        error = refusal.error
+        if len(requests) > 1:
+            return in_parts(call, halves(requests), deadline)
+    except MetadataStoreError as failure:
+        error = failure
+    return [error.for_path(request.path) for request in requests]
+
+
+def halves(requests: Sequence[_R]) -> tuple[Sequence[_R], Sequence[_R]]:
+    """Return two parts of at least two requests."""
+    half = len(requests) // 2
+    return requests[:half], requests[half:]
+
+
+def parsed(answer: bytes) -> Any:
+    """Return the response to a transaction."""
+    response = messages.TxnResponse.FromString(answer)
+    if response.header.revision <= 0:
+        raise ValueError(f"an answer of {len(answer)} bytes has no revision")
+    return response
+
+
+def understood(parse: Callable[[], _T], *, write: bool) -> _T:
+    """Return the result of ``parse``, which reads an answer of the server.
+
+    Raises:
+        IndeterminateError: the answer to a write does not fit its request.
+        MetadataStoreError: the answer to a read does not fit its request.
+    """
+    try:
+        return parse()
+    except (DecodeError, LookupError, StopIteration, ValueError) as error:
+        kind = IndeterminateError if write else MetadataStoreError
+        raise kind(f"the answer from etcd cannot be read: {error!r}") from error

@@ -1,0 +1,280 @@
+"""The groups of a nested transaction: which writes stand together, and how their responses read.
+
+Each group is a transaction nested in that of the batch. The members of a group share its
+conditions; most members are again transactions with conditions of their own:
+
+- *hot* groups have the writes without options, and transactions that only check and put. While no
+  client has a session, nothing can be ephemeral. One condition of the group asserts that: there is
+  no session key. The puts then need none.
+- *plain* groups have unconditional puts while there are sessions. For each, the group has the
+  condition that its key has no lease. If one does not hold, the puts of the group are sent again,
+  each in a transaction of its own that keeps a lease.
+- *careful* groups have the other writes: those that expect a version or a revision while there are
+  sessions, and transactions.
+- *session* groups have the writes that create ephemeral values, on the condition that the session
+  key exists.
+- sequential puts are members of careful groups, as *siblings*: new children of one parent, on the
+  condition that its counter has not moved on. All conditions of a transaction are evaluated before
+  its changes, so all siblings stand or fall together, and some of them set the counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from ...ops.results import Stat
+from ..backend import WriteRequest
+from .attempts import Attempt, Pending, Terms, there_of
+from .codecs import PUT
+from .counters import Counters, Numbers
+from .fields import leased, then, transaction, unleased
+from .protobuf import field
+from .transactions import empty_after_all, form_of
+from .txn import HOT
+
+__all__ = [
+    "HOT_DEPTH",
+    "CarefulGroup",
+    "CarefulWrite",
+    "Group",
+    "HotGroup",
+    "PlainGroup",
+    "Shared",
+    "Siblings",
+    "session_exists",
+]
+
+_new = tuple.__new__
+#: The conditions of a delete. Of the single hot writes, it has most.
+HOT_DEPTH: Final = 2
+
+
+class Shared:
+    """What the groups of one transaction share, and what its response shows.
+
+    Attributes:
+        requests: the writes, as they are sent.
+        terms: their terms.
+        counters: the counters of sequential puts.
+        session_exists: the condition that the session exists.
+        doubted: the number of the session if the response shows that it may have ended.
+        guard_failed: whether the response shows that there are sessions.
+    """
+
+    def __init__(self, requests: Sequence[WriteRequest], terms: Terms, counters: Counters) -> None:
+        self.requests: list[WriteRequest] = [*requests]
+        self.terms = terms
+        self.counters = counters
+        self.session_exists = session_exists(terms)
+        self.doubted: int | None = None
+        self.guard_failed = False
+
+    def doubt(self) -> None:
+        """Note that the session key is not there."""
+        assert self.terms.lease is not None
+        self.doubted = self.terms.lease.number
+
+
+class Group(Protocol):
+    """Writes that are a transaction in the transaction of the batch."""
+
+    @property
+    def depth(self) -> int:
+        """The number of operations along the deepest path into it."""
+
+    def field(self) -> bytes: ...
+
+    def read(self, txn: Any, revision: int, answers: list[Any]) -> None:
+        """Put the answers into their places."""
+
+
+class HotGroup:
+    """Writes with the fastest codecs; ``depth`` is the most operations of one of them."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        places: Sequence[int],
+        fields: Sequence[bytes],
+        guard: bytes,
+        depth: int,
+    ) -> None:
+        self._shared = shared
+        self._requests = shared.requests
+        self._places = places
+        self._fields = fields
+        self._guard = guard
+        self.depth = len(fields) + depth
+
+    def field(self) -> bytes:
+        return field(b"\x12", field(b"\x22", self._guard + b"".join(self._fields)))
+
+    def read(self, txn: Any, revision: int, answers: list[Any]) -> None:
+        requests, codecs = self._requests, HOT
+        if not txn.succeeded:
+            self._shared.guard_failed = True
+            for place in self._places:
+                answers[place] = Attempt(requests[place], there_of(requests[place]))
+            return
+        places = self._places
+        if isinstance(places, range):
+            sent = requests[places.start : places.stop]
+            answers[places.start : places.stop] = [
+                codecs[request.kind].of_nested(request, result, revision)
+                for request, result in zip(sent, txn.responses, strict=True)
+            ]
+            return
+        for place, result in zip(places, txn.responses, strict=True):
+            request = requests[place]
+            answers[place] = codecs[request.kind].of_nested(request, result, revision)
+
+
+class PlainGroup:
+    """Unconditional puts, on the condition that none of their keys has a lease."""
+
+    def __init__(self, shared: Shared, places: Sequence[int]) -> None:
+        self._requests = shared.requests
+        self._places = places
+        self._prefix = shared.terms.prefix
+        self.depth = len(places)
+
+    def field(self) -> bytes:
+        prefix = self._prefix
+        found = [self._requests[place] for place in self._places]
+        compares = [unleased((prefix + request.path).encode()) for request in found]
+        puts = [PUT.nested(request, prefix) for request in found]
+        return field(b"\x12", field(b"\x22", b"".join(compares + puts)))
+
+    def read(self, txn: Any, revision: int, answers: list[Any]) -> None:
+        requests, put = self._requests, PUT
+        if not txn.succeeded:
+            there = frozenset((0,))
+            for place in self._places:
+                answers[place] = Attempt(requests[place], there)
+            return
+        for place, result in zip(self._places, txn.responses, strict=True):
+            answers[place] = put.of_nested(requests[place], result, revision)
+
+
+class CarefulWrite:
+    """A write as a member of a careful group or a session group."""
+
+    __slots__ = ("_codec", "_creates", "_place", "_request", "_terms", "depth", "field")
+
+    def __init__(self, request: WriteRequest, place: int, terms: Terms) -> None:
+        self._request = request
+        self._place = place
+        self._terms = terms
+        self._codec = codec = form_of(request)
+        self.field, self.depth, self._creates = codec.nested(request, terms)
+
+    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
+        txn, request = result.response_txn, self._request
+        answer: Pending
+        if txn.succeeded:
+            if self._creates:
+                ephemeral = request.options is not None and request.options.ephemeral
+                stat = (request.path, 0, revision, None, None, ephemeral, ephemeral)
+                answers[self._place] = _new(Stat, stat)
+                return
+            answer = self._codec.applied(request, iter(txn.responses), revision, self._terms)
+        else:
+            results = iter(txn.responses)
+            answer = self._codec.refused(request, results, revision, self._terms) or (
+                _unexplained(request)
+            )
+        answers[self._place] = answer
+
+    def again(self, answers: list[Any]) -> None:
+        """Put the next attempt into its place, because its group was refused."""
+        answers[self._place] = Attempt(self._request, there_of(self._request))
+
+
+class Siblings:
+    """Sequential puts below one parent, as a member of a careful group."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        above: str,
+        numbers: Numbers,
+        members: Sequence[CarefulWrite],
+        *,
+        advances: bool,
+        ephemeral: bool,
+    ) -> None:
+        self._shared = shared
+        self._above = above
+        self._numbers = numbers
+        self._members = members
+        self._advances = advances
+        self._ephemeral = ephemeral
+        fields = [numbers.compare]
+        if ephemeral:
+            fields.append(shared.session_exists)
+        if advances:
+            fields.append(numbers.advance)
+        fields += [member.field for member in members]
+        fields.append(numbers.look)
+        self.field = then(transaction(fields))
+        self.depth = len(members) + 1 + max(member.depth for member in members)
+
+    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
+        txn = result.response_txn
+        if txn.succeeded:
+            for member, found in zip(
+                self._members, txn.responses[1 if self._advances else 0 :], strict=True
+            ):
+                member.read(found, revision, answers)
+            return
+        kvs = txn.responses[0].response_range.kvs
+        value = kvs[0].value if kvs else None
+        if self._advances:
+            self._shared.counters.give_back(self._above, self._numbers)
+        self._shared.counters.learn(self._above, value)
+        if self._ephemeral and self._numbers.held(value):
+            self._shared.doubt()
+        for member in self._members:
+            member.again(answers)
+
+    def again(self, answers: list[Any]) -> None:
+        for member in self._members:
+            member.again(answers)
+
+
+class CarefulGroup:
+    """Writes with transactions of their own, perhaps on the condition that the session exists."""
+
+    def __init__(
+        self, shared: Shared, members: Sequence[CarefulWrite | Siblings], condition: bytes
+    ) -> None:
+        self._shared = shared
+        self._members = members
+        self._condition = condition
+        self.depth = len(members) + max(member.depth for member in members)
+
+    def field(self) -> bytes:
+        fields = [member.field for member in self._members]
+        return field(b"\x12", field(b"\x22", self._condition + b"".join(fields)))
+
+    def read(self, txn: Any, revision: int, answers: list[Any]) -> None:
+        if txn.succeeded:
+            for member, result in zip(self._members, txn.responses, strict=True):
+                member.read(result, revision, answers)
+            return
+        self._shared.doubt()
+        for member in self._members:
+            member.again(answers)
+
+
+def session_exists(terms: Terms) -> bytes:
+    """Return the condition that the session of the terms exists; empty without one."""
+    return leased(terms.lease.key, terms.lease.lease) if terms.lease is not None else b""
+
+
+def _unexplained(request: WriteRequest) -> Pending:
+    """Return the answer of a write that was refused for a reason that is gone already."""
+    if request.kind == "transaction" and (error := empty_after_all(request)):
+        return error
+    return Attempt(request, there_of(request))

@@ -1,0 +1,372 @@
+"""Plans: which transaction executes a batch of writes, and what its response means.
+
+A nested plan makes groups, each a transaction nested in the batch's (see ``groups``). A flat plan
+joins everything: it is applied as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import ceil
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, assert_never
+
+from ...ops.errors import UnsupportedError
+from ...ops.operations import ABSENT
+from ...ops.paths import parent
+from ..backend import Answer, WriteRequest
+from .attempts import Attempt, Creation, Pending, Terms, there_of
+from .codecs import DELETE
+from .counters import Counters, Numbers
+from .fields import look, otherwise
+from .groups import (
+    HOT_DEPTH,
+    CarefulGroup,
+    CarefulWrite,
+    Group,
+    HotGroup,
+    PlainGroup,
+    Shared,
+    Siblings,
+    session_exists,
+)
+from .transactions import HotTransaction, form_of
+from .txn import nested_write
+
+__all__ = ["FlatPlan", "NestedPlan", "Plan", "weight"]
+
+_T = TypeVar("_T")
+
+_GroupName: TypeAlias = Literal["hot", "plain", "careful", "session", "siblings"]
+
+_UNSET: Final = object()
+
+
+class Plan(Protocol):
+    """How a batch of writes is sent, and what its response means.
+
+    Attributes:
+        requests: the writes, as they are sent.
+        body: the fields of the transaction.
+        doubted: the number of the session if the response shows that it may have ended.
+    """
+
+    requests: list[WriteRequest]
+    body: bytes
+
+    @property
+    def doubted(self) -> int | None: ...
+
+    def answers(self, response: Any) -> list[Pending]:
+        """Return the answers, or the next attempts, from the response."""
+        ...
+
+    def settled(self, answers: Sequence[Pending]) -> list[Pending]:
+        """Return the answers of a transaction that were read back."""
+        ...
+
+
+class NestedPlan:
+    """A transaction in which each write, or each group, has its own outcome.
+
+    Args:
+        requests: the writes.
+        terms: what they share.
+        size: the most members of a group.
+        guard: the condition that there are no sessions; empty if there are any.
+        counters: the counters of sequential puts.
+        plain: whether no write has options, and none is an attempt.
+
+    Attributes:
+        depth: the number of operations along the deepest path, as etcd counts.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[WriteRequest],
+        terms: Terms,
+        size: int,
+        guard: bytes,
+        counters: Counters,
+        *,
+        plain: bool = False,
+    ) -> None:
+        self._shared = shared = Shared(requests, terms, counters)
+        self.requests = shared.requests
+        self._size = size
+        self._preset: dict[int, Answer] = {}
+        guarded = bool(guard)
+        hot: Sequence[int] = range(len(requests))
+        others: dict[_GroupName, list[int]] = {
+            "plain": [],
+            "careful": [],
+            "session": [],
+            "siblings": [],
+        }
+        if not (plain and guarded):
+            sorted_out: list[int] = []
+            hot = sorted_out
+            for place, request in enumerate(requests):
+                group = _group_of(request, guarded)
+                (sorted_out if group == "hot" else others[group]).append(place)
+        careful: list[CarefulWrite | Siblings] = [*self._members(others["careful"])]
+        careful += self._siblings(others["siblings"])
+        session = self._members(others["session"])
+        groups: list[Group] = []
+        if hot:
+            all_hot = isinstance(hot, range)
+            chosen = requests if all_hot else [requests[place] for place in hot]
+            fields = nested_write(chosen, terms.prefix)
+            depth = HOT_DEPTH if all_hot else max(HOT_DEPTH, *map(_conditions, chosen))
+            for places, some in zip(_parts(hot, size), _parts(fields, size), strict=True):
+                groups.append(HotGroup(shared, places, some, guard, depth))
+        groups += [PlainGroup(shared, places) for places in _parts(others["plain"], size)]
+        groups += [CarefulGroup(shared, some, b"") for some in _parts(careful, size)]
+        groups += [
+            CarefulGroup(shared, some, shared.session_exists) for some in _parts(session, size)
+        ]
+        self._groups = groups
+        deepest = max((group.depth for group in groups), default=0)
+        self.depth = len(groups) + deepest
+        self.body = b"".join([group.field() for group in groups])
+
+    @property
+    def doubted(self) -> int | None:
+        """The number of the session if the response shows that it may have ended."""
+        return self._shared.doubted
+
+    @property
+    def guard_failed(self) -> bool:
+        """Whether the response shows that there are sessions."""
+        return self._shared.guard_failed
+
+    def answers(self, response: Any) -> list[Pending]:
+        """Return the answers, or the next attempts, from the response. See :class:`Plan`."""
+        answers: list[Any] = [_UNSET] * len(self.requests)
+        revision = response.header.revision
+        for group, result in zip(self._groups, response.responses, strict=True):
+            group.read(result.response_txn, revision, answers)
+        for place, answer in self._preset.items():
+            answers[place] = answer
+        return answers
+
+    def settled(self, answers: Sequence[Pending]) -> list[Pending]:
+        """Return the answers of a transaction that were read back. See :class:`Plan`."""
+        return [self._preset.get(place, answer) for place, answer in enumerate(answers)]
+
+    def _members(self, places: Sequence[int]) -> list[CarefulWrite]:
+        return [CarefulWrite(self.requests[place], place, self._shared.terms) for place in places]
+
+    def _siblings(self, places: Sequence[int]) -> Iterator[Siblings]:
+        """Choose the paths of sequential puts, and yield them as siblings."""
+        for above, ordered, numbers in _numbered(self.requests, places, self._shared.counters):
+            if numbers is None:
+                for place in ordered:
+                    self._preset[place] = _used_up(self.requests[place].path)
+                continue
+            _name(self.requests, ordered, numbers)
+            # Those without a condition on the session come first and set the counter: no others
+            # must be applied without that.
+            advances = True
+            for ephemeral in (False, True):
+                some = [p for p in ordered if _is_ephemeral(self.requests[p]) is ephemeral]
+                for part in _parts(some, self._size):
+                    members = self._members(part)
+                    yield Siblings(
+                        self._shared,
+                        above,
+                        numbers,
+                        members,
+                        advances=advances,
+                        ephemeral=ephemeral,
+                    )
+                    advances = False
+
+
+class FlatPlan:
+    """A flat transaction, which is applied as a whole or not at all.
+
+    Args:
+        requests: the writes.
+        terms: what they share.
+        counters: the counters of sequential puts.
+    """
+
+    def __init__(self, requests: Sequence[WriteRequest], terms: Terms, counters: Counters) -> None:
+        self.requests: list[WriteRequest] = [*requests]
+        self._terms = terms
+        self.doubted: int | None = None
+        self._counters = counters
+        self._preset: dict[int, Answer] = {}
+        self._numbers: list[tuple[str, Numbers]] = []
+        compares: list[bytes] = []
+        changes: list[bytes] = []
+        looks: list[bytes] = []
+        self._needs_session = any(_is_ephemeral(request) for request in requests)
+        if self._needs_session:
+            assert terms.lease is not None
+            compares.append(session_exists(terms))
+            looks.append(otherwise(look(terms.lease.key, whole=True)))
+        sequential = [place for place, request in enumerate(requests) if _is_sequential(request)]
+        for above, ordered, numbers in _numbered(self.requests, sequential, counters):
+            if numbers is None:
+                for place in ordered:
+                    self._preset[place] = _used_up(requests[place].path)
+                continue
+            _name(self.requests, ordered, numbers)
+            self._numbers.append((above, numbers))
+            compares.append(numbers.compare)
+            changes.append(numbers.advance)
+            looks.append(numbers.look)
+        for place, request in enumerate(self.requests):
+            if place in self._preset:
+                continue
+            if request.kind == "delete":
+                more = DELETE.flat(request, terms.prefix)
+            else:
+                form = form_of(request).form(request, terms)
+                more = b"".join(form.compares), b"".join(form.changes), b"".join(form.looks)
+            compares.append(more[0])
+            changes.append(more[1])
+            looks.append(more[2])
+        self.body = b"".join(compares + changes + looks)
+
+    def answers(self, response: Any) -> list[Pending]:
+        """Return the answers, or the next attempts, from the response. See :class:`Plan`."""
+        results = iter(response.responses)
+        found = (
+            self._applied(response, results) if response.succeeded else iter(self._refused(results))
+        )
+        return [
+            self._preset[place] if place in self._preset else next(found)
+            for place in range(len(self.requests))
+        ]
+
+    def settled(self, answers: Sequence[Pending]) -> list[Pending]:
+        """Return the answers of a transaction that were read back. See :class:`Plan`."""
+        return [self._preset.get(place, answer) for place, answer in enumerate(answers)]
+
+    def _applied(self, response: Any, results: Iterator[Any]) -> Iterator[Pending]:
+        for _ in self._numbers:
+            next(results)
+        revision = response.header.revision
+        for request in self._sent():
+            if request.kind == "delete":
+                next(results)
+                yield None
+            else:
+                yield form_of(request).applied(request, results, revision, self._terms)
+
+    def _refused(self, results: Iterator[Any]) -> list[Pending]:
+        lease = self._terms.lease
+        if self._needs_session:
+            kvs = next(results).response_range.kvs
+            assert lease is not None
+            if not kvs or kvs[0].lease != lease.lease:
+                self.doubted = lease.number
+        found: list[bytes | None] = []
+        for _ in self._numbers:
+            kvs = next(results).response_range.kvs
+            found.append(kvs[0].value if kvs else None)
+        answers: list[Pending] = []
+        taken: set[str] = set()  # the parents of paths that somebody else has put
+        for request in self._sent():
+            answer: Pending | None
+            if request.kind == "delete":
+                answer = DELETE.refused(request, results)
+            else:
+                answer = form_of(request).refused(request, results, 0, self._terms)
+                if answer is not None and isinstance(request, Creation):
+                    taken.add(parent(request.path))
+            # What is not at fault is sent again as it is.
+            answers.append(answer or Attempt(request, there_of(request)))
+        for (above, numbers), value in zip(self._numbers, found, strict=True):
+            if above not in taken:
+                self._counters.give_back(above, numbers)
+            self._counters.learn(above, value)
+        return answers
+
+    def _sent(self) -> list[WriteRequest]:
+        return [r for place, r in enumerate(self.requests) if place not in self._preset]
+
+
+def _group_of(request: WriteRequest, guarded: bool) -> _GroupName:
+    """Return the kind of group that a write belongs to in a nested transaction."""
+    options, kind = request.options, request.kind
+    if options is not None and options.sequential:
+        return "siblings"
+    if options is not None and options.ephemeral:
+        return "session"
+    match kind:
+        case "transaction":
+            return "hot" if guarded and HotTransaction.suits(request) else "careful"
+        case "delete":
+            return "hot"
+        case "put":
+            if options is not None or there_of(request):
+                return "careful"
+            if guarded or request.expected_version == ABSENT:
+                return "hot"
+            return "plain" if request.expected_version is None else "careful"
+        case _:
+            assert_never(kind)
+
+
+def weight(request: WriteRequest, terms: Terms) -> int:
+    """Return the operations that a write takes up in a flat transaction."""
+    options = request.options
+    if request.kind == "delete":
+        return 3 if options is not None else 2
+    if options is None:
+        return 1
+    # A counter and the session, for each write that needs them, although they can share them.
+    extra = int(options.sequential) + int(options.ephemeral)
+    if request.kind == "put":
+        return extra + 1 + (request.expected_version is not None and not options.sequential)
+    return extra + form_of(request).form(request, terms).weight
+
+
+def _numbered(
+    requests: Sequence[WriteRequest], places: Sequence[int], counters: Counters
+) -> Iterator[tuple[str, list[int], Numbers | None]]:
+    """Yield each parent of sequential puts, with their places in order, and numbers for them."""
+    by_parent: dict[str, list[int]] = {}
+    for place in places:
+        by_parent.setdefault(parent(requests[place].path), []).append(place)
+    for above, ordered in by_parent.items():
+        yield above, ordered, counters.take(above, len(ordered))
+
+
+def _name(requests: list[WriteRequest], places: Sequence[int], numbers: Numbers) -> None:
+    """Give sequential puts their paths."""
+    for number, place in enumerate(places, numbers.first):
+        request = requests[place]
+        requests[place] = Creation(request, f"{request.path}{number:010}")
+
+
+def _used_up(path: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the numbers for sequential puts below {parent(path)!r} are used up: a suffix has ten "
+        f"digits",
+        path=path,
+    )
+
+
+def _parts(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
+    """Return the items in parts of up to ``size``, whose sizes differ by one at most."""
+    count = ceil(len(items) / size)
+    edges = [len(items) * index // count for index in range(count + 1)] if count else []
+    return [items[start:end] for start, end in pairwise(edges)]
+
+
+def _conditions(request: WriteRequest) -> int:
+    """Return the conditions of a hot transaction; 0 for another write."""
+    return len(request.options.parts) if request.options is not None else 0
+
+
+def _is_ephemeral(request: WriteRequest) -> bool:
+    return request.options is not None and request.options.ephemeral
+
+
+def _is_sequential(request: WriteRequest) -> bool:
+    return request.options is not None and request.options.sequential

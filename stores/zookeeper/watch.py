@@ -1,0 +1,85 @@
+"""One watch: who gets its events, and its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...ops.errors import MetadataStoreError
+from ...ops.log import get_logger
+from ...ops.results import WatchEvent
+
+__all__ = ["Owner", "Watch"]
+
+log = get_logger(__name__)
+
+
+class Owner(Protocol):
+    """The watches of a client."""
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked child."""
+
+    def leave(self, watch: Watch) -> None:
+        """Forget a watch."""
+
+
+class Watch:
+    """One watch, and its handle.
+
+    Args:
+        watches: those of its client.
+        prefix: the path that it watches, with all paths below it.
+        deliver: receives events. Never called after ``close`` has returned.
+        fail: receives the error that ends the watch.
+
+    Attributes:
+        begins: the number of the first event that it may get. Set under the lock of ``watches``.
+        begun: whether it is among the watches that get events. Set by their thread.
+    """
+
+    def __init__(
+        self,
+        watches: Owner,
+        prefix: str,
+        deliver: Callable[[Sequence[WatchEvent]], None],
+        fail: Callable[[MetadataStoreError], None],
+    ) -> None:
+        self.prefix = prefix
+        self.begins = 0
+        self.begun = False
+        self._watches = watches
+        self._deliver = deliver
+        self._fail = fail
+        # Held while events are delivered, so that `close` can wait for the end of that. Reentrant,
+        # because `deliver` may call `close`.
+        self._delivering = threading.RLock()
+        self._closed = False
+
+    def take(self, events: Sequence[WatchEvent]) -> None:
+        """Deliver events."""
+        with self._delivering:
+            if not self._closed:
+                try:
+                    self._deliver(events)
+                except Exception:
+                    log.exception("a watch failed to take its events", prefix=self.prefix)
+
+    def fail(self, error: MetadataStoreError) -> None:
+        """End the watch with an error."""
+        with self._delivering:
+            if not self._closed:
+                self._fail(error)
+        self.close()
+
+    def close(self) -> None:
+        """End the watch; see ``stores.backend.WatchHandle``."""
+        if self._watches.forked:
+            return
+        with self._delivering:
+            if self._closed:
+                return
+            self._closed = True
+        self._watches.leave(self)

@@ -1,0 +1,30 @@
+"""Servers that the histories may harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from batchkeeper.bench.servers import LocalServer
+
+from .nemesis import Nemesis, server_to_hurt
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=pytest.mark.server) for kind in ("etcd", "zookeeper")],
+)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalServer]:
+    """A server of each kind in turn, to which these tests may do harm."""
+    with server_to_hurt(request.param, tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture
+def nemesis(server: LocalServer, proxy: Callable[[str], Any]) -> Nemesis:
+    """Faults of the server, and of the connection to it."""
+    return Nemesis(server, proxy(server.address))
