@@ -580,7 +580,9 @@ def test_closing(backend: ZooKeeperBackend) -> None:
         handle.close()
 
     handle = backend.watches.watch("/", None, deliver, lambda _: None, soon())
-    put(backend, "/a", "/b", "/c")
+    put(backend, "/a")
+    until(lambda: closing_itself)
+    put(backend, "/b", "/c")
     until(lambda: len(other.events) == 3)
     assert [event.path for event in closing_itself] == ["/a"]
     backend.close()
