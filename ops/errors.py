@@ -17,6 +17,9 @@
      │                          be opened
      ├── IndeterminateError     a write was sent, its outcome is unknown   unknown      no
      ├── SessionLostError       the session ended, with its values         not_applied  no
+     ├── LockBusyError          another client holds the lock              not_applied  yes
+     ├── LockLostError          the lock is not held, or not any more      not_applied  no
+     ├── ValueDecodeError       the value at a path cannot be decoded      not_applied  no
      ├── TransactionRefusedError an operation of it does not hold          not_applied  no
      ├── RevisionCompactedError the store no longer keeps that revision    not_applied  no
      ├── AuthenticationError    credentials or permission refused          not_applied  no
@@ -54,6 +57,8 @@ __all__ = [
     "IndeterminateError",
     "InvalidPathError",
     "InvalidSettingError",
+    "LockBusyError",
+    "LockLostError",
     "MetadataStoreError",
     "NotEmptyError",
     "NotFoundError",
@@ -65,6 +70,7 @@ __all__ = [
     "StoreUnavailableError",
     "TransactionRefusedError",
     "UnsupportedError",
+    "ValueDecodeError",
     "ValueTooLargeError",
     "error_class",
     "passes",
@@ -219,6 +225,42 @@ class SessionLostError(MetadataStoreError):
     The value is not there, nor will it be: an ephemeral value never moves to the next session by
     itself. All other ephemeral values of that session are gone, too.
     """
+
+
+class LockBusyError(MetadataStoreError):
+    """Another client held the lock until the deadline.
+
+    ``value`` is the holder's value, or ``None`` if the holder could not be read.
+    """
+
+    retriable = True
+
+    def __init__(
+        self, message: str = "", *, path: str | None = None, value: bytes | None = None
+    ) -> None:
+        super().__init__(message, path=path)
+        self.value = value
+
+
+class LockLostError(MetadataStoreError):
+    """The lock, leadership or membership is not held, or not any more.
+
+    It was lost with its session, or somebody has deleted its value. A fenced write that ends with
+    it has changed nothing.
+    """
+
+
+class ValueDecodeError(MetadataStoreError):
+    """The value at a path cannot be decoded. The path can still be overwritten.
+
+    ``version`` is the version of that value.
+    """
+
+    def __init__(
+        self, message: str = "", *, path: str | None = None, version: int | None = None
+    ) -> None:
+        super().__init__(message, path=path)
+        self.version = version
 
 
 class TransactionRefusedError(MetadataStoreError):

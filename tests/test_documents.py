@@ -83,7 +83,16 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-PACKAGED = {"batching", "bench", "commands", "ops", "pipeline", "stores", "testing"}
+PACKAGED = {
+    "batching",
+    "bench",
+    "commands",
+    "coordination",
+    "ops",
+    "pipeline",
+    "stores",
+    "testing",
+}
 PACKAGES = sorted(
     path.parent
     for path in ROOT.glob("*/**/__init__.py")

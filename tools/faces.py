@@ -49,8 +49,18 @@ COMMAND: Final = "python tools/faces.py"
 
 ROOT: Final = Path(__file__).parent.parent
 
+# Both halves of these pairs are written by hand.
+_BY_HAND: Final = ("async_background.py",)
+
 # The sources, from the root of the repository.
-SOURCES: Final = ("batching/async_store.py",)
+SOURCES: Final = (
+    "batching/async_store.py",
+    *(
+        f"coordination/{source.name}"
+        for source in sorted((ROOT / "coordination").glob("async_*.py"))
+        if source.name not in _BY_HAND
+    ),
+)
 
 # The methods of a store that are coroutines for tasks and return a future to threads.
 OPERATIONS: Final = (

@@ -1,0 +1,84 @@
+"""What runs beside the caller, for tasks; ``background.py`` does the same for threads.
+
+Both are written by hand, because the faces differ here in more than ``async`` and ``await``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, ParamSpec
+
+from ..ops.log import get_logger
+
+__all__ = ["AsyncGate", "AsyncSignal", "async_spawn"]
+
+_P = ParamSpec("_P")
+
+log = get_logger("batchkeeper.coordination")
+
+# A loop refers to its tasks weakly.
+_RUNNING: Final[set[asyncio.Task[None]]] = set()
+
+
+def async_spawn(
+    name: str, call: Callable[_P, Coroutine[Any, Any, None]], *args: _P.args, **kwargs: _P.kwargs
+) -> None:
+    """Run a coroutine function in a task of its own. An exception in it is logged."""
+    task = asyncio.get_running_loop().create_task(call(*args, **kwargs), name=f"batchkeeper-{name}")
+    _RUNNING.add(task)
+    task.add_done_callback(_ended)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    _RUNNING.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a background task failed", task=task.get_name(), exc_info=error)
+
+
+class AsyncSignal:
+    """Something that happens once, for which any number of tasks can wait."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """Say that it has happened."""
+        self._event.set()
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        return self._event.is_set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait for it, at most ``timeout`` seconds; return whether it has happened."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        except TimeoutError:
+            return self._event.is_set()
+        return True
+
+
+class AsyncGate:
+    """Lets one task through at a time."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def enter(self, timeout: float | None = None) -> bool:
+        """Wait for one's turn, at most ``timeout`` seconds; return whether it has come."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._lock.acquire()
+        except TimeoutError:
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Let the next one through."""
+        self._lock.release()

@@ -1,0 +1,325 @@
+# async:
+# `lobbies.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
+"""The contenders for one path, as one store sees them; locks and elections stand on it.
+
+Each contender puts an ephemeral sequential value below the path. Its turn comes when the values
+before it allow that. Who finds it free needs two requests: the creation, and one look at the line.
+If it has to wait, the lobby begins one watch for all contenders of its store, and from then on a
+creation is the only request of each: the events say who stands in line. A hand-over wakes the one
+contender whose turn it is.
+
+The lobby creates one value at a time. Values that were created in one batch would share a revision,
+which could not serve as a fencing token then, nor give the order of events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Final
+
+from ..batching import AsyncMetadataStore
+from ..ops.backoff import Backoff
+from ..ops.errors import MetadataStoreError, NotFoundError, SessionLostError, passes
+from ..ops.log import get_logger
+from ..ops.paths import check_path
+from ..ops.results import WatchEvent
+from .async_background import AsyncGate, async_spawn
+from .async_claims import AsyncClaim, async_warden
+from .async_following import AsyncFollower
+from .contenders import Contenders, Need, Place, parse
+from .deadlines import Deadline
+
+__all__ = ["AsyncLobby", "async_lobby"]
+
+log = get_logger("batchkeeper.coordination")
+
+# Seconds for which a lobby that nobody needs goes on watching.
+_LINGER: Final = 5.0
+_BACKOFF: Final = Backoff(first=0.05, longest=5.0)
+# The looks for a value whose creation had no answer. The last one is after about half a minute.
+_LOOKS: Final = 12
+
+
+class AsyncLobby:
+    """The line of contenders for one path. :func:`async_lobby` returns it."""
+
+    def __init__(self, store: AsyncMetadataStore, path: str) -> None:
+        self.store = store
+        self.path = path
+        self._warden = async_warden(store)
+        self._entrance = AsyncGate()
+        self._lock = threading.Lock()  # guards the following fields
+        self._contenders = Contenders()
+        self._claims: dict[Place, AsyncClaim] = {}  # of this process, until they have ended
+        self._follower: AsyncFollower | None = None
+        self._live = False  # whether `_contenders` is current
+
+    async def claim(
+        self, need: Need, value: bytes, deadline: Deadline, *, wait: bool = True
+    ) -> AsyncClaim | None:
+        """Stand in line until one's turn comes, and hold the path then.
+
+        Args:
+            need: when the turn comes.
+            value: the value that others see.
+            deadline: of the waiting, and of each request.
+            wait: whether to stay in line if the turn has not come at once.
+
+        Returns:
+            the claim, which is held; or ``None`` if its turn has not come in time.
+
+        Raises:
+            MetadataStoreError: a request has failed. The contender is not in the line any more, or
+                will not be soon.
+        """
+        self.store.session  # noqa: B018 - it raises in a forked process, whose locks may be held
+        claim = AsyncClaim(self.store, need, value, self._withdraw)
+        with self._lock:
+            self._contenders.expect(claim.place)
+            self._claims[claim.place] = claim
+        try:
+            held = await self._stand(claim, deadline, wait=wait)
+        except BaseException:
+            self._withdraw(claim)
+            raise
+        if held:
+            return claim
+        await self.release(claim)
+        return None
+
+    async def claim_patiently(
+        self, need: Need, value: bytes, deadline: Deadline, *, wait: bool = True
+    ) -> AsyncClaim | None:
+        """Like ``claim``, but wait out outages and lost sessions, at the end of the line.
+
+        Raises:
+            MetadataStoreError: a request has failed for good, or until the deadline, or ``wait`` is
+                ``False``.
+        """
+        attempts = 0
+        while True:
+            try:
+                return await self.claim(need, value, deadline, wait=wait)
+            except MetadataStoreError as error:
+                passing = passes(error) or isinstance(error, SessionLostError)
+                if not (passing and wait) or deadline.passed:
+                    raise
+            await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            attempts += 1
+
+    async def first_value(self) -> bytes | None:
+        """Return the value of the first in line, or ``None`` if nobody is there."""
+        while True:
+            line = sorted(filter(None, map(parse, await self.store.get_children(self.path))))
+            if not line:
+                return None
+            found = await self.store.get(f"{self.path}/{line[0].name}")
+            if found is not None:  # Otherwise it has just left.
+                return found.value
+
+    async def _stand(self, claim: AsyncClaim, deadline: Deadline, *, wait: bool) -> bool:
+        """Create the value of a claim, and wait for its turn; return whether it holds the path."""
+        if not await self._entrance.enter(deadline.left()):
+            return False
+        try:
+            await claim.create(self.path, deadline.left() or None)
+        finally:
+            self._entrance.leave()
+        self._warden.guard(claim)
+        if not (wait and self._live):
+            # A stale look does no harm: those before it can only leave.
+            await self._look(claim)
+        if not claim.place.front:
+            if not wait:
+                return False
+            self._follow()
+            if not await claim.woken.wait(deadline.left()):
+                return False
+        return await self._hold(claim, deadline)
+
+    async def _look(self, claim: AsyncClaim) -> None:
+        """Read the line once, for a claim that no watch tells of it."""
+        names = await self.store.get_children(self.path)
+        line = Contenders()
+        with self._lock:
+            line.expect(claim.place)
+            changed = line.replace(names)
+        self._tell(changed)
+
+    async def _hold(self, claim: AsyncClaim, deadline: Deadline) -> bool:
+        """Hold the path, as soon as the session is certain to be there.
+
+        After an outage, the news that it is one's turn may come before the first keep-alive.
+        """
+        attempts = 0
+        while True:
+            if claim.ended or not claim.same_session:
+                raise SessionLostError(
+                    f"the session ended while this contender stood in line for {self.path}",
+                    path=self.path,
+                )
+            if claim.error is not None and not claim.place.front:
+                raise claim.error.for_path(self.path) from claim.error.__cause__
+            if claim.begin():
+                return True
+            if deadline.passed:
+                return False
+            await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            attempts += 1
+
+    async def release(self, claim: AsyncClaim) -> None:
+        """Leave the line. If no server answers, the value is removed in the background.
+
+        Raises:
+            MetadataStoreError: the value cannot be removed, for example for lack of permission.
+        """
+        if claim.ended:
+            return
+        claim.end()
+        removed = not claim.sent
+        try:
+            removed = removed or await self._remove(claim)
+        finally:
+            if removed:
+                self._forget(claim)
+            else:
+                self._withdraw(claim)
+
+    def _withdraw(self, claim: AsyncClaim) -> None:
+        """Remove the value of a claim in the background, if there is one or may be."""
+        claim.end()
+        if claim.sent:
+            async_spawn(f"removal below {self.path}", self._keep_removing, claim)
+        else:
+            self._forget(claim)
+
+    async def _keep_removing(self, claim: AsyncClaim) -> None:
+        """Remove a value, as often as it takes. At the latest, it ends with the session."""
+        attempts = 0
+        try:
+            while not await self._remove(claim):
+                await asyncio.sleep(_BACKOFF.pause(attempts))
+                attempts += 1
+                if claim.place.contender is None and attempts == _LOOKS:
+                    return
+        except MetadataStoreError as error:
+            log.info("a value stays until its session ends", path=self.path, reason=str(error))
+        finally:
+            self._forget(claim)
+
+    async def _remove(self, claim: AsyncClaim) -> bool:
+        """Try to remove the value of a claim; return whether it is not there any more.
+
+        Without an answer to its creation, its name is not known, and it may come later.
+        """
+        try:
+            if claim.place.contender is None:
+                for name in await self.store.get_children(self.path):
+                    if name.startswith(claim.place.head):
+                        claim.place.contender = parse(name)
+            if claim.place.contender is None:
+                return False
+            await self.store.delete(f"{self.path}/{claim.place.contender.name}")
+        except NotFoundError:
+            return True
+        except MetadataStoreError as error:
+            if not passes(error):
+                raise
+            return False
+        return True
+
+    def _forget(self, claim: AsyncClaim) -> None:
+        with self._lock:
+            self._contenders.forget(claim.place)
+            self._claims.pop(claim.place, None)
+
+    # --- the view of the line
+
+    def _follow(self) -> None:
+        """Begin to watch the line, unless that goes on already."""
+        with self._lock:
+            if self._follower is not None:
+                return
+            self._follower = AsyncFollower(
+                self.store,
+                self.path,
+                read=self._read,
+                event=self._hear,
+                ended=self._end,
+                idle=self._idle,
+                linger=_LINGER,
+            )
+        self._follower.start()
+
+    async def _read(self) -> None:
+        names = await self.store.get_children(self.path)
+        with self._lock:
+            self._live = True
+            changed = self._contenders.replace(names)
+        self._tell(changed)
+
+    async def _hear(self, event: WatchEvent) -> None:
+        parent, _, name = event.path.rpartition("/")
+        if parent != self.path:
+            return
+        with self._lock:
+            if event.kind == "created":
+                changed = self._contenders.add(name)
+            elif event.kind == "deleted":
+                changed = self._contenders.remove(name)
+            else:
+                changed = []
+        self._tell(changed)
+
+    def _tell(self, changed: Iterable[Place]) -> None:
+        """Tell claims, without the lock, that their turn has come or that they have ended."""
+        for place in changed:
+            claim = self._claims.get(place)
+            if claim is None:
+                continue
+            if place.state == "gone":
+                claim.end()
+            else:
+                claim.woken.set()
+
+    def _idle(self) -> bool:
+        with self._lock:
+            if self._claims:
+                return False
+            self._follower, self._live = None, False
+            return True
+
+    def _end(self, error: MetadataStoreError) -> None:
+        with self._lock:
+            self._follower, self._live = None, False
+            waiting = [claim for claim in self._claims.values() if not claim.held]
+        for claim in waiting:
+            claim.error = error
+            claim.woken.set()
+
+
+# Guards the table.
+_lock: Final = threading.Lock()
+_lobbies: Final[
+    weakref.WeakKeyDictionary[AsyncMetadataStore, weakref.WeakValueDictionary[str, AsyncLobby]]
+] = weakref.WeakKeyDictionary()
+
+
+def async_lobby(store: AsyncMetadataStore, path: str) -> AsyncLobby:
+    """Return the lobby of a store for a path.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability that the lobby needs.
+    """
+    check_path(path)
+    with _lock:
+        lobbies = _lobbies.setdefault(store, weakref.WeakValueDictionary())
+        lobby = lobbies.get(path)
+        if lobby is None:
+            lobby = lobbies[path] = AsyncLobby(store, path)
+        return lobby

@@ -1,0 +1,51 @@
+"""What runs beside the caller, for threads; ``async_background.py`` does the same for tasks.
+
+Both are written by hand, because the faces differ here in more than ``async`` and ``await``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import ParamSpec
+
+from ..ops.log import get_logger
+
+__all__ = ["Gate", "Signal", "spawn"]
+
+_P = ParamSpec("_P")
+
+log = get_logger("batchkeeper.coordination")
+
+
+def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:
+    """Run a function in a daemon thread of its own. An exception in it is logged."""
+
+    def run() -> None:
+        try:
+            call(*args, **kwargs)
+        except Exception:
+            log.exception("a background thread failed", thread=name)
+
+    threading.Thread(target=run, name=f"batchkeeper-{name}", daemon=True).start()
+
+
+#: Something that happens once, for which any number of threads can wait.
+Signal = threading.Event
+
+
+class Gate:
+    """Lets one thread through at a time."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def enter(self, timeout: float | None = None) -> bool:
+        """Wait for one's turn, at most ``timeout`` seconds; return whether it has come."""
+        return self._lock.acquire(timeout=-1 if timeout is None else timeout)
+
+    def leave(self) -> None:
+        """Let the next one through."""
+        self._lock.release()

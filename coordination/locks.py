@@ -1,0 +1,308 @@
+# Made from async_locks.py by `python tools/faces.py`: change that file, and run this command.
+"""Locks and semaphores that hold across processes, and say when they do not any more."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from ..batching import MetadataStore
+from ..ops.errors import (
+    BadVersionError,
+    InvalidSettingError,
+    LockBusyError,
+    LockLostError,
+    MetadataStoreError,
+)
+from ..ops.operations import Check, check_value
+from .background import Gate, Signal
+from .claims import Claim
+from .contenders import EXCLUSIVE, SHARED, Need
+from .deadlines import Deadline
+from .lobbies import lobby
+
+__all__ = ["Lock", "Semaphore"]
+
+
+class Holder:
+    """What locks and semaphores have in common: at most one claim for a path at a time."""
+
+    def __init__(self, store: MetadataStore, path: str, need: Need, value: bytes = b"") -> None:
+        self._store = store
+        self._need = need
+        self._value = check_value(value)
+        self._lobby = lobby(store, path)
+        self._gate = Gate()  # Whoever holds the lock, or waits for it, has passed it.
+        self._updating = Gate()
+        self._claim: Claim | None = None
+        self._version = 0
+        self._owner: int | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of the lock. Its contenders have values below it."""
+        return self._lobby.path
+
+    @property
+    def value(self) -> bytes:
+        """The value that others see while this object holds the lock, or waits for it."""
+        return self._value
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock for certain, at this moment."""
+        return self.held_until() > time.monotonic()
+
+    @property
+    def lost(self) -> Signal:
+        """An event that is set when the lock is not held any more.
+
+        It belongs to the present hold, and is set at once if there is none. It is also set by
+        :meth:`release`.
+        """
+        claim = self._claim
+        if claim is not None:
+            return claim.lost
+        signal = Signal()
+        signal.set()
+        return signal
+
+    @property
+    def fencing_token(self) -> int:
+        """A number that is greater for each later holder of the lock: the revision of its claim.
+
+        Pass it to a service outside the store that refuses smaller tokens than it has seen. For
+        writes in the store itself, use :func:`fenced`. A token stays readable after a loss, until
+        ``release``.
+
+        Raises:
+            LockLostError: this object does not hold the lock.
+        """
+        claim = self._claim
+        if claim is None or claim.stat is None:
+            raise self._not_held()
+        return claim.stat.revision
+
+    def held_until(self) -> float:
+        """Return the time before which nobody else can hold the lock.
+
+        It is a value of ``time.monotonic()``, which grows with each keep-alive of the session:
+        ``math.inf`` on stores without a server, ``-math.inf`` if the lock is not held.
+        """
+        claim = self._claim
+        return -math.inf if claim is None else claim.held_until()
+
+    def acquire(self, timeout: float | None = None) -> None:
+        """Wait in line until this object holds the lock.
+
+        Who came first goes first. An outage during the wait is waited out.
+
+        Args:
+            timeout: seconds to wait; for ever by default.
+
+        Raises:
+            LockBusyError: the lock was not free within ``timeout`` seconds. It has the holder's
+                value. It is also raised, at once, if this thread or task already holds the lock
+                through this object.
+            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+        """
+        if not self._acquire(Deadline(timeout), wait=True):
+            raise self._busy(f"{self.path} was not free within {timeout} s")
+
+    def try_acquire(self) -> bool:
+        """Acquire the lock if it is free; return whether this object holds it now."""
+        return self._acquire(Deadline(None), wait=False)
+
+    def release(self) -> None:
+        """Give the lock to the next in line.
+
+        If no server answers, the lock is released in the background; until then, others wait, but
+        no longer than until the end of the session.
+
+        Raises:
+            LockLostError: this object does not hold the lock, or has lost it meanwhile.
+        """
+        claim, self._claim, self._owner = self._claim, None, None
+        if claim is None:
+            raise self._not_held()
+        held = claim.held_until() > time.monotonic()
+        try:
+            self._lobby.release(claim)
+        finally:
+            self._gate.leave()
+        if not held:
+            raise self._lost()
+
+    def update(self, value: bytes) -> None:
+        """Change the value that others see, without giving up the lock.
+
+        Raises:
+            LockLostError: this object does not hold the lock any more.
+            MetadataStoreError: the put has failed; see its ``outcome``.
+        """
+        value = check_value(value)
+        claim = self._claim
+        if claim is None:
+            self._value = value
+            return
+        self._updating.enter()
+        try:
+            self._put(claim, value)
+        finally:
+            self._updating.leave()
+
+    def holder(self) -> bytes | None:
+        """Return the value of the first in line, whoever it is, or ``None`` if nobody is."""
+        return self._lobby.first_value()
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.release()
+        except LockLostError:
+            # The error of the block says more.
+            if error is None:
+                raise
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
+
+    def check(self) -> Check:
+        """Return the condition that this object holds the lock, for a transaction.
+
+        It names the present version of the claim, which changes with :meth:`update`.
+
+        Raises:
+            LockLostError: this object does not hold the lock.
+        """
+        claim = self._claim
+        if claim is None or claim.stat is None:
+            raise self._not_held()
+        if claim.ended:
+            raise self._lost()
+        return Check(claim.stat.path, expected_version=self._version)
+
+    def _acquire(self, deadline: Deadline, *, wait: bool) -> bool:
+        self._check_owner()
+        if not self._gate.enter(deadline.left() if wait else 0.0):
+            return False
+        claim = None
+        try:
+            claim = self._lobby.claim_patiently(self._need, self._value, deadline, wait=wait)
+        finally:
+            if claim is None:
+                self._gate.leave()
+            else:
+                self._owner = threading.get_ident()
+                self._version = 0
+                self._claim = claim
+        return claim is not None
+
+    def _put(self, claim: Claim, value: bytes) -> None:
+        if claim.ended or claim.stat is None:
+            raise self._lost()
+        try:
+            # Conditional: an unconditional put after a loss would leave a value without a session.
+            stat = self._store.put(claim.stat.path, value, expected_version=self._version).result()
+        except BadVersionError as error:
+            raise self._lost() from error
+        except MetadataStoreError as error:
+            if error.outcome == "unknown":
+                self._find_version(claim.stat.path)
+            raise
+        self._version = stat.version
+        self._value = value
+
+    def _find_version(self, path: str) -> None:
+        """Find the version after a put without an answer."""
+        found = self._store.get(path).result()
+        if found is not None:
+            self._version, self._value = found.stat.version, found.value
+
+    def _busy(self, why: str) -> LockBusyError:
+        try:
+            value = self.holder()
+        except MetadataStoreError:
+            value = None
+        by = "" if value is None else f"; its holder is {value!r:.80}"
+        return LockBusyError(why + by, path=self.path, value=value)
+
+    def _check_owner(self) -> None:
+        me = threading.get_ident()
+        if self._owner != me or me is None:
+            return
+        if self.held:
+            raise LockBusyError(
+                f"whoever calls this holds {self.path} already, and would wait for itself",
+                path=self.path,
+                value=self._value,
+            )
+
+    def _not_held(self) -> LockLostError:
+        return LockLostError(f"this object does not hold {self.path}", path=self.path)
+
+    def _lost(self) -> LockLostError:
+        return LockLostError(
+            f"{self.path} was lost: its session has ended, or may have, or its value was deleted",
+            path=self.path,
+        )
+
+
+class Lock(Holder):
+    """A lock that one client at a time holds, across processes, in the order of their arrival.
+
+    It is held for as long as the session of the store lives, and no longer: after an outage that is
+    shorter than the session, it is still held. ``held_until`` and ``lost`` tell when that is over,
+    before anybody else can hold the lock. A lock protects nothing by itself if its holder stops for
+    longer than the session and then goes on: fence its writes (:func:`fenced`, ``fencing_token``).
+
+    One object has one place in line. Threads that share it wait for each other as for a
+    ``threading.Lock``; it is not reentrant. Use it in a ``with`` block, or release it.
+
+    Args:
+        store: the store, with the capabilities ``"ephemerals"``, ``"sequences"`` and ``"watches"``.
+        path: the path of the lock. Values below it are its contenders; put nothing else there.
+        value: bytes that the others see while this client holds the lock, such as its address.
+        shared: whether other shared holders may hold it at the same time.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(
+        self, store: MetadataStore, path: str, value: bytes = b"", *, shared: bool = False
+    ) -> None:
+        super().__init__(store, path, SHARED if shared else EXCLUSIVE, value)
+
+
+class Semaphore(Holder):
+    """A lock that up to ``n`` clients hold at the same time, in the order of their arrival.
+
+    Everything else is as with :class:`Lock`. All clients must give the same ``n``.
+
+    Args:
+        store: the store, with the capabilities that a lock needs.
+        path: the path of the semaphore.
+        n: the most holders at a time, 1 or more.
+        value: bytes that the others see.
+
+    Raises:
+        InvalidSettingError: ``n`` is not an int of 1 or more.
+    """
+
+    def __init__(self, store: MetadataStore, path: str, n: int, value: bytes = b"") -> None:
+        if type(n) is not int or n < 1:
+            raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r:.80}")
+        super().__init__(store, path, Need("x", n), value)
