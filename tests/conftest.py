@@ -63,6 +63,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _needs_server(item):
             item.add_marker("server")
+        if "histories" in item.path.parts:
+            # Even where others get a second chance: a violation that comes seldom is one, too.
+            item.add_marker(pytest.mark.flaky(reruns=0))
         for name in _ONCE if parallel else ():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(name))
