@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..batching import AsyncMetadataStore
@@ -59,7 +59,13 @@ class AsyncLobby:
         self._live = False  # whether `_contenders` is current
 
     async def claim(
-        self, need: Need, value: bytes, deadline: Deadline, *, wait: bool = True
+        self,
+        need: Need,
+        value: bytes,
+        deadline: Deadline,
+        *,
+        wait: bool = True,
+        waits: Callable[[AsyncClaim], None] | None = None,
     ) -> AsyncClaim | None:
         """Stand in line until one's turn comes, and hold the path then.
 
@@ -68,6 +74,8 @@ class AsyncLobby:
             value: the value that others see.
             deadline: of the waiting, and of each request.
             wait: whether to stay in line if the turn has not come at once.
+            waits: receives the claim if it has to wait, because somebody stands before it. With
+                this, the line is read in any case.
 
         Returns:
             the claim, which is held; or ``None`` if its turn has not come in time.
@@ -82,7 +90,7 @@ class AsyncLobby:
             self._contenders.expect(claim.place)
             self._claims[claim.place] = claim
         try:
-            held = await self._stand(claim, deadline, wait=wait)
+            held = await self._stand(claim, deadline, wait, waits)
         except BaseException:
             self._withdraw(claim)
             raise
@@ -111,17 +119,27 @@ class AsyncLobby:
             await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
             attempts += 1
 
-    async def first_value(self) -> bytes | None:
-        """Return the value of the first in line, or ``None`` if nobody is there."""
+    async def first_value(self, timeout: float | None = None) -> bytes | None:
+        """Return the value of the first in line, or ``None`` if nobody is there.
+
+        ``timeout`` applies to each request.
+        """
         while True:
-            line = sorted(filter(None, map(parse, await self.store.get_children(self.path))))
+            names = await self.store.get_children(self.path, timeout=timeout)
+            line = sorted(filter(None, map(parse, names)))
             if not line:
                 return None
-            found = await self.store.get(f"{self.path}/{line[0].name}")
+            found = await self.store.get(f"{self.path}/{line[0].name}", timeout=timeout)
             if found is not None:  # Otherwise it has just left.
                 return found.value
 
-    async def _stand(self, claim: AsyncClaim, deadline: Deadline, *, wait: bool) -> bool:
+    async def _stand(
+        self,
+        claim: AsyncClaim,
+        deadline: Deadline,
+        wait: bool,
+        waits: Callable[[AsyncClaim], None] | None,
+    ) -> bool:
         """Create the value of a claim, and wait for its turn; return whether it holds the path."""
         if not await self._entrance.enter(deadline.left()):
             return False
@@ -130,13 +148,15 @@ class AsyncLobby:
         finally:
             self._entrance.leave()
         self._warden.guard(claim)
-        if not (wait and self._live):
+        if waits is not None or not (wait and self._live):
             # A stale look does no harm: those before it can only leave.
             await self._look(claim)
         if not claim.place.front:
             if not wait:
                 return False
-            self._follow()
+            self.follow()
+            if waits is not None:
+                waits(claim)
             if not await claim.woken.wait(deadline.left()):
                 return False
         return await self._hold(claim, deadline)
@@ -145,10 +165,18 @@ class AsyncLobby:
         """Read the line once, for a claim that no watch tells of it."""
         names = await self.store.get_children(self.path)
         line = Contenders()
+        place = Place(claim.place.need)
+        place.head = claim.place.head
+        line.expect(place)
+        line.replace(names)
+        # Only this answer counts. If the look left the place waiting, the view, which may not show
+        # yet who stands before it, would let it through with the next event.
         with self._lock:
-            line.expect(claim.place)
-            changed = line.replace(names)
-        self._tell(changed)
+            front = place.front and claim.place.state != "gone"
+            if front:
+                claim.place.state = "front"
+        if front:
+            self._tell([claim.place])
 
     async def _hold(self, claim: AsyncClaim, deadline: Deadline) -> bool:
         """Hold the path, as soon as the session is certain to be there.
@@ -171,8 +199,10 @@ class AsyncLobby:
             await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
             attempts += 1
 
-    async def release(self, claim: AsyncClaim) -> None:
+    async def release(self, claim: AsyncClaim, timeout: float | None = None) -> None:
         """Leave the line. If no server answers, the value is removed in the background.
+
+        ``timeout`` applies to each request.
 
         Raises:
             MetadataStoreError: the value cannot be removed, for example for lack of permission.
@@ -182,7 +212,7 @@ class AsyncLobby:
         claim.end()
         removed = not claim.sent
         try:
-            removed = removed or await self._remove(claim)
+            removed = removed or await self._remove(claim, timeout)
         finally:
             if removed:
                 self._forget(claim)
@@ -211,19 +241,19 @@ class AsyncLobby:
         finally:
             self._forget(claim)
 
-    async def _remove(self, claim: AsyncClaim) -> bool:
+    async def _remove(self, claim: AsyncClaim, timeout: float | None = None) -> bool:
         """Try to remove the value of a claim; return whether it is not there any more.
 
         Without an answer to its creation, its name is not known, and it may come later.
         """
         try:
             if claim.place.contender is None:
-                for name in await self.store.get_children(self.path):
+                for name in await self.store.get_children(self.path, timeout=timeout):
                     if name.startswith(claim.place.head):
                         claim.place.contender = parse(name)
             if claim.place.contender is None:
                 return False
-            await self.store.delete(f"{self.path}/{claim.place.contender.name}")
+            await self.store.delete(f"{self.path}/{claim.place.contender.name}", timeout=timeout)
         except NotFoundError:
             return True
         except MetadataStoreError as error:
@@ -239,8 +269,11 @@ class AsyncLobby:
 
     # --- the view of the line
 
-    def _follow(self) -> None:
-        """Begin to watch the line, unless that goes on already."""
+    def follow(self) -> None:
+        """Begin to watch the line, unless that goes on already.
+
+        It goes on while there is a claim, which then ends as soon as somebody deletes its value.
+        """
         with self._lock:
             if self._follower is not None:
                 return

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..batching import MetadataStore
@@ -57,7 +57,13 @@ class Lobby:
         self._live = False  # whether `_contenders` is current
 
     def claim(
-        self, need: Need, value: bytes, deadline: Deadline, *, wait: bool = True
+        self,
+        need: Need,
+        value: bytes,
+        deadline: Deadline,
+        *,
+        wait: bool = True,
+        waits: Callable[[Claim], None] | None = None,
     ) -> Claim | None:
         """Stand in line until one's turn comes, and hold the path then.
 
@@ -66,6 +72,8 @@ class Lobby:
             value: the value that others see.
             deadline: of the waiting, and of each request.
             wait: whether to stay in line if the turn has not come at once.
+            waits: receives the claim if it has to wait, because somebody stands before it. With
+                this, the line is read in any case.
 
         Returns:
             the claim, which is held; or ``None`` if its turn has not come in time.
@@ -80,7 +88,7 @@ class Lobby:
             self._contenders.expect(claim.place)
             self._claims[claim.place] = claim
         try:
-            held = self._stand(claim, deadline, wait=wait)
+            held = self._stand(claim, deadline, wait, waits)
         except BaseException:
             self._withdraw(claim)
             raise
@@ -109,17 +117,27 @@ class Lobby:
             time.sleep(deadline.within(_BACKOFF.pause(attempts)))
             attempts += 1
 
-    def first_value(self) -> bytes | None:
-        """Return the value of the first in line, or ``None`` if nobody is there."""
+    def first_value(self, timeout: float | None = None) -> bytes | None:
+        """Return the value of the first in line, or ``None`` if nobody is there.
+
+        ``timeout`` applies to each request.
+        """
         while True:
-            line = sorted(filter(None, map(parse, self.store.get_children(self.path).result())))
+            names = self.store.get_children(self.path, timeout=timeout).result()
+            line = sorted(filter(None, map(parse, names)))
             if not line:
                 return None
-            found = self.store.get(f"{self.path}/{line[0].name}").result()
+            found = self.store.get(f"{self.path}/{line[0].name}", timeout=timeout).result()
             if found is not None:  # Otherwise it has just left.
                 return found.value
 
-    def _stand(self, claim: Claim, deadline: Deadline, *, wait: bool) -> bool:
+    def _stand(
+        self,
+        claim: Claim,
+        deadline: Deadline,
+        wait: bool,
+        waits: Callable[[Claim], None] | None,
+    ) -> bool:
         """Create the value of a claim, and wait for its turn; return whether it holds the path."""
         if not self._entrance.enter(deadline.left()):
             return False
@@ -128,13 +146,15 @@ class Lobby:
         finally:
             self._entrance.leave()
         self._warden.guard(claim)
-        if not (wait and self._live):
+        if waits is not None or not (wait and self._live):
             # A stale look does no harm: those before it can only leave.
             self._look(claim)
         if not claim.place.front:
             if not wait:
                 return False
-            self._follow()
+            self.follow()
+            if waits is not None:
+                waits(claim)
             if not claim.woken.wait(deadline.left()):
                 return False
         return self._hold(claim, deadline)
@@ -143,10 +163,18 @@ class Lobby:
         """Read the line once, for a claim that no watch tells of it."""
         names = self.store.get_children(self.path).result()
         line = Contenders()
+        place = Place(claim.place.need)
+        place.head = claim.place.head
+        line.expect(place)
+        line.replace(names)
+        # Only this answer counts. If the look left the place waiting, the view, which may not show
+        # yet who stands before it, would let it through with the next event.
         with self._lock:
-            line.expect(claim.place)
-            changed = line.replace(names)
-        self._tell(changed)
+            front = place.front and claim.place.state != "gone"
+            if front:
+                claim.place.state = "front"
+        if front:
+            self._tell([claim.place])
 
     def _hold(self, claim: Claim, deadline: Deadline) -> bool:
         """Hold the path, as soon as the session is certain to be there.
@@ -169,8 +197,10 @@ class Lobby:
             time.sleep(deadline.within(_BACKOFF.pause(attempts)))
             attempts += 1
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: Claim, timeout: float | None = None) -> None:
         """Leave the line. If no server answers, the value is removed in the background.
+
+        ``timeout`` applies to each request.
 
         Raises:
             MetadataStoreError: the value cannot be removed, for example for lack of permission.
@@ -180,7 +210,7 @@ class Lobby:
         claim.end()
         removed = not claim.sent
         try:
-            removed = removed or self._remove(claim)
+            removed = removed or self._remove(claim, timeout)
         finally:
             if removed:
                 self._forget(claim)
@@ -209,19 +239,19 @@ class Lobby:
         finally:
             self._forget(claim)
 
-    def _remove(self, claim: Claim) -> bool:
+    def _remove(self, claim: Claim, timeout: float | None = None) -> bool:
         """Try to remove the value of a claim; return whether it is not there any more.
 
         Without an answer to its creation, its name is not known, and it may come later.
         """
         try:
             if claim.place.contender is None:
-                for name in self.store.get_children(self.path).result():
+                for name in self.store.get_children(self.path, timeout=timeout).result():
                     if name.startswith(claim.place.head):
                         claim.place.contender = parse(name)
             if claim.place.contender is None:
                 return False
-            self.store.delete(f"{self.path}/{claim.place.contender.name}").result()
+            self.store.delete(f"{self.path}/{claim.place.contender.name}", timeout=timeout).result()
         except NotFoundError:
             return True
         except MetadataStoreError as error:
@@ -237,8 +267,11 @@ class Lobby:
 
     # --- the view of the line
 
-    def _follow(self) -> None:
-        """Begin to watch the line, unless that goes on already."""
+    def follow(self) -> None:
+        """Begin to watch the line, unless that goes on already.
+
+        It goes on while there is a claim, which then ends as soon as somebody deletes its value.
+        """
         with self._lock:
             if self._follower is not None:
                 return
