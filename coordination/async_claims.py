@@ -26,10 +26,10 @@ from collections.abc import Callable
 from typing import Final
 
 from ..batching import AsyncMetadataStore
-from ..ops.errors import MetadataStoreError
+from ..ops.errors import BadVersionError, LockLostError, MetadataStoreError
 from ..ops.results import Stat
 from ..ops.sessions import SessionEvent
-from .async_background import AsyncSignal, async_spawn
+from .async_background import AsyncGate, AsyncSignal, async_spawn
 from .contenders import Need, Place, parse
 
 __all__ = ["AsyncClaim", "async_warden"]
@@ -54,7 +54,8 @@ class AsyncClaim:
     Attributes:
         place: its place in the line.
         value: the value that others see.
-        stat: the stat of its value, or ``None`` until that is created.
+        stat: the stat of its value at its creation, or ``None`` until then.
+        version: the present version of its value.
         woken: its turn has come, or it has ended.
         lost: set when it has ended.
         held: whether it holds the path. The warden may still have to notice a loss; ``held_until``
@@ -77,6 +78,8 @@ class AsyncClaim:
         self.place = Place(need)
         self.value = value
         self.stat: Stat | None = None
+        self.version = 0
+        self._updating = AsyncGate()
         self.woken = AsyncSignal()
         self.lost = AsyncSignal()
         self.held = False
@@ -108,6 +111,56 @@ class AsyncClaim:
         self._session = session or self._store.session.id
         self.place.contender = parse(stat.path.rpartition("/")[2])
         self.stat = stat
+        self.version = stat.version
+
+    async def update(self, value: bytes) -> None:
+        """Change the value that others see. Its place in the line stays.
+
+        Raises:
+            LockLostError: it has ended.
+            MetadataStoreError: the put has failed; see ``outcome``.
+        """
+        assert self.stat is not None
+        await self._updating.enter()
+        try:
+            while not self.ended:
+                if await self._replace(self.stat.path, value):
+                    return
+        finally:
+            self._updating.leave()
+        path = self.stat.path.rpartition("/")[0]
+        raise LockLostError(f"the claim for {path} has ended", path=path)
+
+    async def _replace(self, path: str, value: bytes) -> bool:
+        """Put a value over that of the version that is known; return whether it was put."""
+        try:
+            # Conditional: after a loss, an unconditional put would leave a value without a session.
+            stat = await self._store.put(path, value, expected_version=self.version)
+            self.version = stat.version
+        except BadVersionError:
+            # An earlier put without an answer was applied, somebody else has put a value here, or
+            # somebody has deleted it.
+            found = await self._store.get(path)
+            if found is None:
+                self.end()
+            else:
+                self.version = found.stat.version
+            return False
+        except MetadataStoreError as error:
+            if error.outcome == "unknown":
+                await self._find_version(path)
+            raise
+        self.value = value
+        return True
+
+    async def _find_version(self, path: str) -> None:
+        """Look once for the version after a put without an answer. The next put looks again."""
+        try:
+            found = await self._store.get(path)
+        except MetadataStoreError:
+            return
+        if found is not None:
+            self.version, self.value = found.stat.version, found.value
 
     @property
     def same_session(self) -> bool:

@@ -23,10 +23,10 @@ from collections.abc import Callable
 from typing import Final
 
 from ..batching import MetadataStore
-from ..ops.errors import MetadataStoreError
+from ..ops.errors import BadVersionError, LockLostError, MetadataStoreError
 from ..ops.results import Stat
 from ..ops.sessions import SessionEvent
-from .background import Signal, spawn
+from .background import Gate, Signal, spawn
 from .contenders import Need, Place, parse
 
 __all__ = ["Claim", "warden"]
@@ -51,7 +51,8 @@ class Claim:
     Attributes:
         place: its place in the line.
         value: the value that others see.
-        stat: the stat of its value, or ``None`` until that is created.
+        stat: the stat of its value at its creation, or ``None`` until then.
+        version: the present version of its value.
         woken: its turn has come, or it has ended.
         lost: set when it has ended.
         held: whether it holds the path. The warden may still have to notice a loss; ``held_until``
@@ -74,6 +75,8 @@ class Claim:
         self.place = Place(need)
         self.value = value
         self.stat: Stat | None = None
+        self.version = 0
+        self._updating = Gate()
         self.woken = Signal()
         self.lost = Signal()
         self.held = False
@@ -105,6 +108,56 @@ class Claim:
         self._session = session or self._store.session.id
         self.place.contender = parse(stat.path.rpartition("/")[2])
         self.stat = stat
+        self.version = stat.version
+
+    def update(self, value: bytes) -> None:
+        """Change the value that others see. Its place in the line stays.
+
+        Raises:
+            LockLostError: it has ended.
+            MetadataStoreError: the put has failed; see ``outcome``.
+        """
+        assert self.stat is not None
+        self._updating.enter()
+        try:
+            while not self.ended:
+                if self._replace(self.stat.path, value):
+                    return
+        finally:
+            self._updating.leave()
+        path = self.stat.path.rpartition("/")[0]
+        raise LockLostError(f"the claim for {path} has ended", path=path)
+
+    def _replace(self, path: str, value: bytes) -> bool:
+        """Put a value over that of the version that is known; return whether it was put."""
+        try:
+            # Conditional: after a loss, an unconditional put would leave a value without a session.
+            stat = self._store.put(path, value, expected_version=self.version).result()
+            self.version = stat.version
+        except BadVersionError:
+            # An earlier put without an answer was applied, somebody else has put a value here, or
+            # somebody has deleted it.
+            found = self._store.get(path).result()
+            if found is None:
+                self.end()
+            else:
+                self.version = found.stat.version
+            return False
+        except MetadataStoreError as error:
+            if error.outcome == "unknown":
+                self._find_version(path)
+            raise
+        self.value = value
+        return True
+
+    def _find_version(self, path: str) -> None:
+        """Look once for the version after a put without an answer. The next put looks again."""
+        try:
+            found = self._store.get(path).result()
+        except MetadataStoreError:
+            return
+        if found is not None:
+            self.version, self.value = found.stat.version, found.value
 
     @property
     def same_session(self) -> bool:
