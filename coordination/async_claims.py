@@ -142,7 +142,7 @@ class AsyncClaim:
             # somebody has deleted it.
             found = await self._store.get(path)
             if found is None:
-                self.end()
+                self.lose()
             else:
                 self.version = found.stat.version
             return False

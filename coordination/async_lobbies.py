@@ -316,6 +316,7 @@ class AsyncLobby:
                 continue
             if place.state == "gone":
                 claim.end()
+                self._forget(claim)
             else:
                 claim.woken.set()
 

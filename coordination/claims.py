@@ -139,7 +139,7 @@ class Claim:
             # somebody has deleted it.
             found = self._store.get(path).result()
             if found is None:
-                self.end()
+                self.lose()
             else:
                 self.version = found.stat.version
             return False

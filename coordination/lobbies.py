@@ -314,6 +314,7 @@ class Lobby:
                 continue
             if place.state == "gone":
                 claim.end()
+                self._forget(claim)
             else:
                 claim.woken.set()
 
