@@ -64,6 +64,7 @@ class AsyncFollower:
         self._linger = linger
         self._closing = AsyncSignal()
         self._watch: AsyncWatch | None = None
+        self._failures = 0  # in a row
         #: Set as soon as the first ``read`` has returned, or when the follower has ended.
         self.ready = AsyncSignal()
 
@@ -79,13 +80,10 @@ class AsyncFollower:
             watch.close()
 
     async def _run(self) -> None:
-        failures = 0
         try:
             while not self._closing.is_set():
                 try:
-                    if await self._follow():
-                        return
-                    failures = 0
+                    await self._follow()
                 except MetadataStoreError as error:
                     if self._closing.is_set():
                         return
@@ -93,24 +91,30 @@ class AsyncFollower:
                         self._ended(error)
                         return
                     log.info("a view begins again", prefix=self._prefix, reason=str(error))
-                await self._closing.wait(_BACKOFF.pause(failures))
-                failures += 1
+                except Exception:
+                    # Whatever it is: others wait for what the view shows.
+                    log.exception("a view failed, and begins again", prefix=self._prefix)
+                else:
+                    return
+                await self._closing.wait(_BACKOFF.pause(self._failures))
+                self._failures += 1
         finally:
             self.ready.set()
 
-    async def _follow(self) -> bool:
-        """Follow one watch to its end; return whether the follower has ended with it."""
+    async def _follow(self) -> None:
+        """Follow one watch until the follower ends."""
         async with self._store.watch(self._prefix) as watch:
             self._watch = watch
             if self._closing.is_set():  # It may have been set before ``_watch`` was.
-                return True
+                return
             await self._read()
             self.ready.set()
+            self._failures = 0
             while True:
                 event = await watch.next_event(timeout=self._linger)
                 if event is None:
                     if self._idle is not None and self._idle():
-                        return True
+                        return
                 elif event.kind == "gap":
                     await self._read()
                 else:

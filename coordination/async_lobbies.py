@@ -16,18 +16,20 @@ which could not serve as a fencing token then, nor give the order of events.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..batching import AsyncMetadataStore
+from ..batching.checks import check_capability
 from ..ops.backoff import Backoff
-from ..ops.errors import MetadataStoreError, NotFoundError, SessionLostError, passes
-from ..ops.log import get_logger
+from ..ops.capabilities import Capability
+from ..ops.errors import MetadataStoreError, SessionLostError, passes
 from ..ops.paths import check_path
 from ..ops.results import WatchEvent
-from .async_background import AsyncGate, async_spawn
+from .async_background import AsyncGate
 from .async_claims import AsyncClaim, async_warden
 from .async_following import AsyncFollower
 from .contenders import Contenders, Need, Place, parse
@@ -35,13 +37,13 @@ from .deadlines import Deadline
 
 __all__ = ["AsyncLobby", "async_lobby"]
 
-log = get_logger("batchkeeper.coordination")
-
+_NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "sequences", "watches")
 # Seconds for which a lobby that nobody needs goes on watching.
 _LINGER: Final = 5.0
-_BACKOFF: Final = Backoff(first=0.05, longest=5.0)
-# The looks for a value whose creation had no answer. The last one is after about half a minute.
-_LOOKS: Final = 12
+# Between two attempts to stand in line.
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+# Between two looks whether the session is certain to be there. They need no request.
+_CERTAIN: Final = Backoff(first=0.01, longest=0.1)
 
 
 class AsyncLobby:
@@ -72,7 +74,8 @@ class AsyncLobby:
         Args:
             need: when the turn comes.
             value: the value that others see.
-            deadline: of the waiting, and of each request.
+            deadline: of the waiting. Each request also has the time that is left, but at least a
+                second.
             wait: whether to stay in line if the turn has not come at once.
             waits: receives the claim if it has to wait, because somebody stands before it. With
                 this, the line is read in any case.
@@ -85,18 +88,18 @@ class AsyncLobby:
                 will not be soon.
         """
         self.store.session  # noqa: B018 - it raises in a forked process, whose locks may be held
-        claim = AsyncClaim(self.store, need, value, self._withdraw)
+        claim = AsyncClaim(self.store, self._warden, self.path, need, value, self._forget)
         with self._lock:
             self._contenders.expect(claim.place)
             self._claims[claim.place] = claim
         try:
             held = await self._stand(claim, deadline, wait, waits)
         except BaseException:
-            self._withdraw(claim)
+            claim.lose()
             raise
         if held:
             return claim
-        await self.release(claim)
+        await claim.release(deadline.for_request())
         return None
 
     async def claim_patiently(
@@ -119,19 +122,27 @@ class AsyncLobby:
             await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
             attempts += 1
 
+    async def release(self, claim: AsyncClaim, timeout: float | None = None) -> None:
+        """Leave the line. If no server answers, the value is removed in the background.
+
+        ``timeout`` applies to each request.
+
+        Raises:
+            MetadataStoreError: the value cannot be removed, for example for lack of permission.
+        """
+        await claim.release(timeout)
+
     async def first_value(self, timeout: float | None = None) -> bytes | None:
         """Return the value of the first in line, or ``None`` if nobody is there.
 
         ``timeout`` applies to each request.
         """
-        while True:
-            names = await self.store.get_children(self.path, timeout=timeout)
-            line = sorted(filter(None, map(parse, names)))
-            if not line:
-                return None
-            found = await self.store.get(f"{self.path}/{line[0].name}", timeout=timeout)
+        names = await self.store.get_children(self.path, timeout=timeout)
+        for contender in sorted(filter(None, map(parse, names))):
+            found = await self.store.get(f"{self.path}/{contender.name}", timeout=timeout)
             if found is not None:  # Otherwise it has just left.
                 return found.value
+        return None
 
     async def _stand(
         self,
@@ -144,15 +155,14 @@ class AsyncLobby:
         if not await self._entrance.enter(deadline.left()):
             return False
         try:
-            await claim.create(self.path, deadline.left() or None)
+            await claim.create(deadline.for_request())
         finally:
             self._entrance.leave()
         self._warden.guard(claim)
         if waits is not None or not (wait and self._live):
-            # A stale look does no harm: those before it can only leave.
-            await self._look(claim)
-        if not claim.place.front:
-            if not wait:
+            await self._look(claim, deadline)
+        if not claim.woken.is_set():
+            if not wait or deadline.passed:
                 return False
             self.follow()
             if waits is not None:
@@ -161,22 +171,13 @@ class AsyncLobby:
                 return False
         return await self._hold(claim, deadline)
 
-    async def _look(self, claim: AsyncClaim) -> None:
+    async def _look(self, claim: AsyncClaim, deadline: Deadline) -> None:
         """Read the line once, for a claim that no watch tells of it."""
-        names = await self.store.get_children(self.path)
-        line = Contenders()
-        place = Place(claim.place.need)
-        place.head = claim.place.head
-        line.expect(place)
-        line.replace(names)
-        # Only this answer counts. If the look left the place waiting, the view, which may not show
-        # yet who stands before it, would let it through with the next event.
+        # An answer that comes late does no harm: those before the claim can only leave.
+        names = await self.store.get_children(self.path, timeout=deadline.for_request())
         with self._lock:
-            front = place.front and claim.place.state != "gone"
-            if front:
-                claim.place.state = "front"
-        if front:
-            self._tell([claim.place])
+            changed = self._contenders.look(claim.place, names)
+        self._tell(changed)
 
     async def _hold(self, claim: AsyncClaim, deadline: Deadline) -> bool:
         """Hold the path, as soon as the session is certain to be there.
@@ -187,7 +188,8 @@ class AsyncLobby:
         while True:
             if claim.ended or not claim.same_session:
                 raise SessionLostError(
-                    f"the session ended while this contender stood in line for {self.path}",
+                    f"the session ended while this contender stood in line for {self.path}, "
+                    "or somebody has deleted its value",
                     path=self.path,
                 )
             if claim.error is not None and not claim.place.front:
@@ -196,73 +198,11 @@ class AsyncLobby:
                 return True
             if deadline.passed:
                 return False
-            await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            await asyncio.sleep(deadline.within(_CERTAIN.pause(attempts)))
             attempts += 1
 
-    async def release(self, claim: AsyncClaim, timeout: float | None = None) -> None:
-        """Leave the line. If no server answers, the value is removed in the background.
-
-        ``timeout`` applies to each request.
-
-        Raises:
-            MetadataStoreError: the value cannot be removed, for example for lack of permission.
-        """
-        if claim.ended:
-            return
-        claim.end()
-        removed = not claim.sent
-        try:
-            removed = removed or await self._remove(claim, timeout)
-        finally:
-            if removed:
-                self._forget(claim)
-            else:
-                self._withdraw(claim)
-
-    def _withdraw(self, claim: AsyncClaim) -> None:
-        """Remove the value of a claim in the background, if there is one or may be."""
-        claim.end()
-        if claim.sent:
-            async_spawn(f"removal below {self.path}", self._keep_removing, claim)
-        else:
-            self._forget(claim)
-
-    async def _keep_removing(self, claim: AsyncClaim) -> None:
-        """Remove a value, as often as it takes. At the latest, it ends with the session."""
-        attempts = 0
-        try:
-            while not await self._remove(claim):
-                await asyncio.sleep(_BACKOFF.pause(attempts))
-                attempts += 1
-                if claim.place.contender is None and attempts == _LOOKS:
-                    return
-        except MetadataStoreError as error:
-            log.info("a value stays until its session ends", path=self.path, reason=str(error))
-        finally:
-            self._forget(claim)
-
-    async def _remove(self, claim: AsyncClaim, timeout: float | None = None) -> bool:
-        """Try to remove the value of a claim; return whether it is not there any more.
-
-        Without an answer to its creation, its name is not known, and it may come later.
-        """
-        try:
-            if claim.place.contender is None:
-                for name in await self.store.get_children(self.path, timeout=timeout):
-                    if name.startswith(claim.place.head):
-                        claim.place.contender = parse(name)
-            if claim.place.contender is None:
-                return False
-            await self.store.delete(f"{self.path}/{claim.place.contender.name}", timeout=timeout)
-        except NotFoundError:
-            return True
-        except MetadataStoreError as error:
-            if not passes(error):
-                raise
-            return False
-        return True
-
     def _forget(self, claim: AsyncClaim) -> None:
+        self._warden.dismiss(claim)
         with self._lock:
             self._contenders.forget(claim.place)
             self._claims.pop(claim.place, None)
@@ -277,7 +217,7 @@ class AsyncLobby:
         with self._lock:
             if self._follower is not None:
                 return
-            self._follower = AsyncFollower(
+            follower = AsyncFollower(
                 self.store,
                 self.path,
                 read=self._read,
@@ -286,13 +226,16 @@ class AsyncLobby:
                 idle=self._idle,
                 linger=_LINGER,
             )
-        self._follower.start()
+            follower.start()
+            self._follower = follower
 
     async def _read(self) -> None:
+        with self._lock:
+            created = self._contenders.created()
         names = await self.store.get_children(self.path)
         with self._lock:
             self._live = True
-            changed = self._contenders.replace(names)
+            changed = self._contenders.replace(names, created)
         self._tell(changed)
 
     async def _hear(self, event: WatchEvent) -> None:
@@ -315,8 +258,7 @@ class AsyncLobby:
             if claim is None:
                 continue
             if place.state == "gone":
-                claim.end()
-                self._forget(claim)
+                claim.vanish()
             else:
                 claim.woken.set()
 
@@ -337,7 +279,7 @@ class AsyncLobby:
 
 
 # Guards the table.
-_lock: Final = threading.Lock()
+_lock = threading.Lock()
 _lobbies: Final[
     weakref.WeakKeyDictionary[AsyncMetadataStore, weakref.WeakValueDictionary[str, AsyncLobby]]
 ] = weakref.WeakKeyDictionary()
@@ -351,9 +293,20 @@ def async_lobby(store: AsyncMetadataStore, path: str) -> AsyncLobby:
         UnsupportedError: the store lacks a capability that the lobby needs.
     """
     check_path(path)
+    for needed in _NEEDED:
+        check_capability(needed, "a line of contenders", store.capabilities, repr(store))
     with _lock:
         lobbies = _lobbies.setdefault(store, weakref.WeakValueDictionary())
         lobby = lobbies.get(path)
         if lobby is None:
             lobby = lobbies[path] = AsyncLobby(store, path)
         return lobby
+
+
+def _renew_lock() -> None:
+    # A thread of the parent may have held the lock at the moment of the fork.
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
 from ..ops.errors import (
-    BadVersionError,
     InvalidSettingError,
     LockBusyError,
     LockLostError,
     MetadataStoreError,
+    StoreClosedError,
 )
+from ..ops.log import get_logger
 from ..ops.operations import Check, check_value
 from .async_background import AsyncGate, AsyncSignal
 from .async_claims import AsyncClaim
@@ -26,11 +28,12 @@ from .async_lobbies import async_lobby
 from .contenders import EXCLUSIVE, SHARED, Need
 from .deadlines import Deadline
 
-# sync:
-# | import threading
-# end
-
 __all__ = ["AsyncLock", "AsyncSemaphore"]
+
+log = get_logger("batchkeeper.coordination")
+
+# Seconds after which whoever waits for this object looks whether the store was closed.
+_LOOK: Final = 1.0
 
 
 class AsyncHolder:
@@ -44,13 +47,12 @@ class AsyncHolder:
         self._value = check_value(value)
         self._lobby = async_lobby(store, path)
         self._gate = AsyncGate()  # Whoever holds the lock, or waits for it, has passed it.
-        self._updating = AsyncGate()
+        self._lock = threading.Lock()  # guards the changes of the following fields
         self._claim: AsyncClaim | None = None
-        self._version = 0
         # async:
         self._owner: asyncio.Task[object] | None = None
         # sync:
-        # | self._owner: int | None = None
+        # | self._owner: threading.Thread | None = None
         # end
 
     @property
@@ -121,50 +123,55 @@ class AsyncHolder:
                 through this object.
             MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
         """
-        if not await self._acquire(Deadline(timeout), wait=True):
-            raise await self._busy(f"{self.path} was not free within {timeout} s")
+        deadline = Deadline(timeout)
+        if not await self._acquire(deadline, wait=True):
+            raise await self._busy(f"{self.path} was not free within {timeout} s", deadline)
 
     async def try_acquire(self) -> bool:
-        """Acquire the lock if it is free; return whether this object holds it now."""
+        """Acquire the lock if it is free; return whether this call has acquired it."""
         return await self._acquire(Deadline(None), wait=False)
 
     async def release(self) -> None:
-        """Give the lock to the next in line.
+        """Give the lock to the next in line. Any thread or task may do so.
 
         If no server answers, the lock is released in the background; until then, others wait, but
         no longer than until the end of the session.
 
         Raises:
             LockLostError: this object does not hold the lock, or has lost it meanwhile.
+            MetadataStoreError: the value cannot be removed, for example for lack of permission.
         """
-        claim, self._claim, self._owner = self._claim, None, None
+        self._check_process()
+        claim = self._take()
         if claim is None:
             raise self._not_held()
         held = claim.held_until() > time.monotonic()
         try:
-            await self._lobby.release(claim)
+            await claim.release()
+        except MetadataStoreError as error:
+            if held:
+                raise
+            raise claim.loss() from error
         finally:
             self._gate.leave()
         if not held:
-            raise self._lost()
+            raise claim.loss()
 
     async def update(self, value: bytes) -> None:
         """Change the value that others see, without giving up the lock.
 
+        Without a hold, it is the value of the next one.
+
         Raises:
-            LockLostError: this object does not hold the lock any more.
+            LockLostError: this object has lost the lock.
             MetadataStoreError: the put has failed; see its ``outcome``.
         """
+        self._check_process()
         value = check_value(value)
         claim = self._claim
-        if claim is None:
-            self._value = value
-            return
-        await self._updating.enter()
-        try:
-            await self._put(claim, value)
-        finally:
-            self._updating.leave()
+        if claim is not None:
+            await claim.update(value)
+        self._value = value
 
     async def holder(self) -> bytes | None:
         """Return the value of the first in line, whoever it is, or ``None`` if nobody is."""
@@ -182,10 +189,11 @@ class AsyncHolder:
     ) -> None:
         try:
             await self.release()
-        except LockLostError:
+        except MetadataStoreError as failure:
             # The error of the block says more.
             if error is None:
                 raise
+            log.info("a lock was not released", path=self.path, reason=str(failure))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
@@ -199,15 +207,15 @@ class AsyncHolder:
             LockLostError: this object does not hold the lock.
         """
         claim = self._claim
-        if claim is None or claim.stat is None:
+        if claim is None:
             raise self._not_held()
-        if claim.ended:
-            raise self._lost()
-        return Check(claim.stat.path, expected_version=self._version)
+        return claim.check()
 
     async def _acquire(self, deadline: Deadline, *, wait: bool) -> bool:
-        self._check_owner()
-        if not await self._gate.enter(deadline.left() if wait else 0.0):
+        self._check_process()
+        if wait:
+            self._check_owner()
+        if not await self._enter(deadline, wait=wait):
             return False
         claim = None
         try:
@@ -216,51 +224,45 @@ class AsyncHolder:
             if claim is None:
                 self._gate.leave()
             else:
-                # async:
-                self._owner = asyncio.current_task()
-                # sync:
-                # | self._owner = threading.get_ident()
-                # end
-                self._version = 0
-                self._claim = claim
+                with self._lock:
+                    self._claim, self._owner = claim, self._caller()
         return claim is not None
 
-    async def _put(self, claim: AsyncClaim, value: bytes) -> None:
-        if claim.ended or claim.stat is None:
-            raise self._lost()
-        try:
-            # Conditional: an unconditional put after a loss would leave a value without a session.
-            stat = await self._store.put(claim.stat.path, value, expected_version=self._version)
-        except BadVersionError as error:
-            raise self._lost() from error
-        except MetadataStoreError as error:
-            if error.outcome == "unknown":
-                await self._find_version(claim.stat.path)
-            raise
-        self._version = stat.version
-        self._value = value
+    async def _enter(self, deadline: Deadline, *, wait: bool) -> bool:
+        """Wait for the turn among those who share this object."""
+        while not await self._gate.enter(deadline.within(_LOOK) if wait else 0.0):
+            if self._store.session.state == "closed":
+                raise StoreClosedError("the store was closed", path=self.path)
+            if not wait or deadline.passed:
+                return False
+        return True
 
-    async def _find_version(self, path: str) -> None:
-        """Find the version after a put without an answer."""
-        found = await self._store.get(path)
-        if found is not None:
-            self._version, self._value = found.stat.version, found.value
+    def _take(self) -> AsyncClaim | None:
+        """Take the claim out of this object. Only one caller gets it."""
+        with self._lock:
+            claim, self._claim, self._owner = self._claim, None, None
+        return claim
 
-    async def _busy(self, why: str) -> LockBusyError:
+    async def _busy(self, why: str, deadline: Deadline) -> LockBusyError:
         try:
-            value = await self.holder()
+            value = await self._lobby.first_value(deadline.for_request())
         except MetadataStoreError:
             value = None
         by = "" if value is None else f"; its holder is {value!r:.80}"
         return LockBusyError(why + by, path=self.path, value=value)
 
+    # async:
+    def _caller(self) -> asyncio.Task[object] | None:
+        return asyncio.current_task()
+
+    # sync:
+    # | def _caller(self) -> threading.Thread:
+    # |     return threading.current_thread()
+    # |
+    # end
     def _check_owner(self) -> None:
-        # async:
-        me = asyncio.current_task()
-        # sync:
-        # | me = threading.get_ident()
-        # end
-        if self._owner != me or me is None:
+        """Refuse a caller that would wait for itself. If its hold is lost, it begins anew."""
+        if self._owner is None or self._owner is not self._caller():
             return
         if self.held:
             raise LockBusyError(
@@ -268,15 +270,17 @@ class AsyncHolder:
                 path=self.path,
                 value=self._value,
             )
+        claim = self._take()
+        if claim is not None:
+            claim.lose()
+            self._gate.leave()
+
+    def _check_process(self) -> None:
+        # In a forked process, another thread may have held a lock of this object for ever.
+        self._store.session  # noqa: B018 - it raises there
 
     def _not_held(self) -> LockLostError:
         return LockLostError(f"this object does not hold {self.path}", path=self.path)
-
-    def _lost(self) -> LockLostError:
-        return LockLostError(
-            f"{self.path} was lost: its session has ended, or may have, or its value was deleted",
-            path=self.path,
-        )
 
 
 class AsyncLock(AsyncHolder):

@@ -10,26 +10,40 @@ Three things end it, whichever comes first:
 - the value: somebody has deleted it.
 
 A warden looks after the first two for all claims of a store, and the lobby reports the third. A
-claim that is lost never holds again, even if its value is still there: the lobby removes that.
+claim that is lost never holds again, even if its value is still there: the warden removes that.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from ..batching import MetadataStore
-from ..ops.errors import BadVersionError, LockLostError, MetadataStoreError
+from ..ops.backoff import Backoff
+from ..ops.errors import (
+    BadVersionError,
+    LockLostError,
+    MetadataStoreError,
+    NotEmptyError,
+    NotFoundError,
+    passes,
+)
+from ..ops.log import get_logger
+from ..ops.operations import Check
 from ..ops.results import Stat
 from ..ops.sessions import SessionEvent
 from .background import Gate, Signal, spawn
 from .contenders import Need, Place, parse
 
-__all__ = ["Claim", "warden"]
+__all__ = ["Claim", "Warden", "warden"]
+
+log = get_logger("batchkeeper.coordination")
 
 # Seconds between two looks at the session while nothing else wakes the warden. `close` of a store
 # is no event of its session, so this is how soon its claims are lost.
@@ -37,6 +51,11 @@ _LOOK: Final = 0.25
 # The looks after which a warden without claims ends. Locks that are held for moments only would
 # begin a new thread each time otherwise.
 _EMPTY: Final = 20
+# Between two attempts to remove values.
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+# Seconds of search for a value whose creation had no answer, from the first answer to the search. A
+# request that is on its way takes effect within that time, if ever.
+_SEARCH: Final = 30.0
 
 
 class Claim:
@@ -44,15 +63,17 @@ class Claim:
 
     Args:
         store: the store.
+        warden: the store's warden.
+        path: the path below which its value is.
         need: when its turn comes.
         value: the value that others see.
-        withdraw: removes its value in the background.
+        forget: is called when its value is gone for good.
 
     Attributes:
         place: its place in the line.
         value: the value that others see.
-        stat: the stat of its value at its creation, or ``None`` until then.
-        version: the present version of its value.
+        stat: the stat of its creation, or ``None`` before. Its revision is the fencing token.
+        version: the version of its value, as far as it is known.
         woken: its turn has come, or it has ended.
         lost: set when it has ended.
         held: whether it holds the path. The warden may still have to notice a loss; ``held_until``
@@ -65,18 +86,24 @@ class Claim:
     def __init__(
         self,
         store: MetadataStore,
+        warden: Warden,
+        path: str,
         need: Need,
         value: bytes,
-        withdraw: Callable[[Claim], None],
+        forget: Callable[[Claim], None],
     ) -> None:
         self._store = store
-        self._withdraw = withdraw
+        self._warden = warden
+        self._path = path
+        self._forget = forget
         self._session: str | None = None
+        self._sought: float | None = None  # since when servers answer the search for its value
+        self._updating = Gate()
+        self._lock = threading.Lock()  # guards the changes of `held` and `ended`
         self.place = Place(need)
         self.value = value
         self.stat: Stat | None = None
         self.version = 0
-        self._updating = Gate()
         self.woken = Signal()
         self.lost = Signal()
         self.held = False
@@ -84,18 +111,18 @@ class Claim:
         self.error: MetadataStoreError | None = None
         self.sent = False
 
-    def create(self, path: str, timeout: float | None) -> None:
-        """Create its value below a path, within ``timeout`` seconds.
+    def create(self, timeout: float | None) -> None:
+        """Create its value. Each request has ``timeout`` seconds.
 
         Raises:
-            MetadataStoreError: the put has failed. ``sent`` says whether it may have been applied.
+            MetadataStoreError: a request has failed. ``sent`` says whether the value may be there.
         """
         # The value belongs to this session if the session is the same afterwards.
         session = self._store.session.id
         self.sent = True
         try:
             stat = self._store.put(
-                f"{path}/{self.place.head}",
+                f"{self._path}/{self.place.head}",
                 self.value,
                 ephemeral=True,
                 sequential=True,
@@ -104,67 +131,23 @@ class Claim:
         except MetadataStoreError as error:
             self.sent = error.outcome == "unknown"
             raise
-        # Without an id before, the put has begun the first session.
-        self._session = session or self._store.session.id
         self.place.contender = parse(stat.path.rpartition("/")[2])
         self.stat = stat
-        self.version = stat.version
-
-    def update(self, value: bytes) -> None:
-        """Change the value that others see. Its place in the line stays.
-
-        Raises:
-            LockLostError: it has ended.
-            MetadataStoreError: the put has failed; see ``outcome``.
-        """
-        assert self.stat is not None
-        self._updating.enter()
-        try:
-            while not self.ended:
-                if self._replace(self.stat.path, value):
-                    return
-        finally:
-            self._updating.leave()
-        path = self.stat.path.rpartition("/")[0]
-        raise LockLostError(f"the claim for {path} has ended", path=path)
-
-    def _replace(self, path: str, value: bytes) -> bool:
-        """Put a value over that of the version that is known; return whether it was put."""
-        try:
-            # Conditional: after a loss, an unconditional put would leave a value without a session.
-            stat = self._store.put(path, value, expected_version=self.version).result()
-            self.version = stat.version
-        except BadVersionError:
-            # An earlier put without an answer was applied, somebody else has put a value here, or
-            # somebody has deleted it.
-            found = self._store.get(path).result()
-            if found is None:
-                self.lose()
-            else:
-                self.version = found.stat.version
-            return False
-        except MetadataStoreError as error:
-            if error.outcome == "unknown":
-                self._find_version(path)
-            raise
-        self.value = value
-        return True
-
-    def _find_version(self, path: str) -> None:
-        """Look once for the version after a put without an answer. The next put looks again."""
-        try:
-            found = self._store.get(path).result()
-        except MetadataStoreError:
-            return
-        if found is not None:
-            self.version, self.value = found.stat.version, found.value
+        if session is None:
+            # The put has begun a session. That one may have ended again, so the server has to say
+            # that the value belongs to the present one.
+            session = self._store.session.id
+            found = self._store.get(stat.path, timeout=timeout).result()
+            if found is None or not found.stat.owned:
+                session = None
+        self._session = session
 
     @property
     def same_session(self) -> bool:
         """Whether the session in which its value was created is still the store's session."""
         try:
             return self._session is not None and self._store.session.id == self._session
-        except MetadataStoreError:  # The store is closed, or this is a forked process.
+        except MetadataStoreError:  # This is a forked process.
             return False
 
     def valid_until(self) -> float:
@@ -174,11 +157,10 @@ class Claim:
         try:
             session = self._store.session
             until = session.valid_until()
-            # In this order: a new session's time must not count for the old one.
-            same = session.id == self._session
-        except MetadataStoreError:  # The store is closed, or this is a forked process.
+        except MetadataStoreError:  # This is a forked process.
             return -math.inf
-        return until if same else -math.inf
+        # In this order: a new session's time must not count for the old one.
+        return until if self.same_session else -math.inf
 
     def held_until(self) -> float:
         """Return the time before which nobody else can hold the path, or ``-math.inf``."""
@@ -192,43 +174,190 @@ class Claim:
 
     def begin(self) -> bool:
         """Hold from now on; return whether the session is certain to be there."""
-        self.held = True
-        if self.held_until() <= time.monotonic():
-            self.held = False
-        return self.held
+        certain = self.valid_until() > time.monotonic()
+        with self._lock:
+            self.held = certain and not self.ended
+            return self.held
 
-    def end(self) -> None:
-        """Hold no more. Any thread may call it, also more than once."""
-        self.held = False
-        self.ended = True
+    def end(self) -> bool:
+        """Hold no more; return whether this call has ended it. Any thread may call it.
+
+        Whoever has ended it sees to its value.
+        """
+        with self._lock:
+            first, self.ended, self.held = not self.ended, True, False
         self.lost.set()
         self.woken.set()
+        return first
+
+    def vanish(self) -> None:
+        """End it, because its value is gone."""
+        self.end()
+        self._forget(self)
 
     def lose(self) -> None:
-        """Hold no more, and see to it that nobody waits for it: its value may have survived."""
-        if not self.ended:
-            self.end()
-            self._withdraw(self)
+        """End it, and remove its value in the background: nobody must wait for it."""
+        if not self.end():
+            return
+        if self.sent:
+            self._warden.withdraw(self)
+        else:
+            self._forget(self)
+
+    def release(self, timeout: float | None = None) -> None:
+        """End it, and remove its value; in the background if no server answers.
+
+        Raises:
+            MetadataStoreError: the value cannot be removed, for example for lack of permission.
+        """
+        if not self.end():
+            return
+        removed = not self.sent
+        try:
+            removed = removed or self._remove(timeout)
+        finally:
+            if removed:
+                self._forget(self)
+            else:
+                self._warden.withdraw(self)
+
+    def keep_removing(self) -> bool:
+        """Try to remove its value; return whether there is nothing left to do."""
+        try:
+            if not self._remove(None):
+                return False
+        except MetadataStoreError as error:
+            log.info("a value stays until its session ends", path=self._path, reason=str(error))
+        self._forget(self)
+        return True
+
+    def _remove(self, timeout: float | None) -> bool:
+        """Try to remove its value; return whether it is gone for good.
+
+        Without an answer to its creation, its name is not known, and it may come later.
+        """
+        try:
+            if self.place.contender is None and not self._find(timeout):
+                return self._sought is not None and time.monotonic() > self._sought + _SEARCH
+            path = f"{self._path}/{self.place.name}"
+            try:
+                self._store.delete(path, timeout=timeout).result()
+            except NotEmptyError:
+                # Somebody has put values there, by mistake. They must not block the line.
+                log.warning("values below a contender are removed with it", path=path)
+                self._store.delete_recursive(path, timeout=timeout).result()
+        except NotFoundError:
+            return True
+        except MetadataStoreError as error:
+            if not passes(error):
+                raise
+            return False
+        return True
+
+    def _find(self, timeout: float | None) -> bool:
+        """Look for its name; return whether it is known now."""
+        for name in self._store.get_children(self._path, timeout=timeout).result():
+            if name.startswith(self.place.head):
+                self.place.contender = parse(name)
+        if self._sought is None:
+            self._sought = time.monotonic()
+        return self.place.contender is not None
+
+    def update(self, value: bytes) -> None:
+        """Change the value that others see.
+
+        Raises:
+            LockLostError: it has ended.
+            MetadataStoreError: the put has failed; see its ``outcome``.
+        """
+        self._updating.enter()
+        try:
+            while not self._put(value):
+                self._read()
+        finally:
+            self._updating.leave()
+
+    def _put(self, value: bytes) -> bool:
+        """Put a value; return ``False`` if its version is not the known one."""
+        path = self.check().path
+        try:
+            # Conditional: an unconditional put after a loss would leave a value without a session.
+            stat = self._store.put(path, value, expected_version=self.version).result()
+        except BadVersionError:
+            return False
+        except MetadataStoreError as error:
+            if error.outcome == "unknown":
+                with suppress(MetadataStoreError):
+                    self._read()
+            raise
+        self.version, self.value = stat.version, value
+        return True
+
+    def _read(self) -> None:
+        """Read its version, after a put without an answer or one of somebody else."""
+        found = self._store.get(self.check().path).result()
+        if found is None:
+            self.vanish()
+            raise self.loss()
+        self.version, self.value = found.stat.version, found.value
+
+    def check(self) -> Check:
+        """Return the condition that its value is there, at its present version.
+
+        Raises:
+            LockLostError: it has ended.
+        """
+        if self.ended or self.stat is None:
+            raise self.loss()
+        return Check(self.stat.path, expected_version=self.version)
+
+    def loss(self) -> LockLostError:
+        """Return the error that says that it has ended."""
+        return LockLostError(
+            f"{self._path} was lost: its session has ended, or may have, or its value was deleted",
+            path=self._path,
+        )
 
 
 class Warden:
-    """Notices when the claims of one store are lost by the clock or with the session."""
+    """Looks after the claims of one store, on two background tasks.
+
+    One notices when claims are lost by the clock or with the session. The other removes values of
+    claims that have ended, as often as it takes. At the latest, they end with the session.
+    """
 
     def __init__(self, store: MetadataStore) -> None:
         self._lock = threading.Lock()  # guards the following fields
         self._claims: set[Claim] = set()
-        self._running = False
+        self._watching = False
+        self._leaving: list[Claim] = []
+        self._removing = False
+        self._more = Signal()  # that `_leaving` has grown, during a pause
         store.add_session_listener(self._hear)
 
     def guard(self, claim: Claim) -> None:
         """Look after a claim, from the creation of its value to its end."""
         with self._lock:
             self._claims.add(claim)
-            begin, self._running = not self._running, True
-        if begin:
-            spawn("warden", self._run)
+            if not self._watching:
+                spawn("warden", self._watch)
+                self._watching = True
 
-    def _run(self) -> None:
+    def dismiss(self, claim: Claim) -> None:
+        """Look after a claim no more."""
+        with self._lock:
+            self._claims.discard(claim)
+
+    def withdraw(self, claim: Claim) -> None:
+        """Remove the value of a claim that has ended."""
+        with self._lock:
+            self._leaving.append(claim)
+            self._more.set()
+            if not self._removing:
+                spawn("removal", self._remove)
+                self._removing = True
+
+    def _watch(self) -> None:
         empty = 0
         while True:
             claims = self._look()
@@ -236,7 +365,7 @@ class Warden:
             empty = 0 if claims else empty + 1
             with self._lock:
                 if empty > _EMPTY and not self._claims:
-                    self._running = False
+                    self._watching = False
                     return
             time.sleep(min(max(left - time.monotonic(), 0.0), _LOOK))
 
@@ -244,7 +373,7 @@ class Warden:
         self._look()
 
     def _look(self) -> list[Claim]:
-        """End the claims that hold no more; return those that do."""
+        """End the claims that hold no more; return those that do, or stand in line."""
         with self._lock:
             claims = list(self._claims)
         now = time.monotonic()
@@ -255,9 +384,35 @@ class Warden:
             self._claims.difference_update(over)
         return [claim for claim in claims if not claim.ended]
 
+    def _remove(self) -> None:
+        attempts = 0
+        while True:
+            with self._lock:
+                leaving, self._leaving = self._leaving, []
+                more = self._more = Signal()
+                if not leaving:
+                    self._removing = False
+                    return
+            for claim in leaving:
+                if not self._removed(claim):
+                    with self._lock:
+                        self._leaving.append(claim)
+            with self._lock:
+                if not self._leaving:
+                    continue
+            attempts = 0 if more.wait(_BACKOFF.pause(attempts)) else attempts + 1
+
+    def _removed(self, claim: Claim) -> bool:
+        try:
+            return claim.keep_removing()
+        except Exception:
+            # A fault of our own must not keep the values of all other claims.
+            log.exception("a value could not be removed")
+            return True
+
 
 # Guards the table. A warden refers to its store only through its claims.
-_lock: Final = threading.Lock()
+_lock = threading.Lock()
 _wardens: Final[weakref.WeakKeyDictionary[MetadataStore, Warden]] = weakref.WeakKeyDictionary()
 
 
@@ -268,3 +423,12 @@ def warden(store: MetadataStore) -> Warden:
         if warden is None:
             warden = _wardens[store] = Warden(store)
         return warden
+
+
+def _renew_lock() -> None:
+    # A thread of the parent may have held the lock at the moment of the fork.
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

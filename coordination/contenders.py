@@ -14,15 +14,20 @@ does not matter whether the answer to a creation or the event of it comes first:
     expected ──> waiting ──> front ──> gone
         └───────────┴───────────────────^
 
-``expected``: no read and no event has shown it yet. Its turn cannot come before: those who stand
-before it may not be known either. ``gone``: it was deleted, by whomever.
+``expected``: the view has not shown it yet. Its turn cannot come by the view before: those who
+stand before it may be missing there, too. ``gone``: it was deleted, by whomever.
+
+Two sources tell of the line, and they are never mixed. A *look* is one read that began after the
+creation of a place, and decides about that place alone. The *view* is a read and the events after
+it. The read may have begun before the creation of a place, and then shows neither that place nor
+all of those before it.
 """
 
 from __future__ import annotations
 
 import bisect
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 __all__ = ["EXCLUSIVE", "SHARED", "Contender", "Contenders", "Need", "Place", "parse"]
@@ -128,15 +133,40 @@ class Contenders:
         """Drop a place of this process. Its value may still be in the line."""
         self._places.pop(place.head, None)
 
-    def replace(self, names: Iterable[str]) -> list[Place]:
-        """Take over all names that a read has found."""
-        self._line = sorted(filter(None, map(parse, names)))
+    def created(self) -> frozenset[Place]:
+        """Return the places whose values are known to exist, or to have existed.
+
+        A read that begins now shows them, unless they are gone.
+        """
+        return frozenset(place for place in self._places.values() if place.contender is not None)
+
+    def look(self, place: Place, names: Iterable[str]) -> list[Place]:
+        """Decide about one place by a read that began after its creation."""
+        if place.state in {"front", "gone"}:
+            return []
+        line = _line(names)
+        if place.contender not in line:
+            place.state = "gone"
+        elif _has_turn(line, place):
+            place.state = "front"
+        else:
+            return []
+        return [place]
+
+    def replace(self, names: Iterable[str], created: Collection[Place] = ()) -> list[Place]:
+        """Take over all names that a read has found.
+
+        Args:
+            names: the names.
+            created: what ``created()`` returned before the read began.
+        """
+        self._line = _line(names)
         there = {contender.name[: _ID + 3]: contender for contender in self._line}
         changed = []
         for place in self._places.values():
             if (contender := there.get(place.head)) is not None:
                 self._see(place, contender)
-            elif place.state in {"waiting", "front"}:
+            elif place in created and place.state != "gone":
                 place.state = "gone"
                 changed.append(place)
         return changed + self._turns()
@@ -179,16 +209,21 @@ class Contenders:
         changed = [
             place
             for place in self._places.values()
-            if place.state == "waiting" and self.has_turn(place)
+            if place.state == "waiting" and _has_turn(self._line, place)
         ]
         for place in changed:
             place.state = "front"
         return changed
 
-    def has_turn(self, place: Place) -> bool:
-        """Say whether the turn of a place has come, which is among the contenders."""
-        assert place.contender is not None
-        at = bisect.bisect_left(self._line, place.contender)
-        if place.need.letter == "s":
-            return all(other.shared for other in self._line[:at])
-        return at < place.need.limit
+
+def _line(names: Iterable[str]) -> list[Contender]:
+    return sorted(filter(None, map(parse, names)))
+
+
+def _has_turn(line: Sequence[Contender], place: Place) -> bool:
+    """Say whether the turn of a place has come, which stands in the line."""
+    assert place.contender is not None
+    at = bisect.bisect_left(line, place.contender)
+    if place.need.letter == "s":
+        return all(other.shared for other in line[:at])
+    return at < place.need.limit

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Final
 
 from ..batching.settings import check_seconds
 
 __all__ = ["Deadline"]
+
+# The least time for a request, in seconds: one that has no time at all could only fail.
+_REQUEST: Final = 1.0
 
 
 class Deadline:
@@ -20,19 +24,27 @@ class Deadline:
         InvalidSettingError: ``timeout`` is not a number of seconds.
     """
 
-    __slots__ = ("_at",)
+    __slots__ = ("_at", "_waits")
 
     def __init__(self, timeout: float | None) -> None:
+        self._waits = timeout is False or timeout != 0
         if timeout is None:
             self._at = math.inf
         else:
-            self._at = time.monotonic() + (
-                0.0 if timeout == 0 else check_seconds("timeout", timeout)
-            )
+            seconds = check_seconds("timeout", timeout) if self._waits else 0.0
+            self._at = time.monotonic() + seconds
 
     def left(self) -> float | None:
         """Return the seconds that are left, at least 0, or ``None`` without a limit."""
         return None if self._at == math.inf else max(0.0, self._at - time.monotonic())
+
+    def for_request(self) -> float | None:
+        """Return the time-out of a request: the seconds that are left, but at least 1.
+
+        ``None``, for the store's own time-out, without a limit or if the call must not wait.
+        """
+        left = self.left()
+        return None if left is None or not self._waits else max(left, _REQUEST)
 
     def within(self, seconds: float) -> float:
         """Return ``seconds``, or the seconds that are left if these are fewer."""

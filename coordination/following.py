@@ -62,6 +62,7 @@ class Follower:
         self._linger = linger
         self._closing = Signal()
         self._watch: Watch | None = None
+        self._failures = 0  # in a row
         #: Set as soon as the first ``read`` has returned, or when the follower has ended.
         self.ready = Signal()
 
@@ -77,13 +78,10 @@ class Follower:
             watch.close()
 
     def _run(self) -> None:
-        failures = 0
         try:
             while not self._closing.is_set():
                 try:
-                    if self._follow():
-                        return
-                    failures = 0
+                    self._follow()
                 except MetadataStoreError as error:
                     if self._closing.is_set():
                         return
@@ -91,24 +89,30 @@ class Follower:
                         self._ended(error)
                         return
                     log.info("a view begins again", prefix=self._prefix, reason=str(error))
-                self._closing.wait(_BACKOFF.pause(failures))
-                failures += 1
+                except Exception:
+                    # Whatever it is: others wait for what the view shows.
+                    log.exception("a view failed, and begins again", prefix=self._prefix)
+                else:
+                    return
+                self._closing.wait(_BACKOFF.pause(self._failures))
+                self._failures += 1
         finally:
             self.ready.set()
 
-    def _follow(self) -> bool:
-        """Follow one watch to its end; return whether the follower has ended with it."""
+    def _follow(self) -> None:
+        """Follow one watch until the follower ends."""
         with self._store.watch(self._prefix) as watch:
             self._watch = watch
             if self._closing.is_set():  # It may have been set before ``_watch`` was.
-                return True
+                return
             self._read()
             self.ready.set()
+            self._failures = 0
             while True:
                 event = watch.next_event(timeout=self._linger)
                 if event is None:
                     if self._idle is not None and self._idle():
-                        return True
+                        return
                 elif event.kind == "gap":
                     self._read()
                 else:

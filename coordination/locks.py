@@ -7,16 +7,17 @@ import math
 import threading
 import time
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from ..batching import MetadataStore
 from ..ops.errors import (
-    BadVersionError,
     InvalidSettingError,
     LockBusyError,
     LockLostError,
     MetadataStoreError,
+    StoreClosedError,
 )
+from ..ops.log import get_logger
 from ..ops.operations import Check, check_value
 from .background import Gate, Signal
 from .claims import Claim
@@ -25,6 +26,11 @@ from .deadlines import Deadline
 from .lobbies import lobby
 
 __all__ = ["Lock", "Semaphore"]
+
+log = get_logger("batchkeeper.coordination")
+
+# Seconds after which whoever waits for this object looks whether the store was closed.
+_LOOK: Final = 1.0
 
 
 class Holder:
@@ -36,10 +42,9 @@ class Holder:
         self._value = check_value(value)
         self._lobby = lobby(store, path)
         self._gate = Gate()  # Whoever holds the lock, or waits for it, has passed it.
-        self._updating = Gate()
+        self._lock = threading.Lock()  # guards the changes of the following fields
         self._claim: Claim | None = None
-        self._version = 0
-        self._owner: int | None = None
+        self._owner: threading.Thread | None = None
 
     @property
     def path(self) -> str:
@@ -109,50 +114,55 @@ class Holder:
                 through this object.
             MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
         """
-        if not self._acquire(Deadline(timeout), wait=True):
-            raise self._busy(f"{self.path} was not free within {timeout} s")
+        deadline = Deadline(timeout)
+        if not self._acquire(deadline, wait=True):
+            raise self._busy(f"{self.path} was not free within {timeout} s", deadline)
 
     def try_acquire(self) -> bool:
-        """Acquire the lock if it is free; return whether this object holds it now."""
+        """Acquire the lock if it is free; return whether this call has acquired it."""
         return self._acquire(Deadline(None), wait=False)
 
     def release(self) -> None:
-        """Give the lock to the next in line.
+        """Give the lock to the next in line. Any thread or task may do so.
 
         If no server answers, the lock is released in the background; until then, others wait, but
         no longer than until the end of the session.
 
         Raises:
             LockLostError: this object does not hold the lock, or has lost it meanwhile.
+            MetadataStoreError: the value cannot be removed, for example for lack of permission.
         """
-        claim, self._claim, self._owner = self._claim, None, None
+        self._check_process()
+        claim = self._take()
         if claim is None:
             raise self._not_held()
         held = claim.held_until() > time.monotonic()
         try:
-            self._lobby.release(claim)
+            claim.release()
+        except MetadataStoreError as error:
+            if held:
+                raise
+            raise claim.loss() from error
         finally:
             self._gate.leave()
         if not held:
-            raise self._lost()
+            raise claim.loss()
 
     def update(self, value: bytes) -> None:
         """Change the value that others see, without giving up the lock.
 
+        Without a hold, it is the value of the next one.
+
         Raises:
-            LockLostError: this object does not hold the lock any more.
+            LockLostError: this object has lost the lock.
             MetadataStoreError: the put has failed; see its ``outcome``.
         """
+        self._check_process()
         value = check_value(value)
         claim = self._claim
-        if claim is None:
-            self._value = value
-            return
-        self._updating.enter()
-        try:
-            self._put(claim, value)
-        finally:
-            self._updating.leave()
+        if claim is not None:
+            claim.update(value)
+        self._value = value
 
     def holder(self) -> bytes | None:
         """Return the value of the first in line, whoever it is, or ``None`` if nobody is."""
@@ -170,10 +180,11 @@ class Holder:
     ) -> None:
         try:
             self.release()
-        except LockLostError:
+        except MetadataStoreError as failure:
             # The error of the block says more.
             if error is None:
                 raise
+            log.info("a lock was not released", path=self.path, reason=str(failure))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
@@ -187,15 +198,15 @@ class Holder:
             LockLostError: this object does not hold the lock.
         """
         claim = self._claim
-        if claim is None or claim.stat is None:
+        if claim is None:
             raise self._not_held()
-        if claim.ended:
-            raise self._lost()
-        return Check(claim.stat.path, expected_version=self._version)
+        return claim.check()
 
     def _acquire(self, deadline: Deadline, *, wait: bool) -> bool:
-        self._check_owner()
-        if not self._gate.enter(deadline.left() if wait else 0.0):
+        self._check_process()
+        if wait:
+            self._check_owner()
+        if not self._enter(deadline, wait=wait):
             return False
         claim = None
         try:
@@ -204,43 +215,39 @@ class Holder:
             if claim is None:
                 self._gate.leave()
             else:
-                self._owner = threading.get_ident()
-                self._version = 0
-                self._claim = claim
+                with self._lock:
+                    self._claim, self._owner = claim, self._caller()
         return claim is not None
 
-    def _put(self, claim: Claim, value: bytes) -> None:
-        if claim.ended or claim.stat is None:
-            raise self._lost()
-        try:
-            # Conditional: an unconditional put after a loss would leave a value without a session.
-            stat = self._store.put(claim.stat.path, value, expected_version=self._version).result()
-        except BadVersionError as error:
-            raise self._lost() from error
-        except MetadataStoreError as error:
-            if error.outcome == "unknown":
-                self._find_version(claim.stat.path)
-            raise
-        self._version = stat.version
-        self._value = value
+    def _enter(self, deadline: Deadline, *, wait: bool) -> bool:
+        """Wait for the turn among those who share this object."""
+        while not self._gate.enter(deadline.within(_LOOK) if wait else 0.0):
+            if self._store.session.state == "closed":
+                raise StoreClosedError("the store was closed", path=self.path)
+            if not wait or deadline.passed:
+                return False
+        return True
 
-    def _find_version(self, path: str) -> None:
-        """Find the version after a put without an answer."""
-        found = self._store.get(path).result()
-        if found is not None:
-            self._version, self._value = found.stat.version, found.value
+    def _take(self) -> Claim | None:
+        """Take the claim out of this object. Only one caller gets it."""
+        with self._lock:
+            claim, self._claim, self._owner = self._claim, None, None
+        return claim
 
-    def _busy(self, why: str) -> LockBusyError:
+    def _busy(self, why: str, deadline: Deadline) -> LockBusyError:
         try:
-            value = self.holder()
+            value = self._lobby.first_value(deadline.for_request())
         except MetadataStoreError:
             value = None
         by = "" if value is None else f"; its holder is {value!r:.80}"
         return LockBusyError(why + by, path=self.path, value=value)
 
+    def _caller(self) -> threading.Thread:
+        return threading.current_thread()
+
     def _check_owner(self) -> None:
-        me = threading.get_ident()
-        if self._owner != me or me is None:
+        """Refuse a caller that would wait for itself. If its hold is lost, it begins anew."""
+        if self._owner is None or self._owner is not self._caller():
             return
         if self.held:
             raise LockBusyError(
@@ -248,15 +255,17 @@ class Holder:
                 path=self.path,
                 value=self._value,
             )
+        claim = self._take()
+        if claim is not None:
+            claim.lose()
+            self._gate.leave()
+
+    def _check_process(self) -> None:
+        # In a forked process, another thread may have held a lock of this object for ever.
+        self._store.session  # noqa: B018 - it raises there
 
     def _not_held(self) -> LockLostError:
         return LockLostError(f"this object does not hold {self.path}", path=self.path)
-
-    def _lost(self) -> LockLostError:
-        return LockLostError(
-            f"{self.path} was lost: its session has ended, or may have, or its value was deleted",
-            path=self.path,
-        )
 
 
 class Lock(Holder):
