@@ -15,14 +15,22 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..ops.errors import StoreUnavailableError
 from ..stores.urls import StoreURL
 from .drive import Duration
 from .workload import put_path, put_value
 
-__all__ = ["PLAIN_CLIENTS", "PlainClient", "PlainSamples", "Put", "measure_plain"]
+__all__ = [
+    "PLAIN_CLIENTS",
+    "PlainClient",
+    "PlainSamples",
+    "Put",
+    "etcd3_client",
+    "kazoo_client",
+    "measure_plain",
+]
 
 _TIMEOUT: Final = 10.0
 
@@ -91,31 +99,45 @@ def measure_plain(
 
 
 @contextmanager
-def _etcd3(url: StoreURL, _root: str) -> Iterator[Put]:
+def etcd3_client(url: StoreURL) -> Iterator[Any]:
+    """Yield etcd3's client of a store."""
     # This import makes etcd3 importable with current versions of protobuf.
     import_module("..stores.etcd.protos", __package__)
     host, _, port = url.addresses(2379)[0].rpartition(":")
-    prefix = url.prefix()
     client = import_module("etcd3").client(host=host, port=int(port), timeout=_TIMEOUT)
     try:
-        yield lambda path, value: client.put(prefix + path, value)
+        yield client
     finally:
         client.close()
 
 
 @contextmanager
-def _kazoo(url: StoreURL, root: str) -> Iterator[Put]:
+def kazoo_client(url: StoreURL) -> Iterator[Any]:
+    """Yield kazoo's client of a store, which has started."""
     client = import_module("kazoo.client").KazooClient(
         hosts=",".join(url.addresses(2181)), timeout=_TIMEOUT
     )
     client.start(_TIMEOUT)
-    prefix = url.prefix()
     try:
-        client.ensure_path(prefix + root)
-        yield lambda path, value: client.create(prefix + path, value)
+        yield client
     finally:
         client.stop()
         client.close()
+
+
+@contextmanager
+def _etcd3(url: StoreURL, _root: str) -> Iterator[Put]:
+    prefix = url.prefix()
+    with etcd3_client(url) as client:
+        yield lambda path, value: client.put(prefix + path, value)
+
+
+@contextmanager
+def _kazoo(url: StoreURL, root: str) -> Iterator[Put]:
+    prefix = url.prefix()
+    with kazoo_client(url) as client:
+        client.ensure_path(prefix + root)
+        yield lambda path, value: client.create(prefix + path, value)
 
 
 @contextmanager

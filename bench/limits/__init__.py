@@ -22,6 +22,8 @@ a figure of the same rounds: of the store's raw ceiling, of its plain client, or
 - ``delays``: back ends that time calls, or only wait
 - ``contract``: ephemeral and sequential puts, and transactions
 - ``watched``: watches, and values that their clients leave behind
+- ``locks``: locks without contenders, and with a hundred
+- ``plain_locks``: the plain clients' locks
 - ``neighbour``: another client of the same server
 - ``grid``: compares the defaults with sixty settings
 - ``tables``: the results

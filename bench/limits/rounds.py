@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from ..figures import Figure, Ratio, ratio
 from ..target import Target
-from . import contract, ours, watched
+from . import contract, locks, ours, watched
 from .ceilings import ceilings
 from .neighbour import neighbours_puts
 from .places import fresh_place
@@ -103,11 +103,22 @@ def variants(store: str) -> list[Variant]:
         Variant("watched puts", {"": watched.watched_puts}, times=2.0, least=1_000),
         Variant("watched puts alone", {"": watched.watched_puts_alone}, least=100),
         Variant("abandoned values", {"": watched.abandoned_values}, least=10_000),
+        Variant("lone locks", {"": locks.lone_locks}, grows=False),
+        Variant("lone plain locks", {"": locks.lone_plain_locks}, grows=False),
+        _line("locks in line", locks.locks_in_line),
+        _line("plain locks in line", locks.plain_locks_in_line),
+        _line("locks in line of ten", locks.locks_in_line_of_ten),
+        _line("plain locks in line of ten", locks.plain_locks_in_line_of_ten),
     ]
 
 
 def _one(name: str, measure: _Measure) -> Variant:
     return Variant(name, {"": measure})
+
+
+def _line(name: str, measure: _Measure) -> Variant:
+    # The line forms, and dissolves, within the time that counts. So it needs more rounds than one.
+    return Variant(name, {"": measure}, grows=False, times=4.0, least=300)
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ class Row:
         name: the name for ``--only`` and in the JSON.
         what: the description for readers.
         figure: the figure that is measured: a variant and the name of one of its figures.
-        base: the figure to divide it by; ``None`` if the figure itself has a target, in seconds.
+        base: the figure to divide it by; ``None`` if the figure itself has a target, in its unit.
         goals: the goals by the kind of store; kinds without a goal do not have this row.
         less: whether less is better.
         beside: more figures to show, by their descriptions.
@@ -190,6 +190,41 @@ ROWS: Final[Sequence[Row]] = (
         {"etcd": Goal(2.0), "zookeeper": Goal(2.0)},
         less=True,
         needs="ephemerals",
+    ),
+    Row(
+        "lock",
+        "acquire and release of a lock that nobody else wants: median, against the plain client's",
+        ("lone locks", "latency"),
+        ("lone plain locks", "latency"),
+        {"etcd": Goal(0.7), "zookeeper": Goal(1.5)},
+        less=True,
+        needs="ephemerals",
+    ),
+    Row(
+        "line",
+        "hand-overs of a lock among 100 threads that share a store, against kazoo's lock",
+        ("locks in line", "rate"),
+        ("plain locks in line", "rate"),
+        {"zookeeper": Goal(2.0)},
+        needs="watches",
+    ),
+    Row(
+        "stores",
+        "the same with ten stores, against ten clients of kazoo",
+        ("locks in line of ten", "rate"),
+        ("plain locks in line of ten", "rate"),
+        {"zookeeper": Goal(2.0)},
+        needs="watches",
+    ),
+    Row(
+        "hand-over",
+        "operations for each hand-over of a lock, with 100 threads in line on ten stores",
+        ("locks in line of ten", "operations"),
+        None,
+        {"etcd": Goal(4), "zookeeper": Goal(4)},
+        less=True,
+        beside={"hand-overs": ("locks in line of ten", "rate")},
+        needs="watches",
     ),
 )
 

@@ -119,11 +119,14 @@ def _bound(row: Row, bound: float) -> str:
 
 
 def _value(name: str, value: float) -> str:
-    # All figures that are not rates are times.
+    if name in _NUMBERS:
+        return f"{value:,.3g}"
+    # All other figures that are not rates are times.
     return f"{value:,.0f}/s" if name in _RATES else f"{value * 1000:,.3g} ms"
 
 
 _RATES: Final = frozenset({"rate", "made", "making", "bound"})
+_NUMBERS: Final = frozenset({"operations"})
 
 
 def _details(results: Results) -> Iterator[str]:
