@@ -1,0 +1,488 @@
+# async:
+# `elections.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
+"""Leader election: one of several candidates leads, and knows when it does not any more.
+
+A candidate stands in the line of a lobby, as a lock does, but in the background: a task of its own
+(for threads: a thread) keeps it there from the first campaign until it resigns. The first in line
+leads. Listeners have a task each, which runs while there is something to tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from ..batching import AsyncMetadataStore
+from ..ops.backoff import Backoff
+from ..ops.errors import (
+    LockBusyError,
+    LockLostError,
+    MetadataStoreError,
+    SessionLostError,
+    StoreClosedError,
+    passes,
+)
+from ..ops.log import get_logger
+from ..ops.operations import Check, check_value
+from .async_background import AsyncSignal, async_spawn
+from .async_callbacks import AsyncElectionCallback, AsyncElectionListener, ElectionEvent
+from .async_claims import AsyncClaim
+from .async_leaders import AsyncLeaderWatch
+from .async_lobbies import async_lobby
+from .contenders import EXCLUSIVE
+from .deadlines import Deadline
+
+__all__ = ["AsyncElection"]
+
+log = get_logger("batchkeeper.coordination")
+
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+# Seconds for each request after the time-out of a campaign.
+_GRACE: Final = 2.0
+# Seconds until a leader whose time has passed is sure to have noticed it.
+_NOTICE: Final = 0.01
+
+
+class _Candidacy:
+    """What lasts from the first campaign until a resignation. The election's lock guards it.
+
+    Attributes:
+        claim: the present claim, as soon as it waits in line, or leads.
+        elected: set when it leads, or when it is over. Each loss brings a new one.
+        over: set when it has ended.
+        error: what ended it, unless that was the candidate.
+        campaigns: the calls of ``campaign`` that wait.
+        kept: whether it lasts when none of them waits any more.
+    """
+
+    def __init__(self) -> None:
+        self.claim: AsyncClaim | None = None
+        self.elected = AsyncSignal()
+        self.over = AsyncSignal()
+        self.error: MetadataStoreError | None = None
+        self.campaigns = 0
+        self.kept = False
+
+
+class AsyncElection:
+    """An election: at most one of its candidates leads at a time, across processes.
+
+    A candidate that has led once, or that called :meth:`stand`, remains one until :meth:`resign` or
+    :meth:`close`: after the loss of its session, or if somebody deletes its value, it stands again
+    by itself, at the end of the line. An outage that is shorter than the session changes nothing.
+
+    :meth:`is_leader` turns false before anybody else can lead, by the clock of this process. But a
+    process that stops just after it has asked, and goes on later, may act beside the next leader.
+    So fence its writes: :func:`fenced`, :meth:`check`, ``fencing_token``.
+
+    One object has one place in line. Any thread may use it. It is also a context manager, which
+    closes it at the end; entering the block is no campaign.
+
+    Args:
+        store: the store, with the capabilities ``"ephemerals"``, ``"sequences"`` and ``"watches"``.
+        path: the path of the election. Values below it are its candidates; put nothing else there.
+        value: bytes that the others see while this candidate leads, such as its address.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(self, store: AsyncMetadataStore, path: str, value: bytes = b"") -> None:
+        self._store = store
+        self._lobby = async_lobby(store, path)
+        self._closed = False
+        # Guards the following fields, the candidacy, and the events of the listeners.
+        self._lock = threading.Lock()
+        self._value = check_value(value)
+        self._candidacy: _Candidacy | None = None
+        self._claim: AsyncClaim | None = None  # that leads, or has led last
+        self._listeners: list[AsyncElectionListener] = []
+        self._told: ElectionEvent | None = None  # last, to the listeners
+
+    @property
+    def path(self) -> str:
+        """The path of the election. Its candidates have values below it."""
+        return self._lobby.path
+
+    @property
+    def value(self) -> bytes:
+        """The value that others see while this candidate leads."""
+        return self._value
+
+    def is_leader(self) -> bool:
+        """Say whether this candidate leads for certain, at this moment, without a request."""
+        return self.held_until() > time.monotonic()
+
+    def held_until(self) -> float:
+        """Return the time before which nobody else can lead.
+
+        It is a value of ``time.monotonic()``, which grows with each keep-alive of the session:
+        ``math.inf`` on stores without a server, ``-math.inf`` if this candidate does not lead.
+        """
+        claim = self._claim
+        return -math.inf if claim is None else claim.held_until()
+
+    @property
+    def lost(self) -> AsyncSignal:
+        """An event that is set when this term of leadership is over.
+
+        It belongs to the present term, and is set at once if there is none. It is also set by
+        :meth:`resign`.
+        """
+        claim = self._claim
+        if claim is not None:
+            return claim.lost
+        signal = AsyncSignal()
+        signal.set()
+        return signal
+
+    @property
+    def fencing_token(self) -> int:
+        """A number that is greater for each later term of leadership, whoever leads.
+
+        Pass it to a service outside the store that refuses smaller tokens than it has seen. Read it
+        once when the term begins: a candidate that is elected again has another token. It stays
+        readable after a loss, until the next term, or until :meth:`resign`.
+
+        Raises:
+            LockLostError: this candidate does not lead.
+        """
+        claim = self._claim
+        if claim is None or claim.stat is None:
+            raise self._not_leading()
+        return claim.stat.revision
+
+    def check(self) -> Check:
+        """Return the condition that this candidate leads, for a transaction.
+
+        It names the term, and the present version of the value, which changes with :meth:`update`.
+        A transaction with it is refused if the leadership has ended meanwhile.
+
+        Raises:
+            LockLostError: this candidate does not lead.
+        """
+        claim = self._claim
+        if claim is None:
+            raise self._not_leading()
+        return claim.check()
+
+    async def campaign(self, timeout: float | None = None) -> None:
+        """Stand for election, and wait until this candidate leads; return at once if it does.
+
+        Outages and lost sessions are waited out.
+
+        Args:
+            timeout: seconds to wait; for ever by default. After a time-out, this is no candidate
+                any more, unless another call wants it: :meth:`stand`, an earlier :meth:`campaign`
+                that has succeeded, or another thread's that waits. The same holds if the call is
+                cancelled. An election takes two requests, so 0 is too short.
+
+        Raises:
+            LockBusyError: somebody else led for ``timeout`` seconds. It has the leader's value.
+            LockLostError: :meth:`resign` was called meanwhile.
+            StoreClosedError: the store or this object is closed.
+            MetadataStoreError: a request has failed for good.
+        """
+        deadline = Deadline(timeout)
+        candidacy = self._begin(campaign=True)
+        try:
+            elected = await self._elected(candidacy, deadline)
+        except BaseException:
+            claim = self._end_campaign(candidacy, kept=False)
+            if claim is not None:
+                claim.lose()
+            raise
+        claim = self._end_campaign(candidacy, kept=elected)
+        if claim is not None:
+            await self._lobby.release(claim, _GRACE)
+        if not elected:
+            raise await self._busy(timeout)
+
+    def stand(self) -> None:
+        """Stand for election in the background; see :meth:`add_listener`. It waits for nothing.
+
+        Raises:
+            StoreClosedError: this object is closed, or the process was forked.
+        """
+        self._begin(campaign=False)
+
+    async def resign(self) -> None:
+        """Give up the leadership, or the candidacy. The next in line leads.
+
+        Without a candidacy it does nothing. This object can stand again afterwards. If no server
+        answers, its value is removed in the background; until then nobody else can lead, but no
+        longer than until the end of the session. It never removes the value of another candidate.
+
+        Raises:
+            MetadataStoreError: the value cannot be removed, for example for lack of permission.
+        """
+        try:
+            self._store.session  # noqa: B018 - in a forked process, the lock may be held for ever
+        except StoreClosedError:
+            return
+        with self._lock:
+            candidacy = self._candidacy
+        claim = None if candidacy is None else self._end(candidacy)
+        if claim is not None:
+            with suppress(StoreClosedError):  # The session has ended with its store.
+                await self._lobby.release(claim)
+
+    async def close(self) -> None:
+        """Resign for good, and close the listeners. A second call does nothing.
+
+        Raises:
+            MetadataStoreError: as for :meth:`resign`.
+        """
+        self._closed = True
+        for listener in list(self._listeners):
+            listener.close()
+        await self.resign()
+
+    async def update(self, value: bytes) -> None:
+        """Change the value that others see, without a new election.
+
+        A candidate that does not lead keeps its place, too. If the put fails, the others still see
+        the former value, and this candidate uses the new one when it stands again.
+
+        Raises:
+            MetadataStoreError: the put has failed; see its ``outcome``.
+        """
+        value = check_value(value)
+        with self._lock:
+            self._value = value
+            claim = None if self._candidacy is None else self._candidacy.claim
+        if claim is not None:
+            with suppress(LockLostError):  # It stands again, with the new value.
+                await claim.update(value)
+
+    async def leader(self) -> bytes | None:
+        """Return the present leader's value, or ``None`` if nobody leads.
+
+        On ZooKeeper, the answer may lag behind other sessions: call ``store.sync()`` before.
+
+        Raises:
+            MetadataStoreError: the store cannot be read.
+        """
+        return await self._lobby.first_value()
+
+    def observe(self) -> AsyncLeaderWatch:
+        """Iterate over the leader's values: the present one first, then one at each change."""
+        return AsyncLeaderWatch(self._store, self.path)
+
+    def add_listener(self, callback: AsyncElectionCallback) -> AsyncElectionListener:
+        """Call a function at each change of what this candidate is.
+
+        It receives one of these strings. ``"leading"``: it leads. ``"following"``: it stands, and
+        somebody else leads. ``"lost"``: it led, and does not any more, against its will. It comes
+        before anybody else can lead, as far as the clock of this process allows; ``is_leader()``
+        and ``lost`` are exact. A resignation is no event, and no older event follows it that it has
+        made untrue.
+
+        Each listener has a task (for threads: a thread) of its own while there is something to
+        tell. So it may block, wait, and call this object, and it delays nothing but its own later
+        events. An exception in it is logged. A listener hears what happens after it was added.
+
+        Raises:
+            InvalidSettingError: ``callback`` is not a function, or for threads a coroutine
+                function.
+        """
+        listener = AsyncElectionListener(callback, self._lock)
+        with self._lock:
+            self._listeners.append(listener)
+        return listener
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r}{' leading' if self.is_leader() else ''}>"
+
+    # --- the candidacy
+
+    def _begin(self, *, campaign: bool) -> _Candidacy:
+        """Return the candidacy, which begins now if there is none."""
+        self._store.session  # noqa: B018 - in a forked process, the lock may be held for ever
+        with self._lock:
+            if self._closed:
+                raise self._closed_error()
+            candidacy = self._candidacy or _Candidacy()
+            begin, self._candidacy = candidacy is not self._candidacy, candidacy
+            if campaign:
+                candidacy.campaigns += 1
+            else:
+                candidacy.kept = True
+        if begin:
+            try:
+                async_spawn(f"candidate for {self.path}", self._run, candidacy)
+            except BaseException:  # There is no thread left.
+                self._end(candidacy)
+                raise
+        return candidacy
+
+    def _end(
+        self, candidacy: _Candidacy, error: MetadataStoreError | None = None
+    ) -> AsyncClaim | None:
+        """End a candidacy, unless it has ended; return the claim that is to be released."""
+        with self._lock:
+            if self._candidacy is not candidacy:
+                return None
+            candidacy.error = error
+            candidacy.over.set()
+            self._candidacy = self._claim = self._told = None
+            for listener in self._listeners:
+                listener.forget_untrue()
+        candidacy.elected.set()
+        return candidacy.claim
+
+    def _end_campaign(self, candidacy: _Candidacy, *, kept: bool) -> AsyncClaim | None:
+        """End the wait of a campaign, and the candidacy too if nobody else wants that."""
+        with self._lock:
+            candidacy.campaigns -= 1
+            candidacy.kept |= kept
+            wanted = candidacy.kept or candidacy.campaigns
+        return None if wanted else self._end(candidacy)
+
+    async def _elected(self, candidacy: _Candidacy, deadline: Deadline) -> bool:
+        """Wait until this candidate leads; return whether it does."""
+        while True:
+            with self._lock:
+                elected = candidacy.elected
+            if not await elected.wait(deadline.left()):
+                return False
+            if candidacy.over.is_set():
+                raise self._why_over(candidacy)
+            if self.is_leader():
+                return True
+            # It has just lost, and is about to notice it.
+            if deadline.passed:
+                return False
+            await asyncio.sleep(deadline.within(_NOTICE))
+
+    async def _run(self, candidacy: _Candidacy) -> None:
+        """Keep a candidate in the line until its candidacy is over."""
+        error = None
+        try:
+            await self._stand(candidacy)
+        except MetadataStoreError as failed:
+            error = failed
+            if not isinstance(failed, StoreClosedError):
+                log.exception("a candidacy has failed", path=self.path)
+        finally:
+            self._end(candidacy, error)
+
+    async def _stand(self, candidacy: _Candidacy) -> None:
+        failures = 0
+        waits = partial(self._follow, candidacy)
+        while not candidacy.over.is_set():
+            try:
+                claim = await self._lobby.claim(EXCLUSIVE, self._value, Deadline(None), waits=waits)
+            except MetadataStoreError as error:
+                if candidacy.over.is_set():
+                    return
+                if not (passes(error) or isinstance(error, SessionLostError)):
+                    raise
+                await candidacy.over.wait(_BACKOFF.pause(failures))
+                failures += 1
+                continue
+            assert claim is not None
+            failures = 0
+            if not self._lead(candidacy, claim):
+                claim.lose()
+                continue
+            # The watch tells if somebody deletes the value.
+            self._lobby.follow()
+            await claim.lost.wait()
+            self._lose(candidacy)
+
+    def _follow(self, candidacy: _Candidacy, claim: AsyncClaim) -> None:
+        """Take over a claim that waits in line."""
+        with self._lock:
+            fits = self._take(candidacy, claim)
+            begun = self._tell("following") if fits else []
+        if not fits:
+            claim.lose()
+        _start(begun)
+
+    def _lead(self, candidacy: _Candidacy, claim: AsyncClaim) -> bool:
+        """Begin a term; return whether that is wanted."""
+        with self._lock:
+            if claim.ended or not self._take(candidacy, claim):
+                return False
+            self._claim = claim
+            begun = self._tell("leading")
+        candidacy.elected.set()
+        _start(begun)
+        return True
+
+    def _lose(self, candidacy: _Candidacy) -> None:
+        """End a term, unless the candidacy is over, too."""
+        with self._lock:
+            if candidacy.over.is_set():
+                return
+            candidacy.elected = AsyncSignal()
+            begun = self._tell("lost")
+        _start(begun)
+
+    def _take(self, candidacy: _Candidacy, claim: AsyncClaim) -> bool:
+        """Take over a claim, with the lock; return whether it is still what is wanted."""
+        if candidacy.over.is_set():
+            return False
+        if candidacy.claim is claim:
+            return True
+        if claim.value != self._value:  # It was updated meanwhile.
+            return False
+        candidacy.claim = claim
+        return True
+
+    def _tell(self, event: ElectionEvent) -> list[AsyncElectionListener]:
+        """Pass an event on, with the lock; return the listeners that must be started."""
+        if event == self._told:
+            return []
+        self._told = event
+        self._listeners = [listener for listener in self._listeners if not listener.closed]
+        return [listener for listener in self._listeners if listener.add(event)]
+
+    # --- errors
+
+    async def _busy(self, timeout: float | None) -> LockBusyError:
+        try:
+            value = await self._lobby.first_value(_GRACE)
+        except MetadataStoreError:
+            value = None
+        by = "" if value is None else f"; the leader is {value!r:.80}"
+        why = f"this candidate did not lead {self.path} within {timeout} s{by}"
+        return LockBusyError(why, path=self.path, value=value)
+
+    def _why_over(self, candidacy: _Candidacy) -> MetadataStoreError:
+        if candidacy.error is not None:
+            return candidacy.error.for_path(self.path)
+        if self._closed:
+            return self._closed_error()
+        return LockLostError(f"the candidacy for {self.path} has ended: resigned", path=self.path)
+
+    def _closed_error(self) -> StoreClosedError:
+        return StoreClosedError(f"the election is closed: {self.path}", path=self.path)
+
+    def _not_leading(self) -> LockLostError:
+        return LockLostError(f"this candidate does not lead {self.path}", path=self.path)
+
+
+def _start(listeners: list[AsyncElectionListener]) -> None:
+    for listener in listeners:
+        async_spawn("election listener", listener.run)
