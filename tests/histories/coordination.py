@@ -29,6 +29,7 @@ from .history import Outcome
 
 __all__ = [
     "Fenced",
+    "Finish",
     "Hold",
     "Job",
     "Number",
@@ -170,14 +171,12 @@ def check_fenced(
 def _check_fenced(
     path: str, writes: Sequence[Fenced], seen: Sequence[Seen], last: Seen | None
 ) -> Iterator[Violation]:
-    yield from (Violation("never ended", path, str(one)) for one in writes if one.outcome == "pending")
+    yield from (
+        Violation("never ended", path, str(one)) for one in writes if one.outcome == "pending"
+    )
     by_value = {write.value: write for write in writes}
     applied: dict[int, Fenced] = {}  # by the version that it made
-    evidence: list[tuple[Fenced, int]] = []
-    for write in writes:
-        if write.outcome == "done":
-            assert write.version is not None
-            evidence.append((write, write.version))
+    evidence = [(one, one.version) for one in writes if one.version is not None]
     for read in seen:
         if (made := by_value.get(read.value)) is None:
             yield Violation("a value that nobody wrote", path, str(read))
@@ -294,37 +293,42 @@ def check_updates(updates: Iterable[Update], last: Mapping[str, int]) -> list[Vi
 
 @dataclass(slots=True)
 class Job:
-    """A job with a name that no other has.
-
-    Attributes:
-        name: its value.
-        put: the outcome of its put.
-        done: the outcomes of the calls that were to remove it, by those who did it.
-    """
+    """The put of a job with a name that no other has."""
 
     name: str
-    put: Outcome = "pending"
-    done: tuple[Outcome, ...] = ()
+    outcome: Outcome = "pending"
 
 
-def check_jobs(jobs: Iterable[Job], left: Iterable[str]) -> list[Violation]:
-    """Check that each job was done, at least once, or is left."""
+@dataclass(slots=True)
+class Finish:
+    """A call that was to remove a job, by a worker that had done it."""
+
+    name: str
+    outcome: Outcome = "pending"
+
+
+def check_jobs(
+    jobs: Sequence[Job], finishes: Iterable[Finish], left: Iterable[str]
+) -> list[Violation]:
+    """Check that each job was done, at least once, or is left in the end."""
     left = set(left)
-    found = []
-    names = set()
+    by_name = _by(finishes, lambda finish: finish.name)
+    names = {job.name for job in jobs}
+    found = [Violation("a job that nobody put", name, "") for name in sorted(left - names)]
     for job in jobs:
-        names.add(job.name)
-        outcomes = Counter(job.done)
+        outcomes = Counter(finish.outcome for finish in by_name[job.name])
+        evidence = f"{job}, finished {dict(outcomes)}"
+        if "pending" in (job.outcome, *outcomes):
+            found.append(Violation("never ended", job.name, evidence))
         if outcomes["done"] > 1:
-            found.append(Violation("a job was finished twice", job.name, str(job)))
-        if job.put == "not_applied" and (job.done or job.name in left):
-            found.append(Violation("a job that was refused is there", job.name, str(job)))
+            found.append(Violation("a job was finished twice", job.name, evidence))
+        if job.outcome == "not_applied" and (outcomes or job.name in left):
+            found.append(Violation("a job that was refused is there", job.name, evidence))
         if outcomes["done"] and job.name in left:
-            found.append(Violation("a finished job is there", job.name, str(job)))
+            found.append(Violation("a finished job is there", job.name, evidence))
         finished = outcomes["done"] or outcomes["unknown"]
-        if job.put == "done" and not finished and job.name not in left:
-            found.append(Violation("a job was lost", job.name, str(job)))
-    found += [Violation("a job that nobody put", name, "") for name in sorted(left - names)]
+        if job.outcome == "done" and not finished and job.name not in left:
+            found.append(Violation("a job was lost", job.name, evidence))
     return found
 
 

@@ -1,0 +1,358 @@
+"""Processes that use locks and what stands on them, and report what they did and saw.
+
+A process reports each fact before it relies on it, so that its record is complete when it is killed
+or stopped at any moment. A record is sent again, as a whole, when it has changed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import batchkeeper as bk
+from batchkeeper.coordination.locks import Lock, Semaphore
+
+from .coordination import Fenced, Finish, Hold, Job, Number, Read, Seen, Update
+from .recorder import PATIENCE
+
+__all__ = ["Member"]
+
+_TESTS = Path(__file__).parents[1]
+_MAIN = (
+    "import sys; sys.path.insert(0, sys.argv[1]);"
+    "from histories.coordination_recorder import main; main()"
+)
+_RECORDS = {kind.__name__: kind for kind in (Fenced, Finish, Hold, Job, Number, Read, Seen, Update)}
+_T = TypeVar("_T")
+
+
+class Member:
+    """A process with one store, which ends at the latest with the ``with`` block.
+
+    Args:
+        url: its store.
+        name: its name in the records.
+        roles: the names of functions in ``ROLES``: what it does.
+        session_timeout: of its store.
+        fault: the name of a function in ``FAULTS``: what is wrong with its code.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        roles: Sequence[str],
+        session_timeout: float = 30.0,
+        fault: str | None = None,
+    ) -> None:
+        self.url = url
+        self.name = name
+        self.roles = roles
+        self.running = True
+        self.paused = False
+        self._records: dict[int, Any] = {}
+        self._failure: str | None = None
+        self._stopped = threading.Event()
+        arguments = json.dumps([url, name, roles, session_timeout, fault])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _MAIN, str(_TESTS), arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def of(self, kind: type[_T]) -> list[_T]:
+        """Return the records of a kind, in the order of their begin."""
+        return [record for record in list(self._records.values()) if isinstance(record, kind)]
+
+    def at(self, kind: type[Any], path: str) -> list[Any]:
+        """Return the records of a kind and a path."""
+        return [record for record in self.of(kind) if record.path == path]
+
+    def until(self, holds: Callable[[], bool], otherwise: str) -> None:
+        """Wait until ``holds`` is true."""
+        give_up = time.monotonic() + PATIENCE
+        while not holds():
+            self.check()
+            assert time.monotonic() < give_up, f"{self.name}: {otherwise}"
+            time.sleep(0.005)
+
+    def check(self) -> None:
+        """Raise what has failed in the process."""
+        assert self._failure is None, self._failure
+        assert not self.running or self._process.poll() is None, f"{self.name} died by itself"
+
+    def pause(self) -> None:
+        """Stop the process in the middle of what it does."""
+        self.paused = True
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
+        self.paused = False
+
+    def kill(self) -> None:
+        """Kill the process, as ``kill -9`` does."""
+        self.running = False
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()  # All that the process has written is in the pipe.
+        for record in self._records.values():
+            if getattr(record, "outcome", None) == "pending":
+                record.outcome = "unknown"
+
+    def tell(self, *command: Any) -> None:
+        """Send a command to the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def stop(self) -> None:
+        """Let all roles end. The store stays open, so that caches can still be looked at."""
+        self.tell("stop")
+        self.until(self._stopped.is_set, "a role does not end")
+
+    def look(self, revisions: dict[str, int], patience: float) -> list[Read]:
+        """Read through its cache until it shows these revisions of paths, and return the reads."""
+        before = len(self.of(Read))
+        self._stopped.clear()
+        self.tell("look", revisions, patience)
+        self.until(self._stopped.is_set, "it reads without end")
+        return self.of(Read)[before:]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *caught: object) -> None:
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            number, kind, fields = json.loads(line)
+            if kind == "stopped":
+                self._stopped.set()
+            elif kind == "failed":
+                self._failure = fields
+            else:
+                self._records[number] = _RECORDS[kind](**fields)
+
+
+# In the process
+
+
+class Me:
+    """What the roles of this process share."""
+
+    def __init__(self, store: bk.MetadataStore, name: str) -> None:
+        self.store = store
+        self.name = name
+        self.dice = random.Random(name)
+        self.stopping = threading.Event()
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()  # guards the following field, and the records in it
+        self._holds: dict[int, tuple[Hold, Callable[[], tuple[bool, float]]]] = {}
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def report(self, record: Any, number: int | None = None) -> int:
+        """Report a record, or again one that has changed; return its number."""
+        number = next(self._numbers) if number is None else number
+        _write([number, type(record).__name__, asdict(record)])
+        return number
+
+    @contextmanager
+    def holding(self, hold: Hold, look: Callable[[], tuple[bool, float]]) -> Iterator[None]:
+        """Report a hold that has begun, what looks at it show, and its end."""
+        number = self.report(hold)
+        with self._lock:
+            self._holds[number] = hold, look
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._holds[number]
+                hold.released = time.monotonic()
+                self.report(hold, number)
+
+    def _look(self) -> None:
+        while True:
+            with self._lock:
+                for number, (hold, look) in self._holds.items():
+                    at = time.monotonic()
+                    held, until = look()
+                    hold.look(at, until, held=held)
+                    self.report(hold, number)
+            time.sleep(0.01)
+
+    def rest(self, longest: float) -> None:
+        """Do nothing, up to ``longest`` seconds."""
+        self.stopping.wait(self.dice.uniform(0.0, longest))
+
+
+def _write(line: Any) -> None:
+    # A single short write: it arrives in the pipe completely or not at all.
+    os.write(1, json.dumps(line).encode() + b"\n")
+
+
+def _outcome(error: bk.MetadataStoreError) -> Any:
+    return "unknown" if error.outcome == "unknown" else "not_applied"
+
+
+def hold_lock(me: Me) -> None:
+    """Hold a lock for a while, again and again, and put fenced values."""
+    lock = Lock(me.store, "/lock", me.name.encode())
+    for number in itertools.count():
+        if me.stopping.is_set():
+            return
+        try:
+            lock.acquire(timeout=1.0)
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+            continue
+        acquired = time.monotonic()
+        hold = Hold("/lock", me.name, lock.fencing_token, acquired)
+        with me.holding(hold, lambda: (lock.held, lock.held_until())):
+            read_fenced(me, "/fenced")
+            for turn in range(me.dice.choice([1, 1, 1, 20])):
+                put_fenced(me, lock, "/fenced", f"{me.name}-{number}-{turn}", hold.token)
+                me.rest(0.02)
+        try:
+            lock.release()
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+
+
+def put_fenced(me: Me, lock: Any, path: str, value: str, token: int) -> None:
+    """Put a value, if the lock is still held."""
+    write = Fenced(path, value, token)
+    number = me.report(write)
+    try:
+        check = lock.check()
+        done = me.store.transaction([check, bk.Put(path, value.encode())]).result(PATIENCE)
+        write.version, write.outcome = done[1].version, "done"
+    except bk.MetadataStoreError as error:
+        write.outcome = _outcome(error)
+    me.report(write, number)
+
+
+def read_fenced(me: Me, path: str) -> None:
+    """Read what somebody has put."""
+    try:
+        found = me.store.get(path).result(PATIENCE)
+    except bk.MetadataStoreError:
+        return
+    if found is not None:
+        me.report(Seen(path, found.value.decode(), found.stat.version))
+
+
+def keep_lock(me: Me) -> None:
+    """Hold a lock for as long as possible."""
+    lock = Lock(me.store, "/lock", me.name.encode())
+    while not me.stopping.is_set():
+        try:
+            lock.acquire(timeout=1.0)
+        except bk.MetadataStoreError:
+            continue
+        hold = Hold("/lock", me.name, lock.fencing_token, time.monotonic())
+        with me.holding(hold, lambda: (lock.held, lock.held_until())):
+            while lock.held and not me.stopping.is_set():
+                me.rest(0.02)
+        with suppress(bk.MetadataStoreError):
+            lock.release()
+
+
+def hold_shared(me: Me) -> None:
+    """Hold a shared lock, alone or with others."""
+    locks = [Lock(me.store, "/shared", me.name.encode(), shared=shared) for shared in (True, False)]
+    _hold(me, lambda: me.dice.choice([locks[0], locks[0], locks[1]]))
+
+
+def hold_semaphore(me: Me) -> None:
+    """Hold one of two places of a semaphore."""
+    semaphore = Semaphore(me.store, "/semaphore", 2, me.name.encode())
+    _hold(me, lambda: semaphore)
+
+
+def _hold(me: Me, choose: Callable[[], Any]) -> None:
+    while not me.stopping.is_set():
+        lock = choose()
+        try:
+            lock.acquire(timeout=1.0)
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+            continue
+        acquired = time.monotonic()
+        shared = isinstance(lock, Lock) and lock._need.letter == "s"
+        hold = Hold(lock.path, me.name, lock.fencing_token, acquired, shared=shared)
+        with me.holding(hold, lambda: (lock.held, lock.held_until())):  # noqa: B023 - ends here
+            me.rest(0.3)
+        try:
+            lock.release()
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+
+
+#: What a member can do.
+ROLES: dict[str, Callable[[Me], None]] = {
+    "lock": hold_lock,
+    "keep": keep_lock,
+    "shared": hold_shared,
+    "semaphore": hold_semaphore,
+}
+
+
+def _trust_the_clock() -> None:
+    """Let a claim be held for an hour from its begin, whatever becomes of its session."""
+    from batchkeeper.coordination.claims import Claim  # noqa: PLC0415 - for this process only
+
+    hour = time.monotonic() + 3600.0
+    Claim.valid_until = lambda claim: -math.inf if claim.ended else hour  # type: ignore[method-assign]
+
+
+#: What can be wrong with the code of a member.
+FAULTS: dict[str, Callable[[], None]] = {"own clock": _trust_the_clock}
+
+
+def main() -> None:
+    """Play the roles until told to stop, and then look at caches until the end of the input."""
+    url, name, roles, session_timeout, fault = json.loads(sys.argv[2])
+    if fault is not None:
+        FAULTS[fault]()
+    store = bk.open_store(url, session_timeout=session_timeout, connect_timeout=PATIENCE)
+    me = Me(store, name)
+
+    def play(role: Callable[[Me], None]) -> None:
+        try:
+            role(me)
+        except BaseException:
+            _write([0, "failed", traceback.format_exc()])
+
+    threads = [threading.Thread(target=play, args=(ROLES[role],), daemon=True) for role in roles]
+    for thread in threads:
+        thread.start()
+    for line in sys.stdin:
+        what, *_ = json.loads(line)
+        if what == "stop":
+            me.stopping.set()
+            for thread in threads:
+                thread.join()
+        _write([0, "stopped", None])
