@@ -1,0 +1,338 @@
+# async:
+# `fencing.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
+"""A store whose writes take effect only while a lock is held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import Any, Final, Self, TypeVar
+
+from ..batching import AsyncMetadataStore
+from ..batching.checks import check_capability
+from ..ops.errors import MetadataStoreError, UnsupportedError
+from ..ops.operations import Delete, Operation, Part, Put, Transaction
+from ..ops.results import Outcome, Stat
+from .async_fences import AsyncFence, AsyncWrite, Holder
+
+__all__ = ["AsyncFencedOutcomes", "AsyncFencedStore", "async_fenced"]
+
+# The operations that a bulk call may have under way, and while gets are among them: they bring
+# values of unknown sizes.
+_AHEAD: Final = 1_000
+_GETS_AHEAD: Final = 64
+_END: Final[Any] = object()  # of a source
+
+_T = TypeVar("_T")
+
+
+class AsyncFencedOutcomes(AsyncIterator[Outcome]):
+    """The outcomes of operations that a fenced store executes as they arrive, in the order given.
+
+    Close it to end early: operations that were not sent never are.
+    """
+
+    def __init__(
+        self,
+        store: AsyncFencedStore,
+        # async:
+        ops: Iterable[Operation] | AsyncIterable[Operation],
+        # sync:
+        # | ops: Iterable[Operation],
+        # end
+        timeout: float | None,
+    ) -> None:
+        self._fenced = store
+        # async:
+        self._source = aiter(ops) if isinstance(ops, AsyncIterable) else iter(ops)
+        # sync:
+        # | self._source = iter(ops)
+        # end
+        self._timeout = timeout
+        self._open: deque[tuple[Operation, asyncio.Future[Any] | MetadataStoreError]] = deque()
+        self._ahead = _AHEAD
+        self._read = False  # whether the source has ended
+        self._error: Exception | None = None  # with which it has
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Outcome:
+        """Return the next outcome.
+
+        Raises:
+            Exception: an exception of the source, after the outcomes of all operations before it.
+        """
+        while not (self._read or self._full()):
+            await self._read_one()
+        if not self._open:
+            error, self._error = self._error, None
+            raise error or StopAsyncIteration
+        op, future = self._open[0]
+        result: Any = None
+        failed = future if isinstance(future, MetadataStoreError) else None
+        if not isinstance(future, MetadataStoreError):
+            try:
+                # async:
+                await asyncio.wait((future,))
+                # end
+                result = future.result()
+            except MetadataStoreError as error:
+                failed = error
+        self._open.popleft()
+        return Outcome(op, result, failed)
+
+    async def aclose(self) -> None:
+        """End early; see the class."""
+        self._read, self._error = True, None
+        while self._open:
+            _, future = self._open.popleft()
+            if isinstance(future, MetadataStoreError):
+                continue
+            # async:
+            future.cancel()
+            # sync:
+            # | if not future.cancel():
+            # |     future.exception()
+            # end
+
+    def _full(self) -> bool:
+        if not self._open:
+            return False
+        first = self._open[0][1]
+        ended = isinstance(first, MetadataStoreError) or first.done()
+        return ended or len(self._open) >= self._ahead
+
+    async def _read_one(self) -> None:
+        op: Any = None
+        try:
+            # async:
+            if isinstance(self._source, AsyncIterator):
+                op = await anext(self._source, _END)
+            else:
+                op = next(self._source, _END)
+            # sync:
+            # | op = next(self._source, _END)
+            # end
+        except Exception as error:
+            op, self._error = _END, error
+        if op is _END:
+            self._read = True
+            return
+        if getattr(op, "kind", None) == "get":
+            self._ahead = _GETS_AHEAD
+        try:
+            self._open.append((op, self._fenced.begin(op, self._timeout)))
+        except MetadataStoreError as error:
+            self._open.append((op, error))
+
+
+class AsyncFencedStore:
+    # async:
+    """A store whose writes take effect only while a lock is held. :func:`fenced` returns it.
+
+    It has the operations of :class:`AsyncMetadataStore`, with the same results and errors. A write
+    may also end with ``LockLostError``: the lock was lost, and nothing was written.
+
+    Reads are those of the store. A read does not wait for an earlier write that is sent again
+    because of an ``update`` of the lock: await the write first if that matters.
+    """
+
+    # sync:
+    # | """A store whose writes take effect only while a lock is held. :func:`fenced` returns it.
+    # |
+    # | It has the operations of :class:`MetadataStore`, with the same results and errors. A write
+    # | may also end with ``LockLostError``: the lock was lost, and nothing was written.
+    # |
+    # | Reads are those of the store. A read does not wait for an earlier write that is sent again
+    # | because of an ``update`` of the lock: wait for the write first if that matters.
+    # | """
+    # end
+
+    def __init__(self, store: AsyncMetadataStore, lock: Holder) -> None:
+        self._fence = AsyncFence(store, lock)
+        self._plain = plain = store
+        self.capabilities = plain.capabilities
+        self.get = plain.get
+        self.exists = plain.exists
+        self.get_children = plain.get_children
+        self.scan = plain.scan
+        self.scan_pages = plain.scan_pages
+        self.split = plain.split
+        self.revision = plain.revision
+        self.changes = plain.changes
+        self.watch = plain.watch
+        self.sync = plain.sync
+
+    async def put(
+        self,
+        path: str,
+        value: bytes | bytearray | memoryview,
+        expected_version: int | None = None,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        *,
+        expected_revision: int | None = None,
+        timeout: float | None = None,
+        # async:
+    ) -> Stat:
+        # sync:
+        # | ) -> Future[Stat]:
+        # end
+        """Set a path's value if the lock is held; otherwise as the store's ``put``.
+
+        Raises:
+            LockLostError: the lock is not held any more.
+            UnsupportedError: ``sequential`` is set. A transaction cannot contain such a put.
+        """
+        op = Put(
+            path,
+            value,
+            expected_version,
+            ephemeral,
+            sequential,
+            expected_revision=expected_revision,
+        )
+        return await self._write(op, timeout)
+
+    async def delete(
+        self,
+        path: str,
+        expected_version: int | None = None,
+        *,
+        expected_revision: int | None = None,
+        timeout: float | None = None,
+        # async:
+    ) -> None:
+        # sync:
+        # | ) -> Future[None]:
+        # end
+        """Remove a path's value if the lock is held; otherwise as the store's ``delete``."""
+        op = Delete(path, expected_version, expected_revision=expected_revision)
+        # async:
+        await self._write(op, timeout)
+        # sync:
+        # | return self._write(op, timeout)
+        # end
+
+    async def transaction(
+        self,
+        ops: Iterable[Part],
+        *,
+        timeout: float | None = None,
+        # async:
+    ) -> list[Stat | None]:
+        # sync:
+        # | ) -> Future[list[Stat | None]]:
+        # end
+        """Execute checks, puts and deletes together if the lock is held.
+
+        It is as the store's ``transaction``, with one operation less than the store accepts.
+        """
+        return await self._write(Transaction(ops), timeout)
+
+    def submit(self, op: Operation, *, timeout: float | None = None) -> asyncio.Future[Any]:
+        """Submit an operation object and return the future of its result. Writes are fenced."""
+        return self.begin(op, timeout, patient=False)
+
+    async def apply(
+        self,
+        # async:
+        ops: Iterable[Operation] | AsyncIterable[Operation],
+        # sync:
+        # | ops: Iterable[Operation],
+        # end
+        *,
+        timeout: float | None = None,
+    ) -> list[Outcome]:
+        """Execute operations, the writes fenced, and return their outcomes, in the order given."""
+        outcomes = self.apply_stream(ops, timeout=timeout)
+        try:
+            # async:
+            return [outcome async for outcome in outcomes]
+            # sync:
+            # | return list(outcomes)
+            # end
+        finally:
+            await outcomes.aclose()
+
+    def apply_stream(
+        self,
+        # async:
+        ops: Iterable[Operation] | AsyncIterable[Operation],
+        # sync:
+        # | ops: Iterable[Operation],
+        # end
+        *,
+        timeout: float | None = None,
+    ) -> AsyncFencedOutcomes:
+        """Execute operations as they arrive, and yield their outcomes, in the order given.
+
+        It has up to 1,000 operations under way, or 64 if there are gets among them. Close the
+        iterator to end early.
+        """
+        return AsyncFencedOutcomes(self, ops, timeout)
+
+    def begin(
+        self, op: Operation, timeout: float | None, *, patient: bool = True
+    ) -> asyncio.Future[Any]:
+        """Submit an operation. If the queue is full and ``patient`` is set, it waits for room."""
+        if isinstance(op, Put) and op.sequential:
+            raise UnsupportedError(
+                "a fenced put cannot be sequential, because a transaction cannot contain such a put"
+            )
+        if isinstance(op, Put | Delete | Transaction):
+            single = not isinstance(op, Transaction)
+            parts = op.ops if isinstance(op, Transaction) else (op,)
+            write = AsyncWrite(self._fence, parts, single=single, timeout=timeout)
+            self._fence.submit(write, patient=patient)
+            return write
+        # async:
+        if patient:
+            return asyncio.ensure_future(self._read(op, timeout))
+        # end
+        return self._plain.submit(op, timeout=timeout)
+
+    # async:
+    async def _read(self, op: Operation, timeout: float | None) -> Any:
+        """Read when the queue has room."""
+        (outcome,) = await self._plain.apply([op], timeout=timeout)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.result
+
+    async def _write(self, op: Operation, timeout: float | None) -> _T:
+        write: asyncio.Future[_T] = self.begin(op, timeout)
+        return await write
+
+    # sync:
+    # | def _write(self, op: Operation, timeout: float | None) -> Future[_T]:
+    # |     return self.begin(op, timeout)
+    # |
+    # end
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} by {self._fence.path!r} of {self._plain!r}>"
+
+
+def async_fenced(store: AsyncMetadataStore, lock: Holder) -> AsyncFencedStore:
+    """Return a store whose writes take effect only while a lock is held, however late they arrive.
+
+    Each write is a transaction with a check of the lock's value, so the server decides. Nothing is
+    written for a holder that was paused, or cut off, after the lock has gone to somebody else.
+
+    The result belongs to the present hold. After a release, its writes are refused, also if the
+    same object acquires the lock again: a thread that was paused meanwhile must not write under a
+    hold that it does not know of. Call ``fenced`` after each acquisition.
+
+    Args:
+        store: the store of the lock, or another one on the same server and prefix.
+        lock: a lock, a semaphore or an election that is held.
+
+    Raises:
+        LockLostError: the lock is not held.
+        UnsupportedError: the store lacks ``"transactions"``.
+    """
+    check_capability("transactions", "a fenced write", store.capabilities, repr(store))
+    return AsyncFencedStore(store, lock)
