@@ -202,7 +202,7 @@ class AsyncElection:
             raise
         claim = self._end_campaign(candidacy, kept=elected)
         if claim is not None:
-            await self._lobby.release(claim, _GRACE)
+            await claim.release(_GRACE)
         if not elected:
             raise await self._busy(timeout)
 
@@ -233,7 +233,7 @@ class AsyncElection:
         claim = None if candidacy is None else self._end(candidacy)
         if claim is not None:
             with suppress(StoreClosedError):  # The session has ended with its store.
-                await self._lobby.release(claim)
+                await claim.release()
 
     async def close(self) -> None:
         """Resign for good, and close the listeners. A second call does nothing.

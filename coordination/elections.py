@@ -199,7 +199,7 @@ class Election:
             raise
         claim = self._end_campaign(candidacy, kept=elected)
         if claim is not None:
-            self._lobby.release(claim, _GRACE)
+            claim.release(_GRACE)
         if not elected:
             raise self._busy(timeout)
 
@@ -230,7 +230,7 @@ class Election:
         claim = None if candidacy is None else self._end(candidacy)
         if claim is not None:
             with suppress(StoreClosedError):  # The session has ended with its store.
-                self._lobby.release(claim)
+                claim.release()
 
     def close(self) -> None:
         """Resign for good, and close the listeners. A second call does nothing.
