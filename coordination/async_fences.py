@@ -44,6 +44,9 @@ __all__ = ["AsyncFence", "AsyncWrite", "Holder"]
 
 # Seconds between two attempts to send a write for which the queue has no room.
 _MOMENT: Final = 0.005
+# Seconds for which a write without a time-out of its own is sent again, if the lock is updated all
+# the time.
+_LONGEST: Final = 30.0
 
 
 class Holder(Protocol):
@@ -64,7 +67,7 @@ class AsyncWrite(asyncio.Future[Any]):
     Attributes:
         parts: what it writes.
         single: whether the caller gets the result of the only part, and not a list.
-        deadline: ``time.monotonic()`` by which it ends, or ``None`` for the store's default.
+        timeout: seconds until its deadline, or ``None`` for the store's default.
         sent: whether it was sent, or is about to be. It has not ended then.
         inner: the future of its transaction, while that is under way.
         moved: while it waits to be sent again: set when it was sent, or will not be.
@@ -79,9 +82,8 @@ class AsyncWrite(asyncio.Future[Any]):
         self._fence = fence
         self.parts = parts
         self.single = single
-        self.deadline = (
-            None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
-        )
+        self.timeout = None if timeout is None else check_seconds("timeout", timeout)
+        self._begun = time.monotonic()
         self.sent = False
         self.inner: asyncio.Future[Any] | None = None
         self.moved: AsyncSignal | None = None
@@ -89,20 +91,19 @@ class AsyncWrite(asyncio.Future[Any]):
         self.answer: Any = None
 
     def left(self) -> float | None:
-        """Return the seconds until its deadline.
+        """Return the seconds that it has if it is sent again; ``None`` for the store's default.
 
         Raises:
             OperationTimeoutError: none are left.
         """
-        if self.deadline is None:
-            return None
-        left = self.deadline - time.monotonic()
+        longest = _LONGEST if self.timeout is None else self.timeout
+        left = self._begun + longest - time.monotonic()
         if left <= 0:
             raise OperationTimeoutError(
                 "the deadline passed before the write could be sent again",
                 path=self.parts[0].path,
             )
-        return left
+        return None if self.timeout is None else left
 
     def ended(self, inner: asyncio.Future[Any]) -> None:
         """Note the end of its transaction. It runs where done-callbacks run."""
@@ -210,7 +211,7 @@ class AsyncFence:
                 return
             write.sent, check = True, self._check
         try:
-            self._send(write, check)
+            self._send(write, check, write.timeout)
         except QueueFullError:
             if not patient:
                 self.forget(write)
@@ -261,9 +262,9 @@ class AsyncFence:
             )
         return check
 
-    def _send(self, write: AsyncWrite, check: Check) -> None:
+    def _send(self, write: AsyncWrite, check: Check, timeout: float | None) -> None:
         op = Transaction((check, *write.parts))
-        inner = self.plain.submit(op, timeout=write.left())
+        inner = self.plain.submit(op, timeout=timeout)
         write.inner = inner
         inner.add_done_callback(write.ended)
 
@@ -316,7 +317,7 @@ class AsyncFence:
         while write in self._writes:
             try:
                 self._present()
-                self._send(write, self._check)
+                self._send(write, self._check, write.left())
             except QueueFullError:
                 await asyncio.sleep(_MOMENT)
                 continue

@@ -38,6 +38,9 @@ __all__ = ["Fence", "Write", "Holder"]
 
 # Seconds between two attempts to send a write for which the queue has no room.
 _MOMENT: Final = 0.005
+# Seconds for which a write without a time-out of its own is sent again, if the lock is updated all
+# the time.
+_LONGEST: Final = 30.0
 
 
 class Holder(Protocol):
@@ -58,7 +61,7 @@ class Write(Future[Any]):
     Attributes:
         parts: what it writes.
         single: whether the caller gets the result of the only part, and not a list.
-        deadline: ``time.monotonic()`` by which it ends, or ``None`` for the store's default.
+        timeout: seconds until its deadline, or ``None`` for the store's default.
         sent: whether it was sent, or is about to be. It has not ended then.
         inner: the future of its transaction, while that is under way.
         moved: while it waits to be sent again: set when it was sent, or will not be.
@@ -73,9 +76,8 @@ class Write(Future[Any]):
         self._fence = fence
         self.parts = parts
         self.single = single
-        self.deadline = (
-            None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
-        )
+        self.timeout = None if timeout is None else check_seconds("timeout", timeout)
+        self._begun = time.monotonic()
         self.sent = False
         self.inner: Future[Any] | None = None
         self.moved: Signal | None = None
@@ -83,20 +85,19 @@ class Write(Future[Any]):
         self.answer: Any = None
 
     def left(self) -> float | None:
-        """Return the seconds until its deadline.
+        """Return the seconds that it has if it is sent again; ``None`` for the store's default.
 
         Raises:
             OperationTimeoutError: none are left.
         """
-        if self.deadline is None:
-            return None
-        left = self.deadline - time.monotonic()
+        longest = _LONGEST if self.timeout is None else self.timeout
+        left = self._begun + longest - time.monotonic()
         if left <= 0:
             raise OperationTimeoutError(
                 "the deadline passed before the write could be sent again",
                 path=self.parts[0].path,
             )
-        return left
+        return None if self.timeout is None else left
 
     def ended(self, inner: Future[Any]) -> None:
         """Note the end of its transaction. It runs where done-callbacks run."""
@@ -191,7 +192,7 @@ class Fence:
                 return
             write.sent, check = True, self._check
         try:
-            self._send(write, check)
+            self._send(write, check, write.timeout)
         except QueueFullError:
             if not patient:
                 self.forget(write)
@@ -242,9 +243,9 @@ class Fence:
             )
         return check
 
-    def _send(self, write: Write, check: Check) -> None:
+    def _send(self, write: Write, check: Check, timeout: float | None) -> None:
         op = Transaction((check, *write.parts))
-        inner = self.plain.submit(op, timeout=write.left())
+        inner = self.plain.submit(op, timeout=timeout)
         write.inner = inner
         inner.add_done_callback(write.ended)
 
@@ -293,7 +294,7 @@ class Fence:
         while write in self._writes:
             try:
                 self._present()
-                self._send(write, self._check)
+                self._send(write, self._check, write.left())
             except QueueFullError:
                 time.sleep(_MOMENT)
                 continue
