@@ -143,6 +143,7 @@ class AsyncMetadataCache(Generic[T]):
         self._has_session = "ephemerals" in store.capabilities
         # Whether a read in a new session may be older than one in the last session.
         self._lags = self._has_session and "linearizable_reads" not in store.capabilities
+        self._now = time.monotonic
         self._caught_up: object = None  # the session in which reads are not older any more
         self._entries: Entries[T, AsyncSignal] = Entries(max_entries, max_bytes, AsyncSignal)
         self._find = self._entries.find
@@ -372,7 +373,7 @@ class AsyncMetadataCache(Generic[T]):
         return entry
 
     def _is_fresh(self, entry: Entry[T]) -> bool:
-        return entry.until == math.inf or time.monotonic() < entry.until
+        return entry.until == math.inf or self._now() < entry.until
 
     async def _load(
         self, path: str, key: str, read: Callable[[str], Awaitable[Entry[T]]]
@@ -407,7 +408,7 @@ class AsyncMetadataCache(Generic[T]):
         return Entry(None, tuple(names), self._until())
 
     def _until(self) -> float:
-        return math.inf if self._age == math.inf else time.monotonic() + self._age
+        return math.inf if self._age == math.inf else self._now() + self._age
 
     async def _latest(self, path: str, read: Callable[[str], Awaitable[Entry[T]]]) -> Entry[T]:
         """Read what is not older than anything that this store has read before.

@@ -140,6 +140,7 @@ class MetadataCache(Generic[T]):
         self._has_session = "ephemerals" in store.capabilities
         # Whether a read in a new session may be older than one in the last session.
         self._lags = self._has_session and "linearizable_reads" not in store.capabilities
+        self._now = time.monotonic
         self._caught_up: object = None  # the session in which reads are not older any more
         self._entries: Entries[T, Signal] = Entries(max_entries, max_bytes, Signal)
         self._find = self._entries.find
@@ -359,7 +360,7 @@ class MetadataCache(Generic[T]):
         return entry
 
     def _is_fresh(self, entry: Entry[T]) -> bool:
-        return entry.until == math.inf or time.monotonic() < entry.until
+        return entry.until == math.inf or self._now() < entry.until
 
     def _load(self, path: str, key: str, read: Callable[[str], Entry[T]]) -> Entry[T]:
         self._use(path)
@@ -392,7 +393,7 @@ class MetadataCache(Generic[T]):
         return Entry(None, tuple(names), self._until())
 
     def _until(self) -> float:
-        return math.inf if self._age == math.inf else time.monotonic() + self._age
+        return math.inf if self._age == math.inf else self._now() + self._age
 
     def _latest(self, path: str, read: Callable[[str], Entry[T]]) -> Entry[T]:
         """Read what is not older than anything that this store has read before.

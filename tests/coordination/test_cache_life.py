@@ -1,0 +1,260 @@
+"""The bounds, the listeners and the end of caches for threads."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination.entries import NOT_CACHED
+from batchkeeper.coordination.serdes import json_serde
+from batchkeeper.testing import FaultInjector
+
+from ..forks import holds_in_a_child
+from ..waiting import PATIENCE, until
+from .caching import (  # noqa: F401 - some are fixtures
+    Thread,
+    is_cached,
+    loads,
+    memory,
+    opened_store,
+    other_client,
+    seen_requests,
+    warm,
+    warm_cache,
+)
+
+# --- bounds
+
+
+def test_the_bound_of_entries_holds() -> None:
+    """The cache never holds more entries than it may, and still answers for every path."""
+    with memory() as store, MetadataCache(store, "/a", max_entries=10) as cache:
+        warm(cache, "/a/warm")
+        for n in range(50):
+            cache.put(f"/a/{n}", b"%d" % n)
+            assert len(cache._entries) <= 10
+        assert [cache.get(f"/a/{n}") for n in range(50)] == [b"%d" % n for n in range(50)]
+        assert len(cache._entries) == 10
+
+
+def test_what_is_used_stays() -> None:
+    """A value that is read between the turns of the others is not evicted."""
+    with memory() as store, MetadataCache(store, "/a", max_entries=10) as cache:
+        warm(cache, "/a/used")
+        for n in range(100):
+            assert is_cached(cache, "/a/used")
+            cache.get(f"/a/{n}")
+
+
+def test_the_bound_of_bytes_holds() -> None:
+    """Large values leave room for each other, and one that is too large is only read."""
+    with memory() as store, MetadataCache(store, "/a", max_bytes=10_000) as cache:
+        warm(cache, "/a/warm")
+        for n in range(50):
+            cache.put(f"/a/{n}", bytes(1000))
+            assert cache._entries.bytes <= 10_000
+        cache.put("/a/large", bytes(20_000))
+        assert cache.get("/a/large") == bytes(20_000)
+        assert not is_cached(cache, "/a/large")
+
+
+def test_the_bound_of_age(monkeypatch: pytest.MonkeyPatch, faults: FaultInjector) -> None:
+    """After ``max_age`` a value, an absence and a list are read again."""
+    now = 1000.0
+    with memory(faults) as store, MetadataCache(store, "/a", json_serde, max_age=60) as cache:
+        monkeypatch.setattr(cache, "_now", lambda: now)
+        cache.put("/a/b", 1)
+        warm(cache, "/a/b")
+        for path in ("/a/b", "/a/none"):
+            before = loads(faults, "get", path)
+            value = cache.get(path)
+            first = loads(faults, "get", path)
+            assert cache.get(path) == value
+            assert cache.get_if_cached(path) == value
+            assert loads(faults, "get", path) == first
+            now += 61
+            assert cache.get_if_cached(path) is NOT_CACHED
+            assert cache.get(path) == value
+            assert cache.get(path) == value
+            assert loads(faults, "get", path) == first + 1 > before
+        assert cache.get_children("/a") == cache.get_children("/a") == ["b"]
+        before = loads(faults, "get_children", "/a")
+        now += 61
+        assert cache.get_children("/a") == cache.get_children("/a") == ["b"]
+        assert loads(faults, "get_children", "/a") == before + 1
+
+
+# --- listeners
+
+
+def test_listeners(cache: MetadataCache[Any], other: bk.MetadataStore) -> None:
+    """A listener gets each change, after the cache has heard of it, until it is closed."""
+    seen: list[tuple[str, str, Any]] = []
+    listener = cache.add_listener(
+        lambda event: seen.append((event.kind, event.path, cache.get(event.path)))
+    )
+    assert cache.get("/a/b") is None
+    other.put("/a/b", b"1").result()
+    until(lambda: seen == [("created", "/a/b", 1)])
+    other.put("/a/b", b"2").result()
+    until(lambda: seen[1:] == [("modified", "/a/b", 2)])
+    other.delete("/a/b").result()
+    until(lambda: seen[2:] == [("deleted", "/a/b", None)])
+    cache.invalidate_all()
+    until(lambda: [kind for kind, _, _ in seen[3:]] == ["gap"])
+    listener.close()
+    listener.close()
+    rest: list[str] = []
+    with cache.add_listener(lambda event: rest.append(event.path)):
+        other.put("/a/end", b"1").result()
+        until(lambda: rest)
+    assert len(seen) == 4
+
+
+def test_a_listener_that_raises_or_blocks(
+    cache: MetadataCache[Any], other: bk.MetadataStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception is logged, and the next event follows; a block does not stop the cache."""
+    seen: list[str] = []
+    inside, leave = threading.Event(), threading.Event()
+
+    def fail(event: bk.WatchEvent) -> None:
+        seen.append(event.path)
+        raise SystemExit
+
+    def block(event: bk.WatchEvent) -> None:
+        inside.set()
+        assert leave.wait(PATIENCE)
+
+    failing = cache.add_listener(fail)
+    other.put("/a/b", b"1").result()
+    other.put("/a/c", b"1").result()
+    until(lambda: seen == ["/a/b", "/a/c"])
+    assert "a listener of a cache failed" in caplog.text
+    failing.close()
+    with cache.add_listener(block):
+        try:
+            other.put("/a/b", b"2").result()
+            assert inside.wait(PATIENCE)
+            until(lambda: cache.get("/a/b") == 2)
+            other.put("/a/b", b"3").result()
+            until(lambda: cache.get("/a/b") == 3)
+        finally:
+            leave.set()
+
+
+# --- the end
+
+
+def test_a_closed_cache(store: bk.MetadataStore) -> None:
+    """Every call raises StoreClosedError, its watch ends, and the store goes on."""
+    cache = MetadataCache(store, "/a")
+    cache.put("/a/b", b"1")
+    warm(cache, "/a/b")
+    listener = cache.add_listener(lambda _: None)
+    cache.close()
+    cache.close()
+    listener.close()
+    for call in (
+        lambda: cache.get("/a/b"),
+        lambda: cache.get_if_cached("/a/b"),
+        lambda: cache.put("/a/b", b"2"),
+        lambda: cache.get_children("/a"),
+        lambda: cache.read_modify_update("/a/b", bytes),
+        cache.invalidate_all,
+        lambda: cache.add_listener(lambda _: None),
+    ):
+        with pytest.raises(bk.StoreClosedError):
+            call()
+    until(lambda: store.metrics().watches == 0)
+    assert store.get("/a/b").result().value == b"1"  # type: ignore[union-attr]
+
+
+def test_a_cache_that_nobody_uses_has_no_watch(store: bk.MetadataStore) -> None:
+    """The first use begins the one watch; making and closing a cache costs nothing."""
+    with MetadataCache(store, "/a") as cache:
+        assert store.metrics().watches == 0
+        for n in range(10):
+            cache.get(f"/a/{n}")
+        warm(cache, "/a/0")
+        cache.add_listener(lambda _: None)
+        assert store.metrics().watches == 1
+    until(lambda: store.metrics().watches == 0)
+
+
+def test_the_store_closes_first(store_url: str, faults: FaultInjector) -> None:
+    """Calls under way and later ones end with StoreClosedError, and the cache is empty soon."""
+    store = bk.open_store(store_url, wrap=faults)
+    cache = MetadataCache(store, "/a", json_serde)
+    cache.put("/a/b", 1)
+    warm(cache, "/a/b")
+    held = faults.delay("get", "/a/c")
+    inside, leave = threading.Event(), threading.Event()
+
+    def block(value: int) -> int:
+        inside.set()
+        assert leave.wait(PATIENCE)
+        return value
+
+    waiting = [
+        Thread(lambda: cache.get("/a/c")),
+        Thread(lambda: cache.get("/a/c")),
+        Thread(lambda: cache.read_modify_update("/a/b", block)),
+    ]
+    assert inside.wait(PATIENCE)
+    waiting.append(Thread(lambda: cache.read_modify_update("/a/b", lambda value: value)))
+    held.wait(timeout=PATIENCE)
+    store.close(0)
+    leave.set()
+    for thread in waiting:
+        with pytest.raises(bk.StoreClosedError):
+            thread.result()
+    until(lambda: not len(cache._entries))
+    with pytest.raises(bk.StoreClosedError):
+        cache.get("/a/b")
+    cache.close()
+
+
+def test_a_close_in_a_callback(cache: MetadataCache[Any]) -> None:
+    """A listener may close the cache, and even the store."""
+    closed: Future[None] = Future()
+
+    def close(_event: bk.WatchEvent) -> None:
+        cache.close()
+        closed.set_result(None)
+
+    cache.add_listener(close)
+    cache._store.put("/a/b", b"1")
+    closed.result(PATIENCE)
+    with pytest.raises(bk.StoreClosedError):
+        cache.get("/a/b")
+
+
+def test_a_forked_child() -> None:
+    """In a child, calls raise StoreClosedError, whatever a thread of the parent was doing."""
+    with memory() as store, MetadataCache(store, "/a", json_serde) as cache:
+        cache.put("/a/b", 1)
+        warm(cache, "/a/b")
+        cache.add_listener(lambda _: None)
+
+        def refused() -> bool:
+            for call in (
+                lambda: cache.get("/a/b"),
+                lambda: cache.read_modify_update("/a/b", lambda value: value),
+            ):
+                try:
+                    call()
+                except bk.StoreClosedError:
+                    continue
+                return False
+            cache.close()
+            return True
+
+        with cache._entries._lock, cache._turns._lock, cache._lock, cache._listeners._lock:
+            assert holds_in_a_child(refused)
+        assert cache.get("/a/b") == 1
