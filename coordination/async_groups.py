@@ -1,0 +1,331 @@
+# async:
+# `groups.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
+"""Groups of processes: who is there, and what they say about themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias
+
+from ..batching import AsyncMetadataStore
+from ..batching.checks import check_capability
+from ..ops.backoff import Backoff
+from ..ops.capabilities import Capability
+from ..ops.errors import (
+    InvalidSettingError,
+    MetadataStoreError,
+    SessionLostError,
+    StoreClosedError,
+    passes,
+)
+from ..ops.log import get_logger
+from ..ops.operations import Get
+from ..ops.paths import check_path
+from ..ops.results import GetResult, WatchEvent
+from .async_background import AsyncSignal, async_spawn
+from .async_following import AsyncFollower
+from .async_memberships import AsyncMembership
+from .deadlines import Deadline
+from .members import Card, Member, check_name, decode, is_member
+
+__all__ = ["AsyncGroup", "AsyncGroupListener", "GroupCallback", "GroupEvent"]
+
+log = get_logger("batchkeeper.coordination")
+
+_NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "transactions", "watches")
+# Seconds between two looks at the session. `close` of a store is no event of its session.
+_LOOK: Final = 0.25
+_BACKOFF: Final = Backoff(first=_LOOK, longest=2.0)
+
+#: What has happened to a member.
+GroupEvent: TypeAlias = Literal["joined", "left", "changed"]
+#: Receives what has happened, and the member: as it is now, or as it was when it left.
+GroupCallback: TypeAlias = Callable[[GroupEvent, Member], object]
+
+# async:
+_CAUGHT = Exception  # As with other callbacks of a loop, SystemExit ends the loop.
+# sync:
+# | _CAUGHT = BaseException  # SystemExit would end the thread of all listeners.
+# end
+
+
+class AsyncGroupListener:
+    """A listener of a group. Close it to get no more events; it is also a context manager."""
+
+    def __init__(
+        self, callback: GroupCallback, closed: Callable[[AsyncGroupListener], None]
+    ) -> None:
+        self._callback = callback
+        self._closed = closed
+        self._known: dict[str, Member] = {}  # what it was told, for the thread that tells it
+        self.closed = False
+
+    def close(self) -> None:
+        """End the listener. Any thread may call it, also its own callback; twice does no harm."""
+        self.closed = True
+        self._closed(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def tell(self, members: dict[str, Member]) -> None:
+        """Tell the difference to what was told before. Those who left come first."""
+        known, self._known = self._known, dict(members)
+        for name, old in known.items():
+            if name not in members or members[name].incarnation != old.incarnation:
+                self._call("left", old)
+        for name, new in members.items():
+            before = known.get(name)
+            if before is None or before.incarnation != new.incarnation:
+                self._call("joined", new)
+            elif before.data != new.data:
+                self._call("changed", new)
+
+    def _call(self, event: GroupEvent, member: Member) -> None:
+        if self.closed:
+            return
+        try:
+            self._callback(event, member)
+        except _CAUGHT:
+            log.exception("a group listener failed", group_event=event, member=member.name)
+
+
+class AsyncGroup:
+    """The members of a group, each with a name of its own, some data, and an incarnation.
+
+    A member is there while the session of its store lives: after a crash or a pause that is longer,
+    it is gone. The group does not say which members work; it says whose sessions live.
+
+    Args:
+        store: the store, with ``"ephemerals"``, ``"transactions"`` and ``"watches"``.
+        path: the path of the group. Values below it are its members; put nothing else there.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(self, store: AsyncMetadataStore, path: str) -> None:
+        self.path = check_path(path)
+        for needed in _NEEDED:
+            check_capability(needed, "a group", store.capabilities, repr(store))
+        self._store = store
+        self._lock = threading.Lock()  # guards the following fields
+        self._own: set[AsyncMembership] = set()
+        self._keeping = False  # whether the keeper runs
+        self._listeners: list[AsyncGroupListener] = []
+        self._follower: AsyncFollower | None = None
+        self._changed: set[str] = set()  # the names to read again
+        self._all_changed = False
+        self._wake = AsyncSignal()
+
+    async def join(
+        self, name: str, data: bytes = b"", timeout: float | None = None
+    ) -> AsyncMembership:
+        """Become a member of the group, and remain one until ``leave``.
+
+        If another member has the name, such as this process before its restart, the call waits for
+        its end. An outage during the wait is waited out.
+
+        Args:
+            name: one part of a path, which begins with no dot.
+            data: what the others see, such as an address.
+            timeout: seconds to wait; for ever by default.
+
+        Raises:
+            LockBusyError: another member had the name until the end of ``timeout``. The error has
+                its data as ``value``.
+            InvalidPathError: the name is not valid.
+            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+        """
+        deadline = Deadline(timeout)
+        check_path(f"{self.path}/{check_name(name)}")
+        self._store.session  # noqa: B018 - it raises in a forked process, whose lock may be held
+        membership = AsyncMembership(self._store, self.path, name, data, self._forget)
+        await membership.join(deadline)
+        with self._lock:
+            self._own.add(membership)
+            begin, self._keeping = not self._keeping, True
+        if begin:
+            async_spawn(f"keeper of {self.path}", self._keep)
+        return membership
+
+    async def members(self) -> dict[str, Member]:
+        """Read the present members, by name."""
+        return {name: card.member for name, card in (await self._read()).items()}
+
+    def add_listener(self, callback: GroupCallback) -> AsyncGroupListener:
+        """Call a function for each member that is there, and for each change from then on.
+
+        It receives ``"joined"``, ``"left"`` or ``"changed"``, and the member. Changes that follow
+        each other quickly may be one: a member that came and went may not be told. After an outage,
+        or where the store cannot give all events, the difference is told.
+
+        The function runs on a thread of the group's listeners, one call at a time; for tasks, on
+        the loop. One that takes long delays the listeners of this group object, and nothing else.
+        An exception in it is logged. Close the result to end the listener.
+
+        Raises:
+            InvalidSettingError: the callback is not a plain function.
+        """
+        if not callable(callback) or inspect.iscoroutinefunction(callback):
+            raise InvalidSettingError(f"callback must be a plain function, not {callback!r:.80}")
+        self._store.session  # noqa: B018 - it raises in a forked process, whose lock may be held
+        listener = AsyncGroupListener(callback, self._close_listener)
+        with self._lock:
+            self._listeners.append(listener)
+            follower = self._follower
+            if follower is None:
+                follower = self._follower = AsyncFollower(
+                    self._store,
+                    self.path,
+                    read=self._note_all,
+                    event=self._note,
+                    ended=self._end,
+                )
+                begin = True
+            else:
+                begin = False
+        if begin:
+            follower.start()
+            async_spawn(f"listeners of {self.path}", self._tell_listeners, follower)
+        else:
+            self._mark(None)
+        return listener
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r} of {self._store!r}>"
+
+    async def _read(self) -> dict[str, Card]:
+        cards = {}
+        async for path, value, stat in self._store.scan(self.path):
+            name = path.removeprefix(self.path)[1:]
+            if is_member(name):
+                cards[name] = decode(name, value, stat)
+        return cards
+
+    # --- the own members
+
+    def _forget(self, membership: AsyncMembership) -> None:
+        with self._lock:
+            self._own.discard(membership)
+
+    async def _keep(self) -> None:
+        """Notice the end of sessions, and join again."""
+        rounds = 0
+        while True:
+            with self._lock:
+                own = list(self._own)
+                if not own:
+                    self._keeping = False
+                    return
+            out = [membership for membership in own if membership.look()]
+            rounds = rounds + 1 if out else 0
+            for membership in out:
+                await self._rejoin(membership)
+            await asyncio.sleep(_BACKOFF.pause(rounds) if rounds else _LOOK)
+
+    async def _rejoin(self, membership: AsyncMembership) -> None:
+        try:
+            if await membership.attempt():
+                log.info("joined again", path=membership.path)
+        except MetadataStoreError as error:
+            if not (passes(error) or isinstance(error, SessionLostError)):
+                log.info("joins no more", path=membership.path, reason=str(error))
+                membership.drop()
+
+    # --- the view of the listeners
+
+    def _close_listener(self, listener: AsyncGroupListener) -> None:
+        with self._lock:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+            follower = None
+            if not self._listeners:
+                follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
+            self._wake.set()
+
+    async def _note_all(self) -> None:
+        self._mark(None)
+
+    async def _note(self, event: WatchEvent) -> None:
+        name = event.path.removeprefix(self.path)[1:]
+        if is_member(name):
+            self._mark(name)
+
+    def _mark(self, name: str | None) -> None:
+        """Let the listeners' thread read a name, or all of them."""
+        with self._lock:
+            if name is None:
+                self._all_changed = True
+            else:
+                self._changed.add(name)
+        self._wake.set()
+
+    def _end(self, error: MetadataStoreError) -> None:
+        report = log.info if isinstance(error, StoreClosedError) else log.error
+        report("a group's listeners end", path=self.path, reason=str(error))
+        with self._lock:
+            self._follower = None
+            self._listeners.clear()
+        self._wake.set()
+
+    async def _tell_listeners(self, follower: AsyncFollower) -> None:
+        """Read what has changed, and tell it, until the follower ends."""
+        cards: dict[str, Card] = {}
+        failures = 0
+        while True:
+            await self._wake.wait()
+            with self._lock:
+                if self._follower is not follower:
+                    return
+                self._wake = AsyncSignal()
+                listeners, own = list(self._listeners), list(self._own)
+                names, self._changed = self._changed, set()
+                everything, self._all_changed = self._all_changed, False
+            try:
+                cards = await self._read() if everything else await self._updated(cards, names)
+                for membership in own:
+                    card = cards.get(membership.name)
+                    await membership.verify(None if card is None else card.id)
+                failures = 0
+            except MetadataStoreError as error:
+                if not passes(error):
+                    follower.close()
+                    self._end(error)
+                    return
+                await asyncio.sleep(_BACKOFF.pause(failures))
+                failures += 1
+                self._mark(None)
+                continue
+            members = {name: card.member for name, card in cards.items()}
+            for listener in listeners:
+                listener.tell(members)
+
+    async def _updated(self, cards: dict[str, Card], names: set[str]) -> dict[str, Card]:
+        """Return cards, of which some names are read again, in one batch."""
+        ops = [Get(f"{self.path}/{name}") for name in names]
+        updated = dict(cards)
+        for name, outcome in zip(names, await self._store.apply(ops), strict=True):
+            if outcome.error is not None:
+                raise outcome.error
+            if isinstance(outcome.result, GetResult):
+                updated[name] = decode(name, outcome.result.value, outcome.result.stat)
+            else:
+                updated.pop(name, None)
+        return updated

@@ -1,0 +1,429 @@
+# async:
+# `memberships.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
+"""One membership of this process in a group, through all of its incarnations.
+
+A *seat* is one incarnation: the ephemeral value that one session holds at the member's path. Every
+write of it names what it expects there, so that it never touches the value of somebody else who has
+the name by then (see ``members``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from ..batching import AsyncMetadataStore
+from ..ops.backoff import Backoff
+from ..ops.errors import (
+    LockBusyError,
+    LockLostError,
+    MetadataStoreError,
+    SessionLostError,
+    TransactionRefusedError,
+    passes,
+)
+from ..ops.log import get_logger
+from ..ops.operations import ABSENT, Check, Delete, Part, Put, check_value
+from ..ops.results import GetResult, Stat
+from .async_background import AsyncGate, AsyncSignal, async_spawn
+from .deadlines import Deadline
+from .members import Member, decode, encode, guard_name, new_id
+
+__all__ = ["AsyncMembership"]
+
+log = get_logger("batchkeeper.coordination")
+
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+# The looks for a value whose creation had no answer. The last one is after about half a minute.
+_LOOKS: Final = 18
+
+
+class AsyncSeat:
+    """One incarnation of a membership.
+
+    Attributes:
+        id: tells its value from all others.
+        sent: whether its value was created, or may have been.
+        stat: the newest stat of its value that is known, or ``None`` until it is known to be there.
+        session: the session in which it was created.
+        incarnation: see ``Member``.
+        lost: set when it has ended.
+    """
+
+    def __init__(self) -> None:
+        self.id = new_id()
+        self.sent = False
+        self.stat: Stat | None = None
+        self.session: str | None = None
+        self.incarnation = 0
+        self.lost = AsyncSignal()
+
+
+class AsyncMembership:
+    """A membership in a group. ``Group.join`` returns it; leave it, or use it in a ``with`` block.
+
+    After the loss of the session, it joins again by itself, with the newest data and a new
+    incarnation, until it is left or the store is closed. If somebody else has taken the name by
+    then, it waits for it.
+    """
+
+    def __init__(
+        self,
+        store: AsyncMetadataStore,
+        group: str,
+        name: str,
+        data: bytes,
+        forget: Callable[[AsyncMembership], None],
+    ) -> None:
+        self._store = store
+        self._group = group
+        self._forget = forget
+        self._exact = "expected_revisions" in store.capabilities
+        self._gate = AsyncGate()  # Whoever reads or changes the value has passed it.
+        self._data = check_value(data)
+        self._seat = AsyncSeat()
+        self._rival: Member | None = None
+        self._left = False
+        self.name = name
+        self.path = f"{group}/{name}"
+
+    @property
+    def data(self) -> bytes:
+        """The data that others see, or will see when it has joined again."""
+        return self._data
+
+    @property
+    def incarnation(self) -> int:
+        """A number that is greater each time that the name joins, here or anywhere else."""
+        return self._seat.incarnation
+
+    @property
+    def joined(self) -> bool:
+        """Whether the value is there, as far as this process knows."""
+        seat = self._seat
+        return seat.session is not None and not seat.lost.is_set()
+
+    @property
+    def lost(self) -> AsyncSignal:
+        """An event that is set when the present incarnation has ended.
+
+        The session has ended, the store was closed, this process has left, or it has learned that
+        somebody has deleted the value. After the membership has joined again, this is a new event.
+        """
+        return self._seat.lost
+
+    def held_until(self) -> float:
+        """Return the time before which the session cannot have ended, and so nobody has the name.
+
+        It is a value of ``time.monotonic()``: ``math.inf`` on stores without a server, and
+        ``-math.inf`` if this process is no member now.
+        """
+        seat = self._seat
+        if seat.session is None or seat.lost.is_set():
+            return -math.inf
+        try:
+            session = self._store.session
+            until = session.valid_until()
+            # In this order: a new session's time must not count for the old one.
+            same = session.id == seat.session
+        except MetadataStoreError:  # The store is closed, or this is a forked process.
+            return -math.inf
+        return until if same else -math.inf
+
+    async def update(self, data: bytes) -> None:
+        """Change the data that others see.
+
+        If the session is lost meanwhile, the call returns, and the data is there when the
+        membership has joined again.
+
+        Raises:
+            LockLostError: this process has left.
+            MetadataStoreError: the write has failed; see its ``outcome``.
+        """
+        data = check_value(data)
+        self._store.session  # noqa: B018 - it raises in a forked process
+        await self._gate.enter()
+        try:
+            if self._left:
+                raise LockLostError(f"this process has left {self.path}", path=self.path)
+            before, self._data = self._data, data
+            if self.joined:
+                try:
+                    await self._replace()
+                except MetadataStoreError as error:
+                    if error.outcome == "not_applied":
+                        self._data = before
+                    raise
+        finally:
+            self._gate.leave()
+
+    async def leave(self) -> None:
+        """Leave the group. Leaving twice does no harm.
+
+        If no server answers, the value is removed in the background, at the latest by the end of
+        the session.
+
+        Raises:
+            MetadataStoreError: the value cannot be removed, for example for lack of permission.
+        """
+        if self._left:
+            return
+        self._store.session  # noqa: B018 - it raises in a forked process
+        self._left = True  # An attempt to join that goes on is the last one.
+        try:
+            await self._gate.enter()
+        except BaseException:
+            self.drop()
+            raise
+        try:
+            await self._give_up()
+        finally:
+            self._gate.leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.leave()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r}{' joined' if self.joined else ''}>"
+
+    # --- for the group
+
+    async def join(self, deadline: Deadline) -> None:
+        """Join, or leave nothing behind. See ``Group.join``."""
+        try:
+            await self._join(deadline)
+        except BaseException:
+            self.drop()
+            raise
+
+    async def attempt(self, timeout: float | None = None) -> bool:
+        """Try once to create the value; return whether it is there. ``_rival`` has the name else.
+
+        Raises:
+            MetadataStoreError: a request has failed. The value may be there nevertheless, and the
+                next attempt finds it.
+        """
+        await self._gate.enter()
+        try:
+            if self._left or self.joined:
+                return True
+            if self._seat.lost.is_set():
+                self._seat = AsyncSeat()
+            return await self._create(self._seat, timeout)
+        finally:
+            self._gate.leave()
+
+    def look(self) -> bool:
+        """End the seat if its session has ended; return whether it is time to join again."""
+        seat = self._seat
+        try:
+            same = seat.session is None or self._store.session.id == seat.session
+        except MetadataStoreError:  # This is a forked process.
+            return False
+        if not same:
+            seat.lost.set()
+        return not self.joined and not self._left
+
+    async def verify(self, seen: str | None) -> None:
+        """Read the value if others have seen another one, and end the seat if it is not there."""
+        if not self.joined or seen == self._seat.id:
+            return
+        await self._gate.enter()
+        try:
+            if self.joined and not await self._find(self._seat):
+                self._seat.lost.set()
+        finally:
+            self._gate.leave()
+
+    def drop(self) -> None:
+        """Leave, without waiting for anything."""
+        self._left = True
+        self._forget(self)
+        seat = self._seat
+        seat.lost.set()
+        if seat.sent:
+            async_spawn(f"removal of {self.path}", self._keep_removing, seat)
+
+    # --- requests
+
+    async def _join(self, deadline: Deadline) -> None:
+        attempts = 0
+        while True:
+            try:
+                if await self.attempt(deadline.left() or None):
+                    return
+                if deadline.passed or not await self._wait_for_end(deadline):
+                    raise self._busy()
+                continue
+            except LockBusyError:
+                raise
+            except MetadataStoreError as error:
+                passing = passes(error) or isinstance(error, SessionLostError)
+                if not passing or deadline.passed:
+                    raise
+            await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            attempts += 1
+
+    async def _wait_for_end(self, deadline: Deadline) -> bool:
+        """Wait until nobody has the name; return whether that has come in time."""
+        async with self._store.watch(self.path) as watch:
+            found = await self._store.get(self.path)
+            while found is not None:
+                self._rival = decode(self.name, found.value, found.stat).member
+                event = await watch.next_event(timeout=deadline.left())
+                if event is None:
+                    return False
+                found = await self._store.get(self.path)
+        return True
+
+    def _busy(self) -> LockBusyError:
+        data = None if self._rival is None else self._rival.data
+        by = "" if data is None else f", with the data {data!r:.80}"
+        return LockBusyError(
+            f"another member has the name {self.path}{by}", path=self.path, value=data
+        )
+
+    async def _create(self, seat: AsyncSeat, timeout: float | None) -> bool:
+        session = self._store.session.id
+        parts: list[Part] = [
+            Put(self.path, encode(seat.id, None, self._data), ABSENT, ephemeral=True)
+        ]
+        if not self._exact:
+            parts.append(Put(self._guard(seat), b"", ABSENT, ephemeral=True))
+        seat.sent = True
+        try:
+            stats = await self._store.transaction(parts, timeout=timeout)
+        except TransactionRefusedError:
+            # Or the answer to an earlier attempt was lost.
+            return await self._taken_over(seat, timeout)
+        except SessionLostError:
+            seat.lost.set()
+            raise
+        except MetadataStoreError as error:
+            if error.outcome == "unknown" and await self._taken_over(seat, timeout):
+                return True
+            raise
+        stat = stats[0]
+        assert stat is not None
+        if session is None:
+            # The transaction has begun the session. That may have ended again.
+            return await self._taken_over(seat, timeout)
+        seat.stat, seat.incarnation, seat.session = stat, stat.revision, session
+        return True
+
+    async def _taken_over(self, seat: AsyncSeat, timeout: float | None) -> bool:
+        """Return whether the value is that of the seat, and see to it that it has our data."""
+        if not await self._find(seat, timeout):
+            return False
+        if self._rival is None or self._rival.data != self._data:
+            await self._replace()
+        return True
+
+    async def _find(self, seat: AsyncSeat, timeout: float | None = None) -> bool:
+        """Read the value, and return whether it is that of the seat, in the present session."""
+        session = self._store.session.id
+        found = await self._store.get(self.path, timeout=timeout)
+        card = None if found is None else decode(self.name, found.value, found.stat)
+        self._rival = None if card is None else card.member
+        if found is None or card is None or card.id != seat.id:
+            return False
+        if not found.stat.owned or self._store.session.id != session:
+            seat.lost.set()  # It goes with an earlier session.
+            return False
+        seat.stat, seat.incarnation, seat.session = found.stat, card.member.incarnation, session
+        return True
+
+    async def _replace(self) -> None:
+        """Put the data over the value of the seat. If that is not there any more, the seat ends."""
+        seat = self._seat
+        while True:
+            value = encode(seat.id, seat.incarnation, self._data)
+            try:
+                stats = await self._store.transaction(self._write(seat, value))
+            except TransactionRefusedError as refused:
+                if refused.index == 0 and await self._find(seat):
+                    continue  # Somebody, or an update without an answer, has changed it.
+                seat.lost.set()
+                return
+            seat.stat = stats[0]
+            return
+
+    def _write(self, seat: AsyncSeat, value: bytes | None) -> list[Part]:
+        """Return a put or, without a value, the delete of a seat, as a transaction."""
+        assert seat.stat is not None
+        version = None if self._exact else seat.stat.version
+        revision = seat.stat.revision if self._exact else None
+        if value is None:
+            parts: list[Part] = [Delete(self.path, version, expected_revision=revision)]
+        else:
+            parts = [Put(self.path, value, version, expected_revision=revision)]
+        if not self._exact:
+            guard = self._guard(seat)
+            parts.append(Delete(guard, 0) if value is None else Check(guard, 0))
+        return parts
+
+    def _guard(self, seat: AsyncSeat) -> str:
+        return f"{self._group}/{guard_name(seat.id)}"
+
+    async def _give_up(self) -> None:
+        """End the seat, and remove its value, in the background if need be."""
+        self._forget(self)
+        seat = self._seat
+        seat.lost.set()
+        removed = not seat.sent
+        try:
+            removed = removed or await self._remove(seat)
+        finally:
+            if not removed:
+                async_spawn(f"removal of {self.path}", self._keep_removing, seat)
+
+    async def _keep_removing(self, seat: AsyncSeat) -> None:
+        """Remove the value of a seat, as often as it takes. At the latest, its session does it."""
+        attempts = 0
+        try:
+            while not await self._remove(seat):
+                await asyncio.sleep(_BACKOFF.pause(attempts))
+                attempts += 1
+                if seat.stat is None and attempts == _LOOKS:
+                    return
+        except MetadataStoreError as error:
+            log.info("a member stays until its session ends", path=self.path, reason=str(error))
+
+    async def _remove(self, seat: AsyncSeat) -> bool:
+        """Try to remove the value of a seat; return whether it is not there any more."""
+        try:
+            if seat.stat is None:
+                found = await self._store.get(self.path)
+                if not self._is_of(seat, found):
+                    return False  # Its creation had no answer, and may still come.
+            while True:
+                try:
+                    await self._store.transaction(self._write(seat, None))
+                except TransactionRefusedError as refused:
+                    found = await self._store.get(self.path)
+                    if refused.index == 0 and self._is_of(seat, found):
+                        continue  # It was updated meanwhile.
+                return True
+        except MetadataStoreError as error:
+            if not passes(error):
+                raise
+            return False
+
+    def _is_of(self, seat: AsyncSeat, found: GetResult | None) -> bool:
+        """Return whether a value is that of a seat, and note its stat then."""
+        if found is None or decode(self.name, found.value, found.stat).id != seat.id:
+            return False
+        seat.stat = found.stat
+        return True

@@ -1,0 +1,92 @@
+"""The members of a group, and how their values say who they are. Pure functions.
+
+The value of a member at ``GROUP/NAME`` is a line and its data::
+
+    6f1c0a6e5b2d4c8e 17
+    the data
+
+The line has an id that no other value has, and the incarnation. The incarnation is the revision of
+the creation, so the first value cannot name it: its line has the id alone.
+
+Stores without ``"expected_revisions"`` (ZooKeeper) count versions from 0 for each creation, so a
+version does not say whose value it is. There, each member has a second ephemeral value,
+``GROUP/.ID``. Every later write of the member checks that too, and so it fails after the session.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple
+
+from ..ops.errors import InvalidPathError
+from ..ops.results import Stat
+
+__all__ = ["Card", "Member", "check_name", "decode", "encode", "guard_name", "is_member", "new_id"]
+
+_ID = 16
+
+
+class Member(NamedTuple):
+    """A member of a group.
+
+    Attributes:
+        name: its name, which no other member has at the same time.
+        data: its data.
+        incarnation: a number that is greater each time that the name joins.
+    """
+
+    name: str
+    data: bytes
+    incarnation: int
+
+
+class Card(NamedTuple):
+    """What the value of a member says."""
+
+    id: str
+    member: Member
+
+
+def new_id() -> str:
+    """Return an id for a membership."""
+    return uuid.uuid4().hex[:_ID]
+
+
+def check_name(name: str) -> str:
+    """Return a name that a member can have.
+
+    Raises:
+        InvalidPathError: it is empty, begins with a dot, or is not one part of a path.
+    """
+    if not isinstance(name, str) or not name or name.startswith(".") or "/" in name:
+        raise InvalidPathError(
+            f"a member's name must be one part of a path that begins with no dot, not {name!r:.80}"
+        )
+    return name
+
+
+def guard_name(identity: str) -> str:
+    """Return the name of the second value of a member."""
+    return f".{identity}"
+
+
+def is_member(name: str) -> bool:
+    """Say whether a name below the group is that of a member."""
+    return bool(name) and not name.startswith(".") and "/" not in name
+
+
+def encode(identity: str, incarnation: int | None, data: bytes) -> bytes:
+    """Return the value of a member; ``incarnation`` is ``None`` for its creation."""
+    number = "" if incarnation is None else f" {incarnation}"
+    return f"{identity}{number}\n".encode() + data
+
+
+def decode(name: str, value: bytes, stat: Stat) -> Card:
+    """Return what a value says. Whatever somebody else has put there is data of a member, too."""
+    line, found, data = value.partition(b"\n")
+    identity, _, number = line.partition(b" ")
+    ours = found and len(identity) == _ID and identity.isalnum() and len(line) < 2 * _ID + _ID
+    if not ours or not (number == b"" or number.isdigit()):
+        return Card("", Member(name, value, stat.revision))
+    incarnation = int(number) if number else stat.revision
+    return Card(identity.decode("ascii", "replace"), Member(name, data, incarnation))
