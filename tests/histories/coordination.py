@@ -199,10 +199,10 @@ def _check_fenced(
 class Number:
     """The numbers ``first`` to ``first + count - 1``, as a client got them from a counter.
 
-    A ``client`` is whoever gets ever greater numbers.
+    A ``client`` gets ever greater numbers.
     """
 
-    counter: str
+    path: str
     client: str
     invoked: float
     completed: float
@@ -214,16 +214,16 @@ def check_numbers(numbers: Iterable[Number]) -> list[Violation]:
     """Check that no number comes twice, and that each client's numbers grow."""
     numbers = list(numbers)
     found = []
-    for counter, some in _by(numbers, lambda number: number.counter).items():
+    for path, some in _by(numbers, lambda number: number.path).items():
         last: Number | None = None  # the one that reaches farthest
         for number in sorted(some, key=lambda number: number.first):
             if last is not None and number.first < last.first + last.count:
-                found.append(Violation("a number came twice", counter, f"{last}; {number}"))
+                found.append(Violation("a number came twice", path, f"{last}; {number}"))
             if last is None or number.first + number.count > last.first + last.count:
                 last = number
-    for (counter, _), some in _by(numbers, lambda one: (one.counter, one.client)).items():
+    for (path, _), some in _by(numbers, lambda one: (one.path, one.client)).items():
         found += [
-            Violation("a number that did not grow", counter, f"{before}; {after}")
+            Violation("a number that did not grow", path, f"{before}; {after}")
             for before, after in _falls(some, lambda number: number.first)
         ]
     return found
@@ -231,17 +231,16 @@ def check_numbers(numbers: Iterable[Number]) -> list[Violation]:
 
 @dataclass(slots=True)
 class Read:
-    """What a client read through its cache, or wrote: the store's state of a path.
+    """The number that a client has read through its cache, or has written.
 
-    A path that is missing has the revision -1. Nobody deletes a path.
+    The numbers of a path only grow, from 0, which stands for no value.
     """
 
     path: str
     client: str
     invoked: float
     completed: float
-    revision: int
-    value: str = ""
+    number: int
 
 
 def check_reads(
@@ -252,19 +251,19 @@ def check_reads(
     Args:
         reads: what was read at any time.
         quiet: what each client read after the end of all changes, and some time for their events.
-        last: the revisions of the paths in the store.
+        last: the numbers in the store.
     """
     quiet = list(quiet)
     found = [
         Violation("a read that is older than what was seen", path, f"{before}; {after}")
         for (path, _), some in _by([*reads, *quiet], lambda one: (one.path, one.client)).items()
-        for before, after in _falls(some, lambda read: read.revision)
+        for before, after in _falls(some, lambda read: read.number)
     ]
     if last is not None:
         found += [
             Violation("a cache that is not like the store", read.path, f"{read}; {last[read.path]}")
             for read in quiet
-            if read.revision != last[read.path]
+            if read.number != last[read.path]
         ]
     return found
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 import random
 import signal
@@ -18,23 +17,25 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import batchkeeper as bk
-from batchkeeper.coordination.locks import Lock, Semaphore
+from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination.counters import Counter
 
 from .coordination import Fenced, Finish, Hold, Job, Number, Read, Seen, Update
 from .recorder import PATIENCE
 
-__all__ = ["Member"]
+__all__ = ["Me", "Member", "outcome_of", "write_line"]
 
 _TESTS = Path(__file__).parents[1]
 _MAIN = (
     "import sys; sys.path.insert(0, sys.argv[1]);"
-    "from histories.coordination_recorder import main; main()"
+    "from histories.coordination_roles import main; main()"
 )
 _RECORDS = {kind.__name__: kind for kind in (Fenced, Finish, Hold, Job, Number, Read, Seen, Update)}
 _T = TypeVar("_T")
@@ -46,9 +47,9 @@ class Member:
     Args:
         url: its store.
         name: its name in the records.
-        roles: the names of functions in ``ROLES``: what it does.
+        roles: the names in ``coordination_roles.ROLES``: what it does.
         session_timeout: of its store.
-        fault: the name of a function in ``FAULTS``: what is wrong with its code.
+        fault: a name in ``coordination_roles.FAULTS``: what is wrong with its code.
     """
 
     def __init__(
@@ -80,9 +81,9 @@ class Member:
         """Return the records of a kind, in the order of their begin."""
         return [record for record in list(self._records.values()) if isinstance(record, kind)]
 
-    def at(self, kind: type[Any], path: str) -> list[Any]:
+    def at(self, kind: type[Any], path: str | None) -> list[Any]:
         """Return the records of a kind and a path."""
-        return [record for record in self.of(kind) if record.path == path]
+        return [record for record in self.of(kind) if path is None or record.path == path]
 
     def until(self, holds: Callable[[], bool], otherwise: str) -> None:
         """Wait until ``holds`` is true."""
@@ -171,12 +172,20 @@ class Me:
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # guards the following field, and the records in it
         self._holds: dict[int, tuple[Hold, Callable[[], tuple[bool, float]]]] = {}
-        threading.Thread(target=self._look, daemon=True).start()
+        self.play(Me.look)
+
+    @cached_property
+    def counter(self) -> Counter:
+        return Counter(self.store, "/counter", block=5)
+
+    @cached_property
+    def cache(self) -> MetadataCache[bytes]:
+        return MetadataCache(self.store, "/cache")
 
     def report(self, record: Any, number: int | None = None) -> int:
         """Report a record, or again one that has changed; return its number."""
         number = next(self._numbers) if number is None else number
-        _write([number, type(record).__name__, asdict(record)])
+        write_line([number, type(record).__name__, asdict(record)])
         return number
 
     @contextmanager
@@ -193,7 +202,21 @@ class Me:
                 hold.released = time.monotonic()
                 self.report(hold, number)
 
-    def _look(self) -> None:
+    def play(self, role: Callable[[Me], None]) -> threading.Thread:
+        """Play a role in a thread, and report an exception in it."""
+
+        def run() -> None:
+            try:
+                role(self)
+            except BaseException:
+                write_line([0, "failed", traceback.format_exc()])
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    def look(self) -> None:
+        """Look at all that is held, without end."""
         while True:
             with self._lock:
                 for number, (hold, look) in self._holds.items():
@@ -208,151 +231,10 @@ class Me:
         self.stopping.wait(self.dice.uniform(0.0, longest))
 
 
-def _write(line: Any) -> None:
+def write_line(line: Any) -> None:
     # A single short write: it arrives in the pipe completely or not at all.
     os.write(1, json.dumps(line).encode() + b"\n")
 
 
-def _outcome(error: bk.MetadataStoreError) -> Any:
+def outcome_of(error: bk.MetadataStoreError) -> Any:
     return "unknown" if error.outcome == "unknown" else "not_applied"
-
-
-def hold_lock(me: Me) -> None:
-    """Hold a lock for a while, again and again, and put fenced values."""
-    lock = Lock(me.store, "/lock", me.name.encode())
-    for number in itertools.count():
-        if me.stopping.is_set():
-            return
-        try:
-            lock.acquire(timeout=1.0)
-        except bk.MetadataStoreError:
-            me.rest(0.1)
-            continue
-        acquired = time.monotonic()
-        hold = Hold("/lock", me.name, lock.fencing_token, acquired)
-        with me.holding(hold, lambda: (lock.held, lock.held_until())):
-            read_fenced(me, "/fenced")
-            for turn in range(me.dice.choice([1, 1, 1, 20])):
-                put_fenced(me, lock, "/fenced", f"{me.name}-{number}-{turn}", hold.token)
-                me.rest(0.02)
-        try:
-            lock.release()
-        except bk.MetadataStoreError:
-            me.rest(0.1)
-
-
-def put_fenced(me: Me, lock: Any, path: str, value: str, token: int) -> None:
-    """Put a value, if the lock is still held."""
-    write = Fenced(path, value, token)
-    number = me.report(write)
-    try:
-        check = lock.check()
-        done = me.store.transaction([check, bk.Put(path, value.encode())]).result(PATIENCE)
-        write.version, write.outcome = done[1].version, "done"
-    except bk.MetadataStoreError as error:
-        write.outcome = _outcome(error)
-    me.report(write, number)
-
-
-def read_fenced(me: Me, path: str) -> None:
-    """Read what somebody has put."""
-    try:
-        found = me.store.get(path).result(PATIENCE)
-    except bk.MetadataStoreError:
-        return
-    if found is not None:
-        me.report(Seen(path, found.value.decode(), found.stat.version))
-
-
-def keep_lock(me: Me) -> None:
-    """Hold a lock for as long as possible."""
-    lock = Lock(me.store, "/lock", me.name.encode())
-    while not me.stopping.is_set():
-        try:
-            lock.acquire(timeout=1.0)
-        except bk.MetadataStoreError:
-            continue
-        hold = Hold("/lock", me.name, lock.fencing_token, time.monotonic())
-        with me.holding(hold, lambda: (lock.held, lock.held_until())):
-            while lock.held and not me.stopping.is_set():
-                me.rest(0.02)
-        with suppress(bk.MetadataStoreError):
-            lock.release()
-
-
-def hold_shared(me: Me) -> None:
-    """Hold a shared lock, alone or with others."""
-    locks = [Lock(me.store, "/shared", me.name.encode(), shared=shared) for shared in (True, False)]
-    _hold(me, lambda: me.dice.choice([locks[0], locks[0], locks[1]]))
-
-
-def hold_semaphore(me: Me) -> None:
-    """Hold one of two places of a semaphore."""
-    semaphore = Semaphore(me.store, "/semaphore", 2, me.name.encode())
-    _hold(me, lambda: semaphore)
-
-
-def _hold(me: Me, choose: Callable[[], Any]) -> None:
-    while not me.stopping.is_set():
-        lock = choose()
-        try:
-            lock.acquire(timeout=1.0)
-        except bk.MetadataStoreError:
-            me.rest(0.1)
-            continue
-        acquired = time.monotonic()
-        shared = isinstance(lock, Lock) and lock._need.letter == "s"
-        hold = Hold(lock.path, me.name, lock.fencing_token, acquired, shared=shared)
-        with me.holding(hold, lambda: (lock.held, lock.held_until())):  # noqa: B023 - ends here
-            me.rest(0.3)
-        try:
-            lock.release()
-        except bk.MetadataStoreError:
-            me.rest(0.1)
-
-
-#: What a member can do.
-ROLES: dict[str, Callable[[Me], None]] = {
-    "lock": hold_lock,
-    "keep": keep_lock,
-    "shared": hold_shared,
-    "semaphore": hold_semaphore,
-}
-
-
-def _trust_the_clock() -> None:
-    """Let a claim be held for an hour from its begin, whatever becomes of its session."""
-    from batchkeeper.coordination.claims import Claim  # noqa: PLC0415 - for this process only
-
-    hour = time.monotonic() + 3600.0
-    Claim.valid_until = lambda claim: -math.inf if claim.ended else hour  # type: ignore[method-assign]
-
-
-#: What can be wrong with the code of a member.
-FAULTS: dict[str, Callable[[], None]] = {"own clock": _trust_the_clock}
-
-
-def main() -> None:
-    """Play the roles until told to stop, and then look at caches until the end of the input."""
-    url, name, roles, session_timeout, fault = json.loads(sys.argv[2])
-    if fault is not None:
-        FAULTS[fault]()
-    store = bk.open_store(url, session_timeout=session_timeout, connect_timeout=PATIENCE)
-    me = Me(store, name)
-
-    def play(role: Callable[[Me], None]) -> None:
-        try:
-            role(me)
-        except BaseException:
-            _write([0, "failed", traceback.format_exc()])
-
-    threads = [threading.Thread(target=play, args=(ROLES[role],), daemon=True) for role in roles]
-    for thread in threads:
-        thread.start()
-    for line in sys.stdin:
-        what, *_ = json.loads(line)
-        if what == "stop":
-            me.stopping.set()
-            for thread in threads:
-                thread.join()
-        _write([0, "stopped", None])

@@ -193,14 +193,14 @@ def test_wrong_numbers_are_found(rule: str, some: Sequence[Number]) -> None:
 # --- caches
 
 
-def read(times: tuple[float, float], revision: int, client: str = "a", path: str = "/c") -> Read:
-    return Read(path, client, *times, revision)
+def read(times: tuple[float, float], found: int, client: str = "a", path: str = "/c") -> Read:
+    return Read(path, client, *times, found)
 
 
 def test_reads_that_do_not_go_back_are_accepted() -> None:
     """A cache may lag behind others, and reads at the same time may take either order."""
     some = [
-        read((0, 1), -1),
+        read((0, 1), 0),
         read((2, 9), 7),
         read((3, 4), 5),
         read((10, 11), 7),
@@ -214,7 +214,7 @@ def test_reads_that_do_not_go_back_are_accepted() -> None:
     ("rule", "some", "quiet"),
     [
         ("a read that is older than what was seen", [((0, 1), 5), ((2, 3), 4)], ((9, 9), 5)),
-        ("a read that is older than what was seen", [((0, 1), 5), ((2, 3), -1)], ((9, 9), 5)),
+        ("a read that is older than what was seen", [((0, 1), 5), ((2, 3), 0)], ((9, 9), 5)),
         ("a read that is older than what was seen", [((0, 1), 6)], ((9, 9), 5)),
         ("a cache that is not like the store", [], ((9, 9), 4)),
     ],

@@ -8,21 +8,43 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
+import pytest
+
 import batchkeeper as bk
 
 from .checker import Violation, explain
-from .coordination import Fenced, Hold, Seen, check_fenced, check_holds
+from .coordination import (
+    Fenced,
+    Finish,
+    Hold,
+    Job,
+    Number,
+    Read,
+    Seen,
+    Update,
+    check_fenced,
+    check_holds,
+    check_jobs,
+    check_numbers,
+    check_reads,
+    check_updates,
+)
 from .coordination_recorder import Member
+from .coordination_roles import CACHED
 from .nemesis import Nemesis
 
 #: What each role of a member records.
-PROOFS: dict[str, tuple[type, str]] = {
+PROOFS: dict[str, tuple[type, str | None]] = {
     "lock": (Hold, "/lock"),
-    "keep": (Hold, "/lock"),
     "shared": (Hold, "/shared"),
     "semaphore": (Hold, "/semaphore"),
+    "lead": (Hold, "/election"),
+    "count": (Number, "/counter"),
+    "read": (Read, CACHED[0]),
+    "update": (Update, None),
+    "work": (Finish, None),
 }
-SESSION = 3.0
+SESSION = 2.0
 
 
 class CoordinationRun:
@@ -39,7 +61,7 @@ class CoordinationRun:
         self,
         urls: Sequence[str],
         direct: str,
-        roles: Sequence[str] = ("lock", "shared", "semaphore"),
+        roles: Sequence[str] = tuple(PROOFS),
         patience: float = 60.0,
     ) -> None:
         self._urls, self._direct, self._roles = urls, direct, roles
@@ -48,10 +70,9 @@ class CoordinationRun:
         self.members: list[Member] = []
         self.violations: list[Violation] = []
 
-    def add(self, url: str, fault: str | None = None, roles: Sequence[str] = ()) -> Member:
+    def add(self, url: str, fault: str | None = None) -> Member:
         """Start one more process."""
-        name = f"m{len(self.members)}"
-        member = Member(url, name, roles or self._roles, SESSION, fault)
+        member = Member(url, f"m{len(self.members)}", self._roles, SESSION, fault)
         self.members.append(self._stack.enter_context(member))
         return member
 
@@ -96,15 +117,29 @@ class CoordinationRun:
             member.stop()
         with bk.open_store(self._direct, connect_timeout=60.0) as store:
             store.sync()
-            found = store.get("/fenced").result()
-            last = (
-                [] if found is None else [Seen("/fenced", found.value.decode(), found.stat.version)]
-            )
+            fenced = [
+                Seen("/fenced", found.value.decode(), found.stat.version)
+                for found in [store.get("/fenced").result()]
+                if found is not None
+            ]
+            cached = {path: store.get(path).result() for path in CACHED}
+            numbers = {path: int(found.value) if found else 0 for path, found in cached.items()}
+            jobs = [f"/queue/jobs/{name}" for name in store.get_children("/queue/jobs").result()]
+            left = [store.get(path).result() for path in jobs]
+        quiet = [
+            read
+            for member in running
+            for read in {read.path: read for read in member.look(numbers, self._patience)}.values()
+        ]
         holds = self.of(Hold)
         return [
             *check_holds(hold for hold in holds if hold.path != "/semaphore"),
             *check_holds((hold for hold in holds if hold.path == "/semaphore"), limit=2),
-            *check_fenced(self.of(Fenced), self.of(Seen), last),
+            *check_fenced(self.of(Fenced), self.of(Seen), fenced),
+            *check_numbers(self.of(Number)),
+            *check_reads(self.of(Read), quiet, numbers),
+            *check_updates(self.of(Update), numbers),
+            *check_jobs(self.of(Job), self.of(Finish), [job.value.decode() for job in left if job]),
         ]
 
 
@@ -118,7 +153,7 @@ def run_on(nemesis: Nemesis) -> CoordinationRun:
 def test_with_nothing_wrong(nemesis: Nemesis) -> None:
     """Without faults, every hold, token and write can be explained."""
     with run_on(nemesis) as run:
-        run.progress(10)
+        run.progress(4)
     assert not run.violations, explain(run.violations)
 
 
@@ -170,20 +205,33 @@ def test_processes_stopped_and_killed(nemesis: Nemesis) -> None:
     assert not run.violations, explain(run.violations)
 
 
-def test_a_lock_that_trusts_its_own_clock_is_found(nemesis: Nemesis) -> None:
-    """A holder that counts its time by itself is stopped: another one holds the lock meanwhile."""
-    violations = stop_holder(nemesis, "own clock", "keep")
-    assert "too many holders at a time" in {violation.rule for violation in violations}
-
-
-def stop_holder(nemesis: Nemesis, fault: str | None, role: str) -> list[Violation]:
-    """Stop a process that holds, with a fault, until another one holds; return what is found."""
+@pytest.mark.parametrize(
+    ("role", "fault"), [("keep a lock", "own clock"), ("keep leading", "no deadline")]
+)
+def test_a_holder_without_the_deadline_of_its_session_is_found(
+    nemesis: Nemesis, role: str, fault: str
+) -> None:
+    """A process that trusts its own clock is stopped, and another one holds meanwhile."""
     url = f"{nemesis.server.url}/{uuid.uuid4().hex}"
-    with CoordinationRun([], url) as run:
-        first = run.add(url, fault, [role])
+    with CoordinationRun([], url, [role]) as run:
+        first = run.add(url, fault)
         first.until(lambda: bool(first.of(Hold)), "it does not hold")
-        second = run.add(url, roles=[role])
+        second = run.add(url)
         first.pause()
         second.until(lambda: bool(second.of(Hold)), "it does not hold")
         first.go_on()
-    return run.violations
+    assert [violation.rule for violation in run.violations] == ["too many holders at a time"]
+
+
+def test_a_cache_that_forgets_an_invalidation_is_found(nemesis: Nemesis) -> None:
+    """A cache misses one event, and stays behind the store."""
+    url = f"{nemesis.server.url}/{uuid.uuid4().hex}"
+    with bk.open_store(url) as store, CoordinationRun([], url, ["read"], patience=2.0) as run:
+        # Before its watch begins, so that no event comes of it.
+        store.put(CACHED[0], b"1").result()
+        reader = run.add(url, "forgotten invalidation")
+        reader.until(lambda: len(reader.at(Read, CACHED[0])) > 2, "it does not read")
+        store.put(CACHED[0], b"2").result()
+    assert [violation.rule for violation in run.violations] == [
+        "a cache that is not like the store"
+    ]

@@ -1,0 +1,346 @@
+"""What processes do with locks and what stands on them, and what can be wrong with their code."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import batchkeeper as bk
+from batchkeeper.coordination.claims import Claim
+from batchkeeper.coordination.elections import Election
+from batchkeeper.coordination.entries import Entries
+from batchkeeper.coordination.fencing import fenced
+from batchkeeper.coordination.locks import Lock, Semaphore
+from batchkeeper.coordination.work import WorkQueue
+from batchkeeper.ops.errors import LockLostError
+
+from .coordination import Fenced, Finish, Hold, Job, Number, Read, Seen, Update
+from .coordination_recorder import Me, outcome_of, write_line
+from .recorder import PATIENCE
+
+__all__ = ["CACHED", "FAULTS", "ROLES", "main"]
+
+#: The paths that are read through caches.
+CACHED = [f"/cache/{number}" for number in range(3)]
+
+
+def hold_lock(me: Me) -> None:
+    """Hold a lock for a while, again and again, and put fenced values."""
+    lock = Lock(me.store, "/lock", me.name.encode())
+    for number in itertools.count():
+        if me.stopping.is_set():
+            return
+        try:
+            lock.acquire(timeout=1.0)
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+            continue
+        acquired = time.monotonic()
+        hold = Hold("/lock", me.name, lock.fencing_token, acquired)
+        with me.holding(hold, lambda: (lock.held, lock.held_until())):
+            read_fenced(me)
+            for turn in range(me.dice.choice([1, 1, 1, 20])):
+                put_fenced(me, lock, f"{me.name}-{number}-{turn}", hold.token)
+                me.rest(0.02)
+        try:
+            lock.release()
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+
+
+def put_fenced(me: Me, lock: Lock, value: str, token: int) -> None:
+    """Put a value, if the lock is still held."""
+    write = Fenced("/fenced", value, token)
+    number = me.report(write)
+    try:
+        stat = fenced(me.store, lock).put(write.path, value.encode()).result(PATIENCE)
+        write.version, write.outcome = stat.version, "done"
+    except bk.MetadataStoreError as error:
+        write.outcome = outcome_of(error)
+    me.report(write, number)
+
+
+def read_fenced(me: Me) -> None:
+    """Read what somebody has put."""
+    try:
+        found = me.store.get("/fenced").result(PATIENCE)
+    except bk.MetadataStoreError:
+        return
+    if found is not None:
+        me.report(Seen("/fenced", found.value.decode(), found.stat.version))
+
+
+def hold_shared(me: Me) -> None:
+    """Hold a shared lock, alone or with others."""
+    locks = [Lock(me.store, "/shared", me.name.encode(), shared=shared) for shared in (True, False)]
+    _hold(me, lambda: me.dice.choice([locks[0], locks[0], locks[1]]))
+
+
+def hold_semaphore(me: Me) -> None:
+    """Hold one of two places of a semaphore."""
+    semaphore = Semaphore(me.store, "/semaphore", 2, me.name.encode())
+    _hold(me, lambda: semaphore)
+
+
+def _hold(me: Me, choose: Callable[[], Any]) -> None:
+    while not me.stopping.is_set():
+        lock = choose()
+        try:
+            lock.acquire(timeout=1.0)
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+            continue
+        acquired = time.monotonic()
+        shared = isinstance(lock, Lock) and lock._need.letter == "s"
+        hold = Hold(lock.path, me.name, lock.fencing_token, acquired, shared=shared)
+        with me.holding(hold, lambda: (lock.held, lock.held_until())):  # noqa: B023 - ends here
+            me.rest(0.3)
+        try:
+            lock.release()
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+
+
+def lead(me: Me) -> None:
+    """Lead for a while, again and again."""
+    election = Election(me.store, "/election", me.name.encode())
+    last = 0
+    while not me.stopping.is_set():
+        try:
+            election.campaign(timeout=1.0)
+            token = election.fencing_token
+            acquired = time.monotonic()
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+            continue
+
+        def look(token: int = token) -> tuple[bool, float]:
+            leads, until = election.is_leader(), election.held_until()
+            # It may have been elected again meanwhile.
+            with suppress(LockLostError):
+                if election.fencing_token == token:
+                    return leads, until
+            return False, -math.inf
+
+        if token == last:  # The clock had ended it, and the election had not noticed yet.
+            me.rest(0.1)
+            continue
+        with me.holding(Hold("/election", me.name, token, acquired), look):
+            for _ in range(me.dice.choice([3, 3, 30])):
+                me.rest(0.05)
+                if not look()[0]:
+                    break
+        last = token
+        # After a loss, it stands again by itself.
+        if look()[0] or me.dice.random() < 0.5:
+            with suppress(bk.MetadataStoreError):
+                election.resign()
+    with suppress(bk.MetadataStoreError):
+        election.close()
+
+
+def keep_lock(me: Me) -> None:
+    """Hold a lock for as long as possible."""
+    lock = Lock(me.store, "/lock", me.name.encode())
+    lock.acquire()
+    hold = Hold("/lock", me.name, lock.fencing_token, time.monotonic())
+    with me.holding(hold, lambda: (lock.held, lock.held_until())):
+        me.stopping.wait()
+
+
+def keep_leading(me: Me) -> None:
+    """Lead for as long as possible."""
+    election = Election(me.store, "/election", me.name.encode())
+    election.campaign()
+    term = Hold("/election", me.name, election.fencing_token, time.monotonic())
+    with me.holding(term, lambda: (election.is_leader(), election.held_until())):
+        me.stopping.wait()
+
+
+def count(me: Me) -> None:
+    """Get numbers."""
+    while not me.stopping.is_set():
+        invoked = time.monotonic()
+        try:
+            if me.dice.random() < 0.1:
+                some = me.counter.reserve(3)
+                got = Number("/counter", me.name, invoked, time.monotonic(), some[0], len(some))
+            else:
+                got = Number("/counter", me.name, invoked, 0.0, me.counter.next())
+                got.completed = time.monotonic()
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+        else:
+            me.report(got)
+            me.rest(0.02)
+
+
+def work(me: Me) -> None:
+    """Put jobs, and do those of others."""
+    queue = WorkQueue(me.store, "/queue")
+    for number in itertools.count():
+        if me.stopping.is_set():
+            return
+        put_job(me, queue, f"{me.name}-{number}")
+        try:
+            job = queue.claim(timeout=1.0)
+        except bk.MetadataStoreError:
+            continue
+        claim = Hold(job.path, me.name, job.fencing_token, time.monotonic())
+        with me.holding(claim, lambda: (job.held, job.held_until())):  # noqa: B023 - ends here
+            me.rest(0.1)
+        finish_job(me, job)
+
+
+def put_job(me: Me, queue: WorkQueue, name: str) -> None:
+    """Put a job."""
+    made = Job(name)
+    number = me.report(made)
+    try:
+        queue.put(name.encode())
+        made.outcome = "done"
+    except bk.MetadataStoreError as error:
+        made.outcome = outcome_of(error)
+    me.report(made, number)
+
+
+def finish_job(me: Me, job: Any) -> None:
+    """Remove a job, or give it back."""
+    made = Finish(job.value.decode())
+    number = me.report(made)
+    try:
+        job.done()
+        made.outcome = "done"
+    except bk.MetadataStoreError as error:
+        made.outcome = outcome_of(error)
+        job.release()
+    me.report(made, number)
+
+
+def update(me: Me) -> None:
+    """Add one to numbers, through the cache."""
+    while not me.stopping.is_set():
+        path = me.dice.choice(CACHED)
+        made = Update(path)
+        number = me.report(made)
+        invoked = time.monotonic()
+        try:
+            new = me.cache.read_modify_update_or_create(path, lambda old: b"%d" % (_int(old) + 1))
+            made.outcome = "done"
+            me.report(Read(path, me.name, invoked, time.monotonic(), _int(new)))
+        except bk.MetadataStoreError as error:
+            made.outcome = outcome_of(error)
+        me.report(made, number)
+        me.rest(0.1)
+
+
+def read(me: Me) -> None:
+    """Read numbers through the cache."""
+    while not me.stopping.is_set():
+        try:
+            read_cached(me, me.dice.choice(CACHED))
+        except bk.MetadataStoreError:
+            me.rest(0.1)
+        me.rest(0.02)
+
+
+def read_cached(me: Me, path: str) -> int:
+    invoked = time.monotonic()
+    number = _int(me.cache.get(path))
+    me.report(Read(path, me.name, invoked, time.monotonic(), number))
+    return number
+
+
+def _int(value: bytes | None) -> int:
+    return 0 if value is None else int(value)
+
+
+def look_at_caches(me: Me, numbers: dict[str, int], patience: float) -> None:
+    """Read numbers through the cache until they are these, but not for ever."""
+    give_up = time.monotonic() + patience
+    for path, number in numbers.items():
+        while True:
+            with suppress(bk.MetadataStoreError):
+                if read_cached(me, path) == number or time.monotonic() > give_up:
+                    break
+            time.sleep(0.02)
+
+
+#: What a member can do.
+ROLES: dict[str, Callable[[Me], None]] = {
+    "lock": hold_lock,
+    "shared": hold_shared,
+    "semaphore": hold_semaphore,
+    "lead": lead,
+    "keep a lock": keep_lock,
+    "keep leading": keep_leading,
+    "work": work,
+    "count": count,
+    "read": read,
+    "update": update,
+}
+
+
+# What can be wrong with the code of a member. These change the classes of its own process.
+
+
+def _trust_the_clock() -> None:
+    """Let a claim be held for an hour from its begin, whatever becomes of its session."""
+    hour = time.monotonic() + 3600.0
+    Claim.valid_until = lambda claim: -math.inf if claim.ended else hour  # type: ignore[method-assign]
+
+
+def _lead_without_deadline() -> None:
+    """Let an election lead until it is told of its loss."""
+
+    def held_until(election: Election) -> float:
+        claim = election._claim
+        return math.inf if claim is not None and claim.held else -math.inf
+
+    Election.held_until = held_until  # type: ignore[method-assign]
+
+
+def _forget_an_invalidation() -> None:
+    """Let the cache miss the first change of a path of which it knows something."""
+    learn, forgotten = Entries.learn, []
+
+    def learn_most(entries: Entries[Any, Any], key: str, mark: Any) -> None:
+        if key == CACHED[0] and entries.find(key) is not None and not forgotten:
+            forgotten.append(mark)
+        else:
+            learn(entries, key, mark)
+
+    Entries.learn = learn_most  # type: ignore[method-assign]
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "own clock": _trust_the_clock,
+    "no deadline": _lead_without_deadline,
+    "forgotten invalidation": _forget_an_invalidation,
+}
+
+
+def main() -> None:
+    """Play the roles until told to stop, and then look at caches until the end of the input."""
+    url, name, roles, session_timeout, fault = json.loads(sys.argv[2])
+    if fault is not None:
+        FAULTS[fault]()
+    store = bk.open_store(url, session_timeout=session_timeout, connect_timeout=PATIENCE)
+    me = Me(store, name)
+
+    threads = [me.play(ROLES[role]) for role in roles]
+    for line in sys.stdin:
+        what, *arguments = json.loads(line)
+        if what == "stop":
+            me.stopping.set()
+            for thread in threads:
+                thread.join()
+        elif what == "look":
+            look_at_caches(me, *arguments)
+        write_line([0, "stopped", None])
