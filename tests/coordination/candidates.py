@@ -11,6 +11,7 @@ import batchkeeper as bk
 from batchkeeper.coordination.elections import Election
 
 from ..waiting import PATIENCE, until
+from .in_line import line
 
 #: Seconds: a session that lives through any pause of the machine.
 LONG: Final = 30.0
@@ -38,8 +39,7 @@ class Heard:
 
 def entries(store: bk.MetadataStore) -> list[str]:
     """Return the names of the candidates' values, in the order of the line."""
-    store.sync()
-    return sorted(store.get_children(PATH).result(PATIENCE), key=lambda name: name[-10:])
+    return line(store, PATH)
 
 
 def remove_leader(store: bk.MetadataStore) -> None:
