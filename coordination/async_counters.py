@@ -19,6 +19,7 @@ from ..ops.errors import (
     BadVersionError,
     InvalidSettingError,
     MetadataStoreError,
+    StoreClosedError,
     ValueDecodeError,
 )
 from ..ops.operations import ABSENT
@@ -67,6 +68,7 @@ class AsyncCounter:
         self._gate = AsyncGate()  # guards the following fields, except for `next`
         self._numbers: Iterator[int] = iter(())  # what is left of the block in hand
         self._end = 0  # the end of the last block
+        self._forked = False
         self._failed_at = 0.0
         self._failure: MetadataStoreError | None = None
         _counters.add(self)
@@ -132,6 +134,10 @@ class AsyncCounter:
         An error that somebody gets meanwhile is raised for all who wait. Otherwise, each of them
         would wait for a time-out of its own in an outage, one after the other.
         """
+        if self._forked:
+            raise StoreClosedError(
+                "the store was opened before this process was forked; open it here", path=self._path
+            )
         began = time.monotonic()
         await self._gate.enter()
         if self._failure is not None and self._failed_at >= began:
@@ -174,10 +180,10 @@ class AsyncCounter:
             version=found.stat.version,
         )
 
-    def _forget(self) -> None:
-        """Drop the parent's block in a forked child, whose gate a thread may have held."""
+    def _disown(self) -> None:
+        """Drop the parent's block in a forked child, where nobody may leave the gate any more."""
         self._numbers = iter(())
-        self._gate = AsyncGate()
+        self._forked = True
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._path!r}>"
@@ -186,13 +192,13 @@ class AsyncCounter:
 _counters: Final[weakref.WeakSet[AsyncCounter]] = weakref.WeakSet()
 
 
-def _forget_all() -> None:
+def _disown_all() -> None:
     for counter in _counters:
-        counter._forget()
+        counter._disown()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork.
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_disown_all)
 
 
 def _check_count(name: str, value: int) -> int:

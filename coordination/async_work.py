@@ -77,8 +77,7 @@ class AsyncWorkQueue:
         self._lock = threading.Lock()  # guards the following fields
         self._board = JobBoard()
         self._free = AsyncSignal()  # replaced when it is set
-        self._follower: AsyncFollower | None = None
-        self._failure: MetadataStoreError | None = None  # of the last follower
+        self._followed: tuple[AsyncFollower, list[MetadataStoreError]] | None = None
         self._claiming = 0  # calls under way
         self._used = 0.0  # when the last of them has ended
 
@@ -174,19 +173,18 @@ class AsyncWorkQueue:
     async def _claim(self, deadline: Deadline) -> AsyncJob | None:
         failures = 0
         while True:
-            follower = self._follow()
+            follower, ended = self._follow()
             if not await follower.ready.wait(deadline.left() or _FIRST_LOOK):
                 return None
             with self._lock:
                 name, free = self._board.pick(), self._free
-                failure = self._failure
             if name is None:
-                if failure is not None:
-                    raise failure.for_path(self._path) from failure.__cause__
-                if not await free.wait(deadline.left()):
+                if not ended and not await free.wait(deadline.left()):
                     return None
+                if ended:
+                    raise ended[0].for_path(self._path) from ended[0].__cause__
                 continue
-            claimed: bool | None = None
+            job, claimed = None, None
             try:
                 job = await self._attempt(name)
                 claimed = job is not None
@@ -275,24 +273,27 @@ class AsyncWorkQueue:
         with self._lock:
             self._board.done(name)
 
-    def _follow(self) -> AsyncFollower:
-        """Return the follower that watches the queue. It begins if nobody has claimed for long."""
+    def _follow(self) -> tuple[AsyncFollower, list[MetadataStoreError]]:
+        """Return the follower that watches the queue, and the error that has ended it, if any.
+
+        It begins if nobody has claimed for long, or after such an error.
+        """
         with self._lock:
-            follower = self._follower
-            if follower is not None:
-                return follower
-            follower = self._follower = AsyncFollower(
+            if self._followed is not None:
+                return self._followed
+            ended: list[MetadataStoreError] = []
+            follower = AsyncFollower(
                 self._store,
                 self._path,
                 read=self._read,
                 event=self._hear,
-                ended=self._end,
+                ended=partial(self._end, ended),
                 idle=self._idle,
                 linger=_LINGER,
             )
-            self._failure = None
+            self._followed = follower, ended
         follower.start()
-        return follower
+        return follower, ended
 
     async def _read(self) -> None:
         jobs = await self._store.get_children(f"{self._path}/jobs")
@@ -308,11 +309,11 @@ class AsyncWorkQueue:
             self._change(partial(self._board.claim_event, name, there=there))
         with self._lock:
             # While others keep the queue busy, `idle` is never asked.
-            unused = self._follower if self._unused() else None
+            unused = self._followed if self._unused() else None
             if unused is not None:
-                self._follower = None
+                self._followed = None
         if unused is not None:
-            unused.close()
+            unused[0].close()
 
     def _change(self, change: Callable[[], bool]) -> None:
         """Change the board, and wake who waits if a job looks free that did not before."""
@@ -326,15 +327,16 @@ class AsyncWorkQueue:
         with self._lock:
             if not self._unused():
                 return False
-            self._follower = None
+            self._followed = None
             return True
 
     def _unused(self) -> bool:
         return not self._claiming and time.monotonic() > self._used + _LINGER
 
-    def _end(self, error: MetadataStoreError) -> None:
+    def _end(self, ended: list[MetadataStoreError], error: MetadataStoreError) -> None:
         with self._lock:
-            self._follower, self._failure = None, error
+            ended.append(error)
+            self._followed = None
             free, self._free = self._free, AsyncSignal()
         free.set()
 
