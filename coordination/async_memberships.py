@@ -331,9 +331,13 @@ class AsyncMembership:
             await self._replace()
         return True
 
-    async def _find(self, seat: AsyncSeat, timeout: float | None = None) -> bool:
+    async def _find(
+        self, seat: AsyncSeat, timeout: float | None = None, *, newest: bool = False
+    ) -> bool:
         """Read the value, and return whether it is that of the seat, in the present session."""
         session = self._store.session.id
+        if newest:
+            await self._store.sync(timeout)
         found = await self._store.get(self.path, timeout=timeout)
         card = None if found is None else decode(self.name, found.value, found.stat)
         self._rival = None if card is None else card.member
@@ -348,17 +352,18 @@ class AsyncMembership:
     async def _replace(self) -> None:
         """Put the data over the value of the seat. If that is not there any more, the seat ends."""
         seat = self._seat
-        while True:
+        there = self._exact or await self._find(seat, newest=True)
+        while there:
             value = encode(seat.id, seat.incarnation, self._data)
             try:
                 stats = await self._store.transaction(self._write(seat, value))
             except TransactionRefusedError as refused:
-                if refused.index == 0 and await self._find(seat):
-                    continue  # Somebody, or an update without an answer, has changed it.
-                seat.lost.set()
+                # Somebody, or an update without an answer, may have changed it.
+                there = refused.index == 0 and await self._find(seat)
+            else:
+                seat.stat = stats[0]
                 return
-            seat.stat = stats[0]
-            return
+        seat.lost.set()
 
     def _write(self, seat: AsyncSeat, value: bytes | None) -> list[Part]:
         """Return a put or, without a value, the delete of a seat, as a transaction."""
@@ -404,10 +409,12 @@ class AsyncMembership:
     async def _remove(self, seat: AsyncSeat) -> bool:
         """Try to remove the value of a seat; return whether it is not there any more."""
         try:
-            if seat.stat is None:
+            if seat.stat is None or not self._exact:
+                await self._store.sync()
                 found = await self._store.get(self.path)
                 if not self._is_of(seat, found):
-                    return False  # Its creation had no answer, and may still come.
+                    # If its creation had no answer, it may still come.
+                    return seat.stat is not None
             while True:
                 try:
                     await self._store.transaction(self._write(seat, None))

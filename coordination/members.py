@@ -11,6 +11,7 @@ the creation, so the first value cannot name it: its line has the id alone.
 Stores without ``"expected_revisions"`` (ZooKeeper) count versions from 0 for each creation, so a
 version does not say whose value it is. There, each member has a second ephemeral value,
 ``GROUP/.ID``. Every later write of the member checks that too, and so it fails after the session.
+Before it, the member reads whose value is there, in case that somebody has deleted its own.
 """
 
 from __future__ import annotations

@@ -329,9 +329,11 @@ class Membership:
             self._replace()
         return True
 
-    def _find(self, seat: Seat, timeout: float | None = None) -> bool:
+    def _find(self, seat: Seat, timeout: float | None = None, *, newest: bool = False) -> bool:
         """Read the value, and return whether it is that of the seat, in the present session."""
         session = self._store.session.id
+        if newest:
+            self._store.sync(timeout)
         found = self._store.get(self.path, timeout=timeout).result()
         card = None if found is None else decode(self.name, found.value, found.stat)
         self._rival = None if card is None else card.member
@@ -346,17 +348,18 @@ class Membership:
     def _replace(self) -> None:
         """Put the data over the value of the seat. If that is not there any more, the seat ends."""
         seat = self._seat
-        while True:
+        there = self._exact or self._find(seat, newest=True)
+        while there:
             value = encode(seat.id, seat.incarnation, self._data)
             try:
                 stats = self._store.transaction(self._write(seat, value)).result()
             except TransactionRefusedError as refused:
-                if refused.index == 0 and self._find(seat):
-                    continue  # Somebody, or an update without an answer, has changed it.
-                seat.lost.set()
+                # Somebody, or an update without an answer, may have changed it.
+                there = refused.index == 0 and self._find(seat)
+            else:
+                seat.stat = stats[0]
                 return
-            seat.stat = stats[0]
-            return
+        seat.lost.set()
 
     def _write(self, seat: Seat, value: bytes | None) -> list[Part]:
         """Return a put or, without a value, the delete of a seat, as a transaction."""
@@ -402,10 +405,12 @@ class Membership:
     def _remove(self, seat: Seat) -> bool:
         """Try to remove the value of a seat; return whether it is not there any more."""
         try:
-            if seat.stat is None:
+            if seat.stat is None or not self._exact:
+                self._store.sync()
                 found = self._store.get(self.path).result()
                 if not self._is_of(seat, found):
-                    return False  # Its creation had no answer, and may still come.
+                    # If its creation had no answer, it may still come.
+                    return seat.stat is not None
             while True:
                 try:
                     self._store.transaction(self._write(seat, None)).result()
