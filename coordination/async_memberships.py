@@ -85,7 +85,8 @@ class AsyncMembership:
         self._exact = "expected_revisions" in store.capabilities
         self._gate = AsyncGate()  # Whoever reads or changes the value has passed it.
         self._data = check_value(data)
-        self._seat = AsyncSeat()
+        self._seat = AsyncSeat()  # the present one, or the last one
+        self._next = self._seat  # the newest one, which may not be there yet
         self._rival: Member | None = None
         self._left = False
         self.name = name
@@ -112,7 +113,7 @@ class AsyncMembership:
         """An event that is set when the present incarnation has ended.
 
         The session has ended, the store was closed, this process has left, or it has learned that
-        somebody has deleted the value. After the membership has joined again, this is a new event.
+        somebody has deleted the value. Once the membership has joined again, this is a new event.
         """
         return self._seat.lost
 
@@ -153,7 +154,7 @@ class AsyncMembership:
             before, self._data = self._data, data
             if self.joined:
                 try:
-                    await self._replace()
+                    await self._replace(self._seat)
                 except MetadataStoreError as error:
                     if error.outcome == "not_applied":
                         self._data = before
@@ -219,9 +220,12 @@ class AsyncMembership:
         try:
             if self._left or self.joined:
                 return True
-            if self._seat.lost.is_set():
-                self._seat = AsyncSeat()
-            return await self._create(self._seat, timeout)
+            if self._next.lost.is_set():
+                self._next = AsyncSeat()
+            if not await self._create(self._next, timeout):
+                return False
+            self._seat = self._next
+            return True
         finally:
             self._gate.leave()
 
@@ -251,8 +255,8 @@ class AsyncMembership:
         """Leave, without waiting for anything."""
         self._left = True
         self._forget(self)
-        seat = self._seat
-        seat.lost.set()
+        self._seat.lost.set()
+        seat = self._next
         if seat.sent:
             async_spawn(f"removal of {self.path}", self._keep_removing, seat)
 
@@ -328,8 +332,8 @@ class AsyncMembership:
         if not await self._find(seat, timeout):
             return False
         if self._rival is None or self._rival.data != self._data:
-            await self._replace()
-        return True
+            await self._replace(seat)
+        return not seat.lost.is_set()
 
     async def _find(
         self, seat: AsyncSeat, timeout: float | None = None, *, newest: bool = False
@@ -349,9 +353,8 @@ class AsyncMembership:
         seat.stat, seat.incarnation, seat.session = found.stat, card.member.incarnation, session
         return True
 
-    async def _replace(self) -> None:
+    async def _replace(self, seat: AsyncSeat) -> None:
         """Put the data over the value of the seat. If that is not there any more, the seat ends."""
-        seat = self._seat
         there = self._exact or await self._find(seat, newest=True)
         while there:
             value = encode(seat.id, seat.incarnation, self._data)
@@ -385,8 +388,8 @@ class AsyncMembership:
     async def _give_up(self) -> None:
         """End the seat, and remove its value, in the background if need be."""
         self._forget(self)
-        seat = self._seat
-        seat.lost.set()
+        self._seat.lost.set()
+        seat = self._next
         removed = not seat.sent
         try:
             removed = removed or await self._remove(seat)

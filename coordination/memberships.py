@@ -83,7 +83,8 @@ class Membership:
         self._exact = "expected_revisions" in store.capabilities
         self._gate = Gate()  # Whoever reads or changes the value has passed it.
         self._data = check_value(data)
-        self._seat = Seat()
+        self._seat = Seat()  # the present one, or the last one
+        self._next = self._seat  # the newest one, which may not be there yet
         self._rival: Member | None = None
         self._left = False
         self.name = name
@@ -110,7 +111,7 @@ class Membership:
         """An event that is set when the present incarnation has ended.
 
         The session has ended, the store was closed, this process has left, or it has learned that
-        somebody has deleted the value. After the membership has joined again, this is a new event.
+        somebody has deleted the value. Once the membership has joined again, this is a new event.
         """
         return self._seat.lost
 
@@ -151,7 +152,7 @@ class Membership:
             before, self._data = self._data, data
             if self.joined:
                 try:
-                    self._replace()
+                    self._replace(self._seat)
                 except MetadataStoreError as error:
                     if error.outcome == "not_applied":
                         self._data = before
@@ -217,9 +218,12 @@ class Membership:
         try:
             if self._left or self.joined:
                 return True
-            if self._seat.lost.is_set():
-                self._seat = Seat()
-            return self._create(self._seat, timeout)
+            if self._next.lost.is_set():
+                self._next = Seat()
+            if not self._create(self._next, timeout):
+                return False
+            self._seat = self._next
+            return True
         finally:
             self._gate.leave()
 
@@ -249,8 +253,8 @@ class Membership:
         """Leave, without waiting for anything."""
         self._left = True
         self._forget(self)
-        seat = self._seat
-        seat.lost.set()
+        self._seat.lost.set()
+        seat = self._next
         if seat.sent:
             spawn(f"removal of {self.path}", self._keep_removing, seat)
 
@@ -326,8 +330,8 @@ class Membership:
         if not self._find(seat, timeout):
             return False
         if self._rival is None or self._rival.data != self._data:
-            self._replace()
-        return True
+            self._replace(seat)
+        return not seat.lost.is_set()
 
     def _find(self, seat: Seat, timeout: float | None = None, *, newest: bool = False) -> bool:
         """Read the value, and return whether it is that of the seat, in the present session."""
@@ -345,9 +349,8 @@ class Membership:
         seat.stat, seat.incarnation, seat.session = found.stat, card.member.incarnation, session
         return True
 
-    def _replace(self) -> None:
+    def _replace(self, seat: Seat) -> None:
         """Put the data over the value of the seat. If that is not there any more, the seat ends."""
-        seat = self._seat
         there = self._exact or self._find(seat, newest=True)
         while there:
             value = encode(seat.id, seat.incarnation, self._data)
@@ -381,8 +384,8 @@ class Membership:
     def _give_up(self) -> None:
         """End the seat, and remove its value, in the background if need be."""
         self._forget(self)
-        seat = self._seat
-        seat.lost.set()
+        self._seat.lost.set()
+        seat = self._next
         removed = not seat.sent
         try:
             removed = removed or self._remove(seat)

@@ -70,6 +70,16 @@ def take_over(store: bk.MetadataStore) -> bk.Stat:
     return stat
 
 
+class Trusting:
+    """A lock that never looks at its clock, so that all depends on the server."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._known = lock.check()
+
+    def check(self) -> bk.Check:
+        return self._known
+
+
 def guarded(store: bk.MetadataStore) -> tuple[bytes, int]:
     store.sync()
     found = result(store.get("/guarded"))
@@ -117,8 +127,7 @@ def test_a_holder_that_is_cut_off_for_longer_than_its_session(
     holder, successor = open_store(through, SHORT), open_store(server.url, LONG)
     lock = Lock(holder, "/lock", b"holder")
     lock.acquire(PATIENCE)
-    writer = fenced(holder, lock)
-    result(holder.put("/plain", b""))
+    writer = fenced(holder, Trusting(lock))
     line.hold()
     late = [writer.put("/guarded", b"%d" % n) for n in range(20)]
     stat = take_over(successor)
@@ -126,8 +135,7 @@ def test_a_holder_that_is_cut_off_for_longer_than_its_session(
     for future in late:
         assert isinstance(error(future), LockLostError | bk.IndeterminateError)
     assert lock.lost.wait(PATIENCE)
-    with pytest.raises(LockLostError):
-        writer.put("/guarded", b"later")
+    assert isinstance(error(writer.put("/guarded", b"later")), LockLostError)
     assert guarded(successor) == (b"successor", stat.version)
 
 
@@ -140,8 +148,17 @@ from batchkeeper.ops.errors import LockLostError
 
 store = bk.open_store(sys.argv[1], session_timeout=float(sys.argv[2]))
 lock = Lock(store, "/lock", b"stream")
-lock.acquire()
-writer = fenced(store, lock)
+while True:
+    try:
+        lock.acquire()
+        writer = fenced(store, lock)
+        writer.put("/guarded", b"stream").result()
+        break
+    except LockLostError:  # on a machine that stands still for a while
+        try:
+            lock.release()
+        except LockLostError:
+            pass
 print("holds", flush=True)
 number = 0
 
@@ -171,7 +188,6 @@ def test_a_process_that_is_stopped_in_a_stream_of_writes(
     with child(STREAM, server.url, str(SHORT)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "holds\n"
-        until(lambda: result(successor.exists("/guarded")))
         process.send_signal(signal.SIGSTOP)
         stat = take_over(successor)
         before = [result(successor.put(f"/stream/{n}", b"new")) for n in range(50)]
