@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -549,3 +551,11 @@ def test_a_store_without_a_capability(
         monkeypatch.setattr(type(store), "capabilities", property(lambda _: stated))
         with pytest.raises(bk.UnsupportedError, match=f"'{lacking}'"):
             Lock(store, PATH)
+
+
+def test_the_examples_of_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both run unchanged, without a server."""
+    text = (Path(__file__).parents[2] / "docs" / "locks.md").read_text()
+    for example in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(example, "docs/locks.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines()[1:] == ["False", "b'worker-1'"]
