@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, as_completed
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -543,3 +544,11 @@ def test_it_is_not_much_slower_than_a_transaction(memory: bk.MetadataStore, lock
     until(lambda: not writer._fence._writes)
     assert threading.active_count() <= threads + 1  # the dispatcher
     assert time.monotonic() < lock.held_until()
+
+
+def test_the_example_of_the_document_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first example runs unchanged, without a server."""
+    text = (Path(__file__).parents[2] / "docs" / "fencing.md").read_text()
+    example = text.split("```python\n")[1].split("```")[0]
+    exec(compile(example, "fencing.md", "exec"), {})
+    assert "lock" in capsys.readouterr().out

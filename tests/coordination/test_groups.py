@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -473,3 +474,11 @@ def test_many_threads_share_a_group(memory: bk.MetadataStore) -> None:
     assert len(incarnations) == 30
     assert incarnations == sorted(set(incarnations))
     assert result(memory.get_children("/hubs")) == []
+
+
+def test_the_example_of_the_document_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first example runs unchanged, without a server."""
+    text = (Path(__file__).parents[2] / "docs" / "groups.md").read_text()
+    example = text.split("```python\n")[1].split("```")[0]
+    exec(compile(example, "groups.md", "exec"), {})
+    assert "hub-1" in capsys.readouterr().out
