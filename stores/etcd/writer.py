@@ -163,8 +163,10 @@ class Writer:
             rounds += 1
             if rounds > _AT_ONCE:
                 self._connection.pause(rounds - _AT_ONCE)
-            attempts = [attempt for _, attempt in again]
-            found = beside(self._attempt, attempts, deadline)
+            attempts = [answer for _, answer in again]
+            # Other clients have moved the counters during a pause, and would do so each time.
+            attempt = partial(self._attempt, anew=rounds > _AT_ONCE)
+            found = beside(attempt, attempts, deadline)
             self._note(attempts, found)
             answers = [*answers]
             for (place, _), answer in zip(again, found, strict=True):
@@ -205,9 +207,17 @@ class Writer:
                 self._kept[answer.path] = None
 
     def _attempt(
-        self, requests: Sequence[WriteRequest], deadline: float, *, plain: bool = False
+        self,
+        requests: Sequence[WriteRequest],
+        deadline: float,
+        *,
+        plain: bool = False,
+        anew: bool = False,
     ) -> Sequence[Pending]:
-        """Execute writes; return answers, and attempts for those that have to be sent again."""
+        """Execute writes; return answers, and attempts for those that have to be sent again.
+
+        ``anew`` says that what is known of the counters is old.
+        """
         if plain:
             return self._send_all(requests, self._terms, deadline, plain=True)
         unusual = _with_options(requests)
@@ -216,7 +226,7 @@ class Writer:
             rest = [request for place, request in enumerate(requests) if place not in lost]
             found = iter(beside(self._attempt, rest, deadline) if rest else ())
             return [lost.get(place) or next(found) for place in range(len(requests))]
-        self._learn_counters(unusual, deadline)
+        self._learn_counters(unusual, deadline, anew=anew)
         try:
             return self._send_all(requests, terms, deadline)
         except EtcdRefusedError as refusal:
@@ -281,10 +291,12 @@ class Writer:
         self._guard.failed()  # This client itself has a session.
         return lease
 
-    def _learn_counters(self, unusual: Sequence[tuple[int, WriteRequest]], deadline: float) -> None:
-        """Read the counters of the parents whose first sequential puts these are."""
+    def _learn_counters(
+        self, unusual: Sequence[tuple[int, WriteRequest]], deadline: float, *, anew: bool
+    ) -> None:
+        """Read the counters of sequential puts that are not known, or all of them ``anew``."""
         parents = {parent(request.path) for _, request in unusual if _is_sequential(request)}
-        unknown = self._counters.unknown(parents) if parents else []
+        unknown = [*parents] if anew or not parents else self._counters.unknown(parents)
         step = self._capacity.max_txn_ops
         for some in (unknown[start : start + step] for start in range(0, len(unknown), step)):
             body = b"".join(then(look(self._counters.key(above), whole=True)) for above in some)

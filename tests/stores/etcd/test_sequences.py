@@ -10,6 +10,7 @@ import pytest
 
 from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import ABSENT, Get, GetChildren, Put, Stat, UnsupportedError
+from batchkeeper.stores.etcd import writer
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.protos import messages
 
@@ -83,6 +84,24 @@ def test_clients_that_compete_never_share_a_number(url: str, flat_only: bool) ->
     in_order = sorted(stats, key=lambda stat: stat.path)
     revisions = [stat.revision for stat in in_order]
     assert revisions == sorted(revisions)
+
+
+def test_a_counter_that_moves_during_each_pause_keeps_nobody_out(
+    backend: EtcdBackend, other: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a pause, the number is the present one, not that of before the pause."""
+    write(backend, child())
+    pauses = []
+
+    def pause(failures: int) -> None:
+        pauses.append(failures)
+        write(other, child())
+
+    monkeypatch.setattr(writer, "_AT_ONCE", 0)
+    monkeypatch.setattr(backend._connection, "pause", pause)
+    write(other, child())
+    assert numbers(write(backend, child(), Put("/a", b""))[:1]) == [3]
+    assert pauses == [1]
 
 
 def test_numbers_never_come_again(backend: EtcdBackend, url: str) -> None:
