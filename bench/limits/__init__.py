@@ -24,6 +24,10 @@ a figure of the same rounds: of the store's raw ceiling, of its plain client, or
 - ``watched``: watches, and values that their clients leave behind
 - ``locks``: locks without contenders, and with a hundred
 - ``plain_locks``: the plain clients' locks
+- ``caches``: hits and updates
+- ``counters``: numbers, in one process and in four
+- ``failover``: elections whose leader is killed
+- ``processes``: another process that takes part
 - ``neighbour``: another client of the same server
 - ``grid``: compares the defaults with sixty settings
 - ``tables``: the results

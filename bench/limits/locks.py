@@ -79,7 +79,7 @@ def _lone(lock: _Lock, count: int, held: Callable[[], None]) -> Figures:
 def locks_in_line(there: Target, count: int) -> Figures:
     """Measure the hand-overs of a lock among a hundred threads that share one store.
 
-    ``operations`` is the number of the stores' operations for each hand-over.
+    ``cost`` is the number of the stores' operations for each hand-over.
     """
     return _ours_in_line(there, count, 1)
 
@@ -110,7 +110,7 @@ def _ours_in_line(there: Target, count: int, clients: int) -> Figures:
         figures = _in_line(locks, count, lambda lock: tokens.append(lock.fencing_token))
         operations = _operations(stores) - before
     _check(tokens, count)
-    return {**figures, "operations": operations / count}
+    return {**figures, "cost": operations / count}
 
 
 def _plain_in_line(there: Target, count: int, clients: int) -> Figures:

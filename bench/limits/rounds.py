@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from ..figures import Figure, Ratio, ratio
 from ..target import Target
-from . import contract, locks, ours, watched
+from . import caches, contract, counters, failover, locks, ours, watched
 from .ceilings import ceilings
 from .neighbour import neighbours_puts
 from .places import fresh_place
@@ -42,6 +42,7 @@ class Variant:
         grows: whether it leaves more paths on the server.
         times: the factor by which it takes longer than other variants.
         least: the fewest operations of one measurement, also the number for the first try.
+        fixed: whether every measurement has this number, so that none has to be tried.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Variant:
     grows: bool = True
     times: float = 1.0
     least: int = 200
+    fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,21 @@ def variants(store: str) -> list[Variant]:
         Variant("neighbour's puts", {"": neighbours_puts}, times=4.0, least=100),
         Variant("watched puts", {"": watched.watched_puts}, times=2.0, least=1_000),
         Variant("watched puts alone", {"": watched.watched_puts_alone}, least=100),
-        Variant("abandoned values", {"": watched.abandoned_values}, least=10_000),
+        Variant("abandoned values", {"": watched.abandoned_values}, least=10_000, fixed=True),
         Variant("lone locks", {"": locks.lone_locks}, grows=False),
         Variant("lone plain locks", {"": locks.lone_plain_locks}, grows=False),
         _line("locks in line", locks.locks_in_line),
         _line("plain locks in line", locks.plain_locks_in_line),
         _line("locks in line of ten", locks.locks_in_line_of_ten),
         _line("plain locks in line of ten", locks.plain_locks_in_line_of_ten),
+        Variant("cache hits", {"": caches.cache_hits}, grows=False),
+        Variant("updates", {"": caches.updates}, grows=False, least=1_000),
+        Variant("puts of few threads", {"": caches.puts_of_few_threads}, grows=False, least=1_000),
+        Variant("numbers", {"": counters.numbers}, grows=False),
+        Variant(
+            "numbers of processes", {"": counters.numbers_of_processes}, least=1_000, fixed=True
+        ),
+        Variant("failovers", {"": failover.failovers}, least=5, fixed=True),
     ]
 
 
@@ -118,7 +128,7 @@ def _one(name: str, measure: _Measure) -> Variant:
 
 def _line(name: str, measure: _Measure) -> Variant:
     # The line forms, and dissolves, within the time that counts. So it needs more rounds than one.
-    return Variant(name, {"": measure}, grows=False, times=4.0, least=300)
+    return Variant(name, {"": measure}, grows=False, times=4.0)
 
 
 @dataclass(slots=True)
@@ -199,6 +209,10 @@ def _try(
     most = extent.most_growing[target.name] if variant.grows else extent.most
     rates: dict[str, float] = {}
     counts = dict.fromkeys(variant.ways, min(variant.least, most))
+    if variant.fixed:
+        ((way, measured),) = variant.ways.items()
+        results.counts[variant.name] = counts[way]
+        return measured
     numbers = itertools.count()
     for way, measured in variant.ways.items():
         while True:

@@ -125,8 +125,8 @@ def _value(name: str, value: float) -> str:
     return f"{value:,.0f}/s" if name in _RATES else f"{value * 1000:,.3g} ms"
 
 
-_RATES: Final = frozenset({"rate", "made", "making", "bound"})
-_NUMBERS: Final = frozenset({"operations"})
+_RATES: Final = frozenset({"rate", "made", "making", "bound", "blocks", "numbers"})
+_NUMBERS: Final = frozenset({"cost"})
 
 
 def _details(results: Results) -> Iterator[str]:

@@ -7,29 +7,27 @@ With a session timeout as fourth argument, the values are ephemeral, and the pro
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from threading import Thread
 from typing import Final
 
 from ... import open_store
-from ...ops.errors import StoreUnavailableError
 from ...ops.operations import Put
 from ...ops.results import WatchEvent
 from ..figures import histogram, percentiles
 from ..target import Target
 from ..workload import WrongAnswerError
 from .ours import check_outcomes
+from .processes import Process, await_go, begin, line_of, other_process, say
 from .work import Figures, Stopwatch, items
 
 __all__ = ["abandoned_values", "watched_puts", "watched_puts_alone"]
 
-_READY: Final = "ready\n"
 # Seconds: more than twice a tick of the bench's ZooKeeper, which accepts no less.
 _SESSION: Final = 5.0
 _PATIENCE: Final = 60.0
@@ -49,14 +47,14 @@ def watched_puts(there: Target, count: int) -> Figures:
         there.open() as store,
         store.watch(there.root, max_events=_EVENTS) as watch,
     ):
-        _begin(process)
+        begin(process)
         with Stopwatch() as clock:
             events.append(next(watch))
             begun = time.perf_counter()
             while len(events) < count:
                 events.append(next(watch))
             seconds = time.perf_counter() - begun
-        made = float(_line(process))
+        made = float(line_of(process))
     _check(events, there.root, count)
     return {**clock.figures(count), "rate": (count - 1) / seconds, "made": made}
 
@@ -100,8 +98,8 @@ def abandoned_values(there: Target, count: int) -> Figures:
     """Measure how long the ephemeral values of a killed process outlive its session timeout."""
     with there.open() as store:
         with _other(there, count, str(_SESSION)) as process:
-            _begin(process)
-            _line(process)
+            begin(process)
+            line_of(process)
             store.sync()
             if len(store.get_children(there.root).result()) != count:
                 raise WrongAnswerError("ephemeral values are missing while their session lives")
@@ -114,30 +112,8 @@ def abandoned_values(there: Target, count: int) -> Figures:
     return {"rate": count / seconds, "after": max(0.001, seconds - _SESSION)}
 
 
-@contextmanager
-def _other(there: Target, count: int, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """Start the other process, and wait until it has opened the store."""
-    command = [sys.executable, "-m", __name__, there.url.text, there.root, str(count), *more]
-    # Leaving the block closes the pipes, which ends the process, and waits for its end.
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        if _line(process) != _READY:
-            raise StoreUnavailableError("the other client has failed to open the store")
-        yield process
-
-
-def _begin(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
-
-
-def _line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    if line := process.stdout.readline():
-        return line
-    raise StoreUnavailableError("the other client has failed")
+def _other(there: Target, count: int, *more: str) -> AbstractContextManager[Process]:
+    return other_process(__name__, there.url.text, there.root, str(count), *more)
 
 
 def _main(argv: Sequence[str]) -> int:
@@ -146,19 +122,13 @@ def _main(argv: Sequence[str]) -> int:
     timeout = float(session[0]) if session else 30.0
     with open_store(url, session_timeout=timeout) as store:
         ops = [Put(path, value, ephemeral=ephemeral) for path, value in items(root, int(count))]
-        _say(_READY)
-        if not sys.stdin.readline():
+        if not await_go():
             return 1  # the parent has gone
         begun = time.perf_counter()
         check_outcomes(store.apply(ops), len(ops))
-        _say(f"{len(ops) / (time.perf_counter() - begun)}\n")
+        say(f"{len(ops) / (time.perf_counter() - begun)}\n")
         sys.stdin.readline()
     return 0
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

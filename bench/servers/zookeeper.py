@@ -30,7 +30,9 @@ class ZooKeeperServer(LocalServer):
         members: the number of members.
         jvm_flags: further flags of Java, such as ``("-Djute.maxbuffer=65536",)``.
         tick_time: a tick in milliseconds. Sessions time out after 2 to 20 ticks, by default 4 to
-            40 s. A leader and a follower give each other up after 5 ticks of silence.
+            40 s, and up to a tick late. A leader and a follower give each other up after 5 ticks of
+            silence.
+        longest_session: the longest session timeout in milliseconds, instead of 20 ticks.
         heap_mib: the limit of Java's heap in MiB. A node with 100 bytes takes about half a KiB.
             Reading a hundred values of 0.8 MiB at once takes more than 512 MiB.
         proxied: see :class:`LocalServer`.
@@ -48,6 +50,7 @@ class ZooKeeperServer(LocalServer):
         members: int = 1,
         jvm_flags: Sequence[str] = (),
         tick_time: int = 2000,
+        longest_session: int | None = None,
         heap_mib: int = 1024,
         proxied: bool | None = None,
         start_timeout: float = 60.0,
@@ -55,6 +58,7 @@ class ZooKeeperServer(LocalServer):
         super().__init__(directory, members=members, proxied=proxied, start_timeout=start_timeout)
         self._jvm_flags = tuple(jvm_flags)
         self._tick_time = tick_time
+        self._longest_session = longest_session or 20 * tick_time
         self._heap_mib = heap_mib
 
     @classmethod
@@ -62,8 +66,18 @@ class ZooKeeperServer(LocalServer):
         """Return a server whose heap can hold the nodes of all settings and rounds of a bench.
 
         Each of them adds some ten thousand nodes, and a node of 100 bytes takes half a KiB.
+
+        A single server has a short tick, as one would run it for short sessions: it ends a session
+        up to a tick late. A cluster on a busy machine needs the long one.
         """
-        return cls(directory, members=members, heap_mib=2048, proxied=False)
+        return cls(
+            directory,
+            members=members,
+            tick_time=500 if members == 1 else 2000,
+            longest_session=40_000,
+            heap_mib=2048,
+            proxied=False,
+        )
 
     def _command(self, member: Member) -> list[str]:
         runtime, jars = find_java(), find_zookeeper_jars()
@@ -75,6 +89,7 @@ class ZooKeeperServer(LocalServer):
             f"clientPort={member.ports[0]}\n"
             f"clientPortAddress={HOST}\n"
             f"tickTime={self._tick_time}\n"
+            f"maxSessionTimeout={self._longest_session}\n"
             f"maxClientCnxns=0\n"
             f"admin.enableServer=false\n"
             f"4lw.commands.whitelist=*\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,14 +13,19 @@ import pytest
 
 from batchkeeper import MetadataStore, Stat
 from batchkeeper.bench.baseline import PLAIN_CLIENTS
+from batchkeeper.bench.limits import caches, counters, locks
 from batchkeeper.bench.limits.ceilings import ceilings
 from batchkeeper.bench.limits.command import main
+from batchkeeper.bench.limits.counters import check_runs
 from batchkeeper.bench.limits.grid import LOADS, GridResults, Point, pick, settings
 from batchkeeper.bench.limits.rounds import Results, needed, rows_of, variants
 from batchkeeper.bench.limits.rows import ROWS, STORES, Goal, Row, verdict
-from batchkeeper.bench.limits.work import items, steps
+from batchkeeper.bench.limits.work import Figures, items, steps
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
+from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination.counters import Counter
+from batchkeeper.coordination.locks import Lock
 from batchkeeper.ops.errors import BadVersionError, MetadataStoreError
 from batchkeeper.ops.operations import ABSENT
 from batchkeeper.stores import rocksdb
@@ -56,7 +63,7 @@ def test_every_row_is_measured(
         for figure in (row["measured"], row["against"], row["ratio"], *row["beside"].values()):
             if figure is not None:
                 assert 0 < figure["low"] <= figure["median"] <= figure["high"] < math.inf
-        has_base = row["name"] not in {"neighbour", "event", "abandoned"}
+        has_base = next(found.base is not None for found in ROWS if found.name == row["name"])
         assert (row["against"] is not None) == (row["ratio"] is not None) == has_base
         assert row["verdict"] in {"goal", "target", "missed"}
         assert row["target"] > 0
@@ -181,6 +188,77 @@ def test_a_lost_answer_ends_the_run(
     monkeypatch.setattr(MetadataStore, "apply", lambda store, ops: apply(store, ops)[:-1])
     assert limits("rocksdb", "--only", "apply") == 1
     assert "answers to" in capsys.readouterr().err
+
+
+def test_a_lock_with_two_holders_ends_the_run(
+    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The contenders add to a total that only the lock protects, so a lost addition shows."""
+    monkeypatch.setattr(locks, "Lock", lambda store, path: Lock(store, f"{path}/{uuid.uuid4()}"))
+    with pytest.raises(WrongAnswerError, match="the sum is"):
+        locks.locks_in_line(_place(fresh_url), 300)
+
+
+@pytest.mark.parametrize("measured", [locks.lone_locks, locks.locks_in_line])
+def test_fencing_tokens_that_do_not_grow_end_the_run(
+    measured: Callable[[Target, int], Figures],
+    fresh_url: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each holder's token is compared with the one before."""
+    monkeypatch.setattr(Lock, "fencing_token", 7)
+    with pytest.raises(WrongAnswerError, match="no greater fencing token"):
+        measured(_place(fresh_url), 100)
+
+
+def test_a_cache_that_is_wrong_ends_the_run(
+    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The values are compared with those in the store, and hits must not reach it."""
+    get, update = MetadataCache.get, MetadataCache.read_modify_update
+    with monkeypatch.context() as patched:
+        patched.setattr(MetadataCache, "get", lambda cache, path: get(cache, path)[:-1])
+        with pytest.raises(WrongAnswerError, match="not the one that was put"):
+            caches.cache_hits(_place(fresh_url), 100)
+        patched.setattr(MetadataCache, "get", lambda cache, path: _missed(cache, path, get))
+        with pytest.raises(WrongAnswerError, match="have reached the store"):
+            caches.cache_hits(_place(fresh_url), 100)
+    lose = itertools.count()
+
+    def losing(
+        cache: MetadataCache[bytes], path: str, fn: Callable[[bytes], bytes]
+    ) -> bytes | None:
+        return update(cache, path, fn) if next(lose) else None
+
+    monkeypatch.setattr(MetadataCache, "read_modify_update", losing)
+    with pytest.raises(WrongAnswerError, match="99 answers to 100 operations"):
+        caches.updates(_place(fresh_url), 100)
+
+
+def _missed(cache: MetadataCache[bytes], path: str, get: Callable[..., bytes]) -> bytes:
+    if isinstance(cache.get_if_cached(path), bytes):
+        cache.invalidate(path)
+    return get(cache, path)
+
+
+def test_numbers_that_come_twice_end_the_run(
+    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process's numbers must grow, and those of several processes must all differ."""
+    check_runs([[(0, 5), (20, 5)], [(5, 10)]], 10)
+    with pytest.raises(WrongAnswerError, match="the number 14 was handed out twice"):
+        check_runs([[(0, 5), (14, 5)], [(5, 10)]], 10)
+    with pytest.raises(WrongAnswerError, match="do not grow"):
+        check_runs([[(20, 5), (0, 5)], [(5, 10)]], 10)
+    with pytest.raises(WrongAnswerError, match="9 answers to 10 operations"):
+        check_runs([[(0, 5), (20, 4)], [(5, 10)]], 10)
+    monkeypatch.setattr(Counter, "next", lambda _counter: 7)
+    with pytest.raises(WrongAnswerError, match="do not grow"):
+        counters.numbers(_place(fresh_url), 10)
+
+
+def _place(fresh_url: Callable[[str], str]) -> Target:
+    return Target("memory", parse_url(fresh_url("memory")), "/place", None, None, 10.0)
 
 
 def test_a_store_that_fails_is_one_line(
