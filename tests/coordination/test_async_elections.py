@@ -186,6 +186,26 @@ def test_a_time_out_of_asyncio(run_in_memory: Callable[[Test], None]) -> None:
     run_in_memory(test)
 
 
+def test_a_campaign_of_a_leader_whose_time_has_passed(
+    run_in_memory: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits without stopping the loop, until the leader has noticed its loss and leads again."""
+
+    async def test(store: bk.AsyncMetadataStore) -> None:
+        async with AsyncElection(store, PATH) as candidate:
+            await candidate.campaign()
+            with monkeypatch.context() as patch:
+                patch.setattr(async_claims.AsyncClaim, "over", lambda *_: False)
+                patch.setattr(async_claims.AsyncClaim, "valid_until", lambda _: 0.0)
+                campaign = asyncio.create_task(candidate.campaign())
+                await asyncio.sleep(0)
+                await store.get("/other")
+                assert not campaign.done()
+            await campaign
+
+    run_in_memory(test)
+
+
 def test_a_resignation_ends_the_campaigns_of_other_tasks(
     run_in_memory: Callable[[Test], None],
 ) -> None:

@@ -256,6 +256,23 @@ def test_a_block(memory: bk.MetadataStore) -> None:
 # --- the end of a leadership
 
 
+def test_the_clock_decides(monkeypatch: pytest.MonkeyPatch, memory: bk.MetadataStore) -> None:
+    """A leader whose time has passed does not lead, even if nothing has noticed that yet."""
+    with Election(memory, PATH) as candidate:
+        candidate.campaign(PATIENCE)
+        with monkeypatch.context() as patch:
+            passed = time.monotonic()
+            patch.setattr(claims.Claim, "over", lambda *_: False)
+            patch.setattr(claims.Claim, "valid_until", lambda _: passed)
+            assert candidate.held_until() == passed
+            assert not candidate.is_leader()
+            assert not candidate.lost.is_set()
+            with pytest.raises(LockBusyError):
+                candidate.campaign(BRIEF)
+        assert candidate.is_leader()
+        candidate.campaign(0)
+
+
 def test_a_deleted_leader_stands_again(
     store: bk.MetadataStore, first: Election, second: Election
 ) -> None:
