@@ -23,6 +23,7 @@ from ..ops.errors import (
     LockLostError,
     MetadataStoreError,
     SessionLostError,
+    StoreClosedError,
     TransactionRefusedError,
     passes,
 )
@@ -426,6 +427,8 @@ class AsyncMembership:
                     if refused.index == 0 and self._is_of(seat, found):
                         continue  # It was updated meanwhile.
                 return True
+        except StoreClosedError:
+            return True  # It goes with the session.
         except MetadataStoreError as error:
             if not passes(error):
                 raise

@@ -21,6 +21,7 @@ from ..ops.errors import (
     LockLostError,
     MetadataStoreError,
     SessionLostError,
+    StoreClosedError,
     TransactionRefusedError,
     passes,
 )
@@ -422,6 +423,8 @@ class Membership:
                     if refused.index == 0 and self._is_of(seat, found):
                         continue  # It was updated meanwhile.
                 return True
+        except StoreClosedError:
+            return True  # It goes with the session.
         except MetadataStoreError as error:
             if not passes(error):
                 raise

@@ -320,6 +320,53 @@ def test_writes_behind_an_update_are_all_sent_again(store: bk.MetadataStore, loc
         assert value_of(store, "/0") == b"last"
 
 
+class SlowToResend:
+    """A store that keeps back what is sent again until the test lets it go."""
+
+    def __init__(self, store: bk.MetadataStore) -> None:
+        self._store = store
+        self.reached, self.free = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def submit(self, op: bk.Operation, *, timeout: float | None = None) -> Future[Any]:
+        if "fenced writes" in threading.current_thread().name:
+            self.reached.set()
+            assert self.free.wait(PATIENCE)
+        return self._store.submit(op, timeout=timeout)
+
+
+def test_a_new_write_waits_for_those_that_are_sent_again(
+    memory: bk.MetadataStore, lock: Lock
+) -> None:
+    """A put does not overtake an earlier one of its path that is about to be sent again."""
+    slow: Any = SlowToResend(memory)
+    writer = fenced(slow, Between(lock))
+    lock.update(b"new")
+    first = writer.put("/a", b"1")
+    assert slow.reached.wait(PATIENCE)
+    second, third = writer.put("/a", b"2"), writer.put("/a", b"3")
+    assert third.cancel()  # It was not sent.
+    assert not first.cancel()
+    with pytest.raises(TimeoutError):
+        second.result(0.01)
+    slow.free.set()
+    assert (result(first).version, result(second).version) == (0, 1)
+    assert value_of(memory, "/a") == b"2"
+    lock.update(b"newer")
+    slow.reached.clear()
+    slow.free.clear()
+    late = writer.put("/a", b"4")
+    assert slow.reached.wait(PATIENCE)
+    waiting = writer.put("/a", b"5", timeout=0.001)
+    with pytest.raises(TimeoutError):
+        waiting.result(0.05)
+    slow.free.set()
+    assert isinstance(error(waiting), bk.OperationTimeoutError)
+    assert result(late).version == 2
+
+
 def test_a_callback_may_wait_for_a_write(memory: bk.MetadataStore, lock: Lock) -> None:
     """In a done-callback, a fenced write can be waited for, also one that is sent again."""
     writer = fenced(memory, Between(lock))
