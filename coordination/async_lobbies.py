@@ -159,7 +159,7 @@ class AsyncLobby:
         finally:
             self._entrance.leave()
         self._warden.guard(claim)
-        if waits is not None or not (wait and self._live):
+        if waits is not None or not (wait and self._live and claim.certain):
             await self._look(claim, deadline)
         if not claim.woken.is_set():
             if not wait or deadline.passed:

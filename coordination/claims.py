@@ -81,6 +81,7 @@ class Claim:
         ended: whether it was released, lost or withdrawn, so that it never holds again.
         error: why nobody tells it any more when its turn comes, or ``None``.
         sent: whether its value was created, or may have been.
+        certain: whether the session of its value is known without a look at the line.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Claim:
         self.ended = False
         self.error: MetadataStoreError | None = None
         self.sent = False
+        self.certain = False
 
     def create(self, timeout: float | None) -> None:
         """Create its value. Each request has ``timeout`` seconds.
@@ -133,14 +135,10 @@ class Claim:
             raise
         self.place.contender = parse(stat.path.rpartition("/")[2])
         self.stat = stat
-        if session is None:
-            # The put has begun a session. That one may have ended again, so the server has to say
-            # that the value belongs to the present one.
-            session = self._store.session.id
-            found = self._store.get(stat.path, timeout=timeout).result()
-            if found is None or not found.stat.owned:
-                session = None
-        self._session = session
+        # Without a session before, the put has begun one. That one may have ended again, and the
+        # store may have another by now: only a look at the line that finds the value excludes it.
+        self.certain = session is not None
+        self._session = session or self._store.session.id
 
     @property
     def same_session(self) -> bool:

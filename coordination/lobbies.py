@@ -157,7 +157,7 @@ class Lobby:
         finally:
             self._entrance.leave()
         self._warden.guard(claim)
-        if waits is not None or not (wait and self._live):
+        if waits is not None or not (wait and self._live and claim.certain):
             self._look(claim, deadline)
         if not claim.woken.is_set():
             if not wait or deadline.passed:

@@ -42,7 +42,8 @@ def through(server: LocalServer, proxy: Callable[[str], Proxy]) -> tuple[Proxy, 
 # --- outages
 
 
-def test_a_short_outage(server: LocalServer) -> None:
+@pytest.mark.parametrize(("begin", "end"), [("pause", "resume"), ("stop", "start")])
+def test_a_short_outage(server: LocalServer, begin: str, end: str) -> None:
     """A lock outlives an outage shorter than the session, and so does the place of who waits."""
     with opened(server.url) as store, opened(server.url) as other:
         lock, next_one = Lock(store, PATH, b"one"), Lock(other, PATH)
@@ -50,12 +51,11 @@ def test_a_short_outage(server: LocalServer) -> None:
         waiting = begun(next_one.acquire)
         names = until_line(store, PATH, 2)
         token = lock.fencing_token
-        server.pause()
-        releasing = begun(Lock(store, "/locks/b").acquire)
-        time.sleep(0.5)  # Longer is no other outage.
+        getattr(server, begin)()
+        meanwhile = begun(Lock(store, "/locks/b").acquire)
         assert lock.held
-        server.resume()
-        releasing.result(PATIENCE)
+        getattr(server, end)()
+        meanwhile.result(PATIENCE)
         assert lock.held
         assert lock.fencing_token == token
         store.transaction([lock.check(), bk.Put("/guarded", b"")]).result(PATIENCE)

@@ -256,6 +256,16 @@ def test_a_lost_session(store: bk.MetadataStore, faults: FaultInjector) -> None:
         assert lost.is_set()
 
 
+def test_a_later_session(store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However quickly the next session follows, its time does not count for the lost one."""
+    lock = Lock(store, PATH)
+    lock.acquire()
+    monkeypatch.setattr(bk.Session, "id", property(lambda _: "the next"))
+    assert not lock.held
+    assert lock.lost.wait(PATIENCE)
+    assert store.session.valid_until() == float("inf")
+
+
 def test_a_loss_that_the_client_does_not_know_of(
     store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore
 ) -> None:
