@@ -31,6 +31,7 @@ from ..ops.errors import (
 )
 from ..ops.log import get_logger
 from ..ops.operations import Check, check_value
+from ..ops.sessions import SessionState
 from .async_background import AsyncSignal, async_spawn
 from .async_callbacks import AsyncElectionCallback, AsyncElectionListener, ElectionEvent
 from .async_claims import AsyncClaim
@@ -66,7 +67,7 @@ class _Candidacy:
         self.claim: AsyncClaim | None = None
         self.elected = AsyncSignal()
         self.over = AsyncSignal()
-        self.error: MetadataStoreError | None = None
+        self.error: Exception | None = None
         self.campaigns = 0
         self.kept = False
 
@@ -210,7 +211,7 @@ class AsyncElection:
         """Stand for election in the background; see :meth:`add_listener`. It waits for nothing.
 
         Raises:
-            StoreClosedError: this object is closed, or the process was forked.
+            StoreClosedError: the store or this object is closed.
         """
         self._begin(campaign=False)
 
@@ -225,7 +226,7 @@ class AsyncElection:
             MetadataStoreError: the value cannot be removed, for example for lack of permission.
         """
         try:
-            self._store.session  # noqa: B018 - in a forked process, the lock may be held for ever
+            self._state()
         except StoreClosedError:
             return
         with self._lock:
@@ -256,6 +257,7 @@ class AsyncElection:
             MetadataStoreError: the put has failed; see its ``outcome``.
         """
         value = check_value(value)
+        self._state()
         with self._lock:
             self._value = value
             claim = None if self._candidacy is None else self._candidacy.claim
@@ -295,6 +297,7 @@ class AsyncElection:
                 function.
         """
         listener = AsyncElectionListener(callback, self._lock)
+        self._state()
         with self._lock:
             self._listeners.append(listener)
         return listener
@@ -317,7 +320,8 @@ class AsyncElection:
 
     def _begin(self, *, campaign: bool) -> _Candidacy:
         """Return the candidacy, which begins now if there is none."""
-        self._store.session  # noqa: B018 - in a forked process, the lock may be held for ever
+        if self._state() == "closed":
+            raise StoreClosedError(f"the store is closed: {self._store!r}", path=self.path)
         with self._lock:
             if self._closed:
                 raise self._closed_error()
@@ -335,20 +339,10 @@ class AsyncElection:
                 raise
         return candidacy
 
-    def _end(
-        self, candidacy: _Candidacy, error: MetadataStoreError | None = None
-    ) -> AsyncClaim | None:
+    def _end(self, candidacy: _Candidacy, error: Exception | None = None) -> AsyncClaim | None:
         """End a candidacy, unless it has ended; return the claim that is to be released."""
         with self._lock:
-            if self._candidacy is not candidacy:
-                return None
-            candidacy.error = error
-            candidacy.over.set()
-            self._candidacy = self._claim = self._told = None
-            for listener in self._listeners:
-                listener.forget_untrue()
-        candidacy.elected.set()
-        return candidacy.claim
+            return self._finish(candidacy, error)
 
     def _end_campaign(self, candidacy: _Candidacy, *, kept: bool) -> AsyncClaim | None:
         """End the wait of a campaign, and the candidacy too if nobody else wants that."""
@@ -356,7 +350,19 @@ class AsyncElection:
             candidacy.campaigns -= 1
             candidacy.kept |= kept
             wanted = candidacy.kept or candidacy.campaigns
-        return None if wanted else self._end(candidacy)
+            return None if wanted else self._finish(candidacy, None)
+
+    def _finish(self, candidacy: _Candidacy, error: Exception | None) -> AsyncClaim | None:
+        """Do as ``_end``, with the lock."""
+        if self._candidacy is not candidacy:
+            return None
+        candidacy.error = error
+        candidacy.over.set()
+        candidacy.elected.set()
+        self._candidacy = self._claim = self._told = None
+        for listener in self._listeners:
+            listener.forget_untrue()
+        return candidacy.claim
 
     async def _elected(self, candidacy: _Candidacy, deadline: Deadline) -> bool:
         """Wait until this candidate leads; return whether it does."""
@@ -376,15 +382,14 @@ class AsyncElection:
 
     async def _run(self, candidacy: _Candidacy) -> None:
         """Keep a candidate in the line until its candidacy is over."""
-        error = None
         try:
             await self._stand(candidacy)
-        except MetadataStoreError as failed:
-            error = failed
-            if not isinstance(failed, StoreClosedError):
+        except Exception as error:
+            if not isinstance(error, StoreClosedError):
                 log.exception("a candidacy has failed", path=self.path)
-        finally:
-            self._end(candidacy, error)
+            claim = self._end(candidacy, error)
+            if claim is not None:
+                claim.lose()
 
     async def _stand(self, candidacy: _Candidacy) -> None:
         failures = 0
@@ -458,6 +463,14 @@ class AsyncElection:
         self._listeners = [listener for listener in self._listeners if not listener.closed]
         return [listener for listener in self._listeners if listener.add(event)]
 
+    def _state(self) -> SessionState:
+        """Return the state of the session, before anything takes the lock.
+
+        Raises:
+            StoreClosedError: this is a forked process, where the lock may be held for ever.
+        """
+        return self._store.session.state
+
     # --- errors
 
     async def _busy(self, timeout: float | None) -> LockBusyError:
@@ -469,9 +482,10 @@ class AsyncElection:
         why = f"this candidate did not lead {self.path} within {timeout} s{by}"
         return LockBusyError(why, path=self.path, value=value)
 
-    def _why_over(self, candidacy: _Candidacy) -> MetadataStoreError:
-        if candidacy.error is not None:
-            return candidacy.error.for_path(self.path)
+    def _why_over(self, candidacy: _Candidacy) -> Exception:
+        error = candidacy.error
+        if error is not None:
+            return error.for_path(self.path) if isinstance(error, MetadataStoreError) else error
         if self._closed:
             return self._closed_error()
         return LockLostError(f"the candidacy for {self.path} has ended: resigned", path=self.path)

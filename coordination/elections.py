@@ -28,6 +28,7 @@ from ..ops.errors import (
 )
 from ..ops.log import get_logger
 from ..ops.operations import Check, check_value
+from ..ops.sessions import SessionState
 from .background import Signal, spawn
 from .callbacks import ElectionCallback, ElectionEvent, ElectionListener
 from .claims import Claim
@@ -63,7 +64,7 @@ class _Candidacy:
         self.claim: Claim | None = None
         self.elected = Signal()
         self.over = Signal()
-        self.error: MetadataStoreError | None = None
+        self.error: Exception | None = None
         self.campaigns = 0
         self.kept = False
 
@@ -207,7 +208,7 @@ class Election:
         """Stand for election in the background; see :meth:`add_listener`. It waits for nothing.
 
         Raises:
-            StoreClosedError: this object is closed, or the process was forked.
+            StoreClosedError: the store or this object is closed.
         """
         self._begin(campaign=False)
 
@@ -222,7 +223,7 @@ class Election:
             MetadataStoreError: the value cannot be removed, for example for lack of permission.
         """
         try:
-            self._store.session  # noqa: B018 - in a forked process, the lock may be held for ever
+            self._state()
         except StoreClosedError:
             return
         with self._lock:
@@ -253,6 +254,7 @@ class Election:
             MetadataStoreError: the put has failed; see its ``outcome``.
         """
         value = check_value(value)
+        self._state()
         with self._lock:
             self._value = value
             claim = None if self._candidacy is None else self._candidacy.claim
@@ -292,6 +294,7 @@ class Election:
                 function.
         """
         listener = ElectionListener(callback, self._lock)
+        self._state()
         with self._lock:
             self._listeners.append(listener)
         return listener
@@ -314,7 +317,8 @@ class Election:
 
     def _begin(self, *, campaign: bool) -> _Candidacy:
         """Return the candidacy, which begins now if there is none."""
-        self._store.session  # noqa: B018 - in a forked process, the lock may be held for ever
+        if self._state() == "closed":
+            raise StoreClosedError(f"the store is closed: {self._store!r}", path=self.path)
         with self._lock:
             if self._closed:
                 raise self._closed_error()
@@ -332,18 +336,10 @@ class Election:
                 raise
         return candidacy
 
-    def _end(self, candidacy: _Candidacy, error: MetadataStoreError | None = None) -> Claim | None:
+    def _end(self, candidacy: _Candidacy, error: Exception | None = None) -> Claim | None:
         """End a candidacy, unless it has ended; return the claim that is to be released."""
         with self._lock:
-            if self._candidacy is not candidacy:
-                return None
-            candidacy.error = error
-            candidacy.over.set()
-            self._candidacy = self._claim = self._told = None
-            for listener in self._listeners:
-                listener.forget_untrue()
-        candidacy.elected.set()
-        return candidacy.claim
+            return self._finish(candidacy, error)
 
     def _end_campaign(self, candidacy: _Candidacy, *, kept: bool) -> Claim | None:
         """End the wait of a campaign, and the candidacy too if nobody else wants that."""
@@ -351,7 +347,19 @@ class Election:
             candidacy.campaigns -= 1
             candidacy.kept |= kept
             wanted = candidacy.kept or candidacy.campaigns
-        return None if wanted else self._end(candidacy)
+            return None if wanted else self._finish(candidacy, None)
+
+    def _finish(self, candidacy: _Candidacy, error: Exception | None) -> Claim | None:
+        """Do as ``_end``, with the lock."""
+        if self._candidacy is not candidacy:
+            return None
+        candidacy.error = error
+        candidacy.over.set()
+        candidacy.elected.set()
+        self._candidacy = self._claim = self._told = None
+        for listener in self._listeners:
+            listener.forget_untrue()
+        return candidacy.claim
 
     def _elected(self, candidacy: _Candidacy, deadline: Deadline) -> bool:
         """Wait until this candidate leads; return whether it does."""
@@ -371,15 +379,14 @@ class Election:
 
     def _run(self, candidacy: _Candidacy) -> None:
         """Keep a candidate in the line until its candidacy is over."""
-        error = None
         try:
             self._stand(candidacy)
-        except MetadataStoreError as failed:
-            error = failed
-            if not isinstance(failed, StoreClosedError):
+        except Exception as error:
+            if not isinstance(error, StoreClosedError):
                 log.exception("a candidacy has failed", path=self.path)
-        finally:
-            self._end(candidacy, error)
+            claim = self._end(candidacy, error)
+            if claim is not None:
+                claim.lose()
 
     def _stand(self, candidacy: _Candidacy) -> None:
         failures = 0
@@ -453,6 +460,14 @@ class Election:
         self._listeners = [listener for listener in self._listeners if not listener.closed]
         return [listener for listener in self._listeners if listener.add(event)]
 
+    def _state(self) -> SessionState:
+        """Return the state of the session, before anything takes the lock.
+
+        Raises:
+            StoreClosedError: this is a forked process, where the lock may be held for ever.
+        """
+        return self._store.session.state
+
     # --- errors
 
     def _busy(self, timeout: float | None) -> LockBusyError:
@@ -464,9 +479,10 @@ class Election:
         why = f"this candidate did not lead {self.path} within {timeout} s{by}"
         return LockBusyError(why, path=self.path, value=value)
 
-    def _why_over(self, candidacy: _Candidacy) -> MetadataStoreError:
-        if candidacy.error is not None:
-            return candidacy.error.for_path(self.path)
+    def _why_over(self, candidacy: _Candidacy) -> Exception:
+        error = candidacy.error
+        if error is not None:
+            return error.for_path(self.path) if isinstance(error, MetadataStoreError) else error
         if self._closed:
             return self._closed_error()
         return LockLostError(f"the candidacy for {self.path} has ended: resigned", path=self.path)

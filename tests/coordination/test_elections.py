@@ -345,8 +345,9 @@ def test_the_end_of_the_store(store_url: str) -> None:
     assert [type(error) for error in ended] == [StoreClosedError]
     heard.wait("leading", "lost")
     for election in (leader, other):
-        with pytest.raises(StoreClosedError):
-            election.campaign(PATIENCE)
+        for call in (election.campaign, election.stand):
+            with pytest.raises(StoreClosedError):
+                call()
         election.resign()
         election.close()
 
@@ -365,6 +366,27 @@ def test_a_failure_for_good(
             with pytest.raises(AuthenticationError, match="not permitted"):
                 candidate.campaign(PATIENCE)
         assert any("a candidacy has failed" in record.getMessage() for record in caplog.records)
+        candidate.campaign(PATIENCE)
+
+
+def test_a_thread_that_cannot_begin(
+    monkeypatch: pytest.MonkeyPatch, memory: bk.MetadataStore
+) -> None:
+    """A campaign without a thread fails, and leaves nothing behind; neither does a leader."""
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no thread left")
+
+    with Election(memory, PATH) as candidate:
+        with monkeypatch.context() as patch:
+            patch.setattr("batchkeeper.coordination.elections.spawn", fail)
+            with pytest.raises(RuntimeError, match="no thread left"):
+                candidate.campaign(PATIENCE)
+        with monkeypatch.context() as patch:
+            patch.setattr(candidate._lobby, "follow", fail)
+            candidate.stand()
+            until(lambda: candidate._candidacy is None)
+        until(lambda: entries(memory) == [])
         candidate.campaign(PATIENCE)
 
 
@@ -737,7 +759,14 @@ def test_a_forked_child(store: bk.MetadataStore, first: Election) -> None:
         first.close()
         return not first.is_leader() and all(
             refused(call)
-            for call in (first.campaign, first.stand, first.leader, lambda: next(first.observe()))
+            for call in (
+                first.campaign,
+                first.stand,
+                first.leader,
+                lambda: first.update(b"child"),
+                lambda: first.add_listener(print),
+                lambda: next(first.observe()),
+            )
         )
 
     with first._lock:  # as another thread might, at the moment of the fork
