@@ -268,11 +268,6 @@ class AsyncWorkQueue:
 
     # --- the view of the queue
 
-    def _removed(self, name: str) -> None:
-        """Take in that a job of this worker is done."""
-        with self._lock:
-            self._board.done(name)
-
     def _follow(self) -> tuple[AsyncFollower, list[MetadataStoreError]]:
         """Return the follower that watches the queue, and the error that has ended it, if any.
 
@@ -429,7 +424,6 @@ class AsyncJob:
                 if await store.get(self.path) is not None:
                     continue
             self._ended = True
-            self._queue._removed(self._name)
             return
         raise self._lost()
 

@@ -85,11 +85,6 @@ class JobBoard:
             self._spread = max(1, self._spread // 2) if claimed else self._wider()
         return self._place(name)
 
-    def done(self, name: str) -> None:
-        """Take in that a job was removed, before the event of it."""
-        self._jobs.discard(name)
-        self._place(name)
-
     def _wider(self) -> int:
         return min(_MOST_SPREAD, self._spread * 2)
 

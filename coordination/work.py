@@ -265,11 +265,6 @@ class WorkQueue:
 
     # --- the view of the queue
 
-    def _removed(self, name: str) -> None:
-        """Take in that a job of this worker is done."""
-        with self._lock:
-            self._board.done(name)
-
     def _follow(self) -> tuple[Follower, list[MetadataStoreError]]:
         """Return the follower that watches the queue, and the error that has ended it, if any.
 
@@ -426,7 +421,6 @@ class Job:
                 if store.get(self.path).result() is not None:
                     continue
             self._ended = True
-            self._queue._removed(self._name)
             return
         raise self._lost()
 

@@ -128,6 +128,24 @@ def test_one_too_many(stores: Callable[..., bk.MetadataStore]) -> None:
     leave_all(first, late)
 
 
+def test_one_too_late(stores: Callable[..., bk.MetadataStore], faults: FaultInjector) -> None:
+    """Who has seen a round open, but comes when it is full, does not get into it."""
+    store = stores()
+    late = DoubleBarrier(stores(wrap=faults), "/b", 2)
+    others = [DoubleBarrier(store, "/b", 2) for _ in range(2)]
+    held = faults.delay("transaction")
+    entering = begun(late.enter)
+    held.wait()
+    enter_all(*others)
+    held.release()
+    until(lambda: len(there(store)) == 3)
+    assert [int(name.partition("-")[0]) for name in there(store)] == [0, 0, 1]
+    leave_all(*others)
+    assert not entering.done()
+    others[0].enter(PATIENCE)
+    result(entering)
+
+
 def test_more_at_once_than_a_round_needs(stores: Callable[..., bk.MetadataStore]) -> None:
     """If more come before the round is closed, all of them enter and leave together."""
     store = stores()
@@ -162,6 +180,27 @@ def test_a_timeout_of_enter(store_url: str) -> None:
         until(lambda: there(store) == [])
         enter_all(first, second)
         leave_all(first, second)
+
+
+def test_who_comes_again_counts_once(
+    stores: Callable[..., bk.MetadataStore], faults: FaultInjector
+) -> None:
+    """Who gave up and comes again stands there only when his earlier value is gone."""
+    barrier = DoubleBarrier(stores(wrap=faults), "/b", 2)
+    store = stores()
+    held = faults.delay("delete")
+    with pytest.raises(bk.OperationTimeoutError):
+        barrier.enter(0)
+    held.wait()
+    [before] = there(store)
+    entering = begun(barrier.enter)
+    with pytest.raises(AssertionError):
+        until(entering.done, within=0.2)  # It would enter alone by then.
+    held.release()
+    until(lambda: there(store) not in ([], [before]))
+    assert not entering.done()
+    DoubleBarrier(store, "/b", 2).enter(PATIENCE)
+    result(entering)
 
 
 def test_a_timeout_of_leave(store_url: str) -> None:
@@ -252,8 +291,10 @@ def test_a_session_that_is_lost_at_the_end_of_a_round(
     entering = begun(shaky.enter)
     until(lambda: len(there(store)) == 1)
     held = faults.delay("get", "/b")
-    faults.lose_session()
+    result(store.put("/b/foreign", b""))  # It looks again, and may see itself first.
     held.wait()
+    faults.lose_session()
+    result(store.delete("/b/foreign"))
     enter_all(*others)
     held.release()
     until(lambda: len(there(store)) == 3)

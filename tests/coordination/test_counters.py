@@ -196,25 +196,42 @@ def test_a_counter_that_is_lowered(faulty: bk.MetadataStore) -> None:
     assert counter.reserve(2) == range(3, 5)
 
 
-def test_an_error_is_for_all_who_wait(faulty: bk.MetadataStore, faults: FaultInjector) -> None:
-    """Threads that wait for one request share its error, each as an exception of its own."""
-    arrived = []
+class CountingGate(Gate):
+    """A gate that shows how many have come to it."""
 
-    class CountingGate(Gate):
-        def enter(self, timeout: float | None = None) -> bool:
-            arrived.append(timeout)
-            return super().enter(timeout)
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived: list[float | None] = []
 
-    counter = Counter(faulty, "/c")
-    counter._gate = CountingGate()
-    faulty.put("/c", b"foreign").result()
+    def enter(self, timeout: float | None = None) -> bool:
+        self.arrived.append(timeout)
+        return super().enter(timeout)
+
+
+def five_wait(counter: Counter, faults: FaultInjector) -> list[Any]:
+    """Let five threads wait for one get, and return their futures when it goes on."""
+    counter._gate = gate = CountingGate()
     held = faults.delay("get", "/c")
     waiting = [begun(counter.next)]
     held.wait()
     waiting += [begun(counter.next) for _ in range(4)]
-    until(lambda: len(arrived) == 5)
+    until(lambda: len(gate.arrived) == 5)
     held.release()
-    errors = [error(taking) for taking in waiting]
+    return waiting
+
+
+def test_a_block_is_for_all_who_wait(faulty: bk.MetadataStore, faults: FaultInjector) -> None:
+    """Threads that find the block empty at the same time take one block for all of them."""
+    waiting = five_wait(Counter(faulty, "/c"), faults)
+    assert sorted(map(result, waiting)) == [*range(5)]
+    assert [kind for call in faults.calls for kind in call.kinds] == ["get", "put"]
+
+
+def test_an_error_is_for_all_who_wait(faulty: bk.MetadataStore, faults: FaultInjector) -> None:
+    """Threads that wait for one request share its error, each as an exception of its own."""
+    counter = Counter(faulty, "/c")
+    faulty.put("/c", b"foreign").result()
+    errors = [error(taking) for taking in five_wait(counter, faults)]
     assert len({id(one) for one in errors}) == 5
     assert {type(one) for one in errors} == {ValueDecodeError}
     assert [kind for call in faults.calls for kind in call.kinds] == ["put", "get"]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import batchkeeper as bk
+from batchkeeper.batching.sessions import Session
 from batchkeeper.coordination import work as module
 from batchkeeper.coordination.job_board import JobBoard
 from batchkeeper.coordination.work import Job, WorkQueue
@@ -504,50 +503,96 @@ class Truth:
         self.release(name)
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.randoms(use_true_random=False))
-def test_a_board_with_late_events(dice: random.Random) -> None:  # noqa: C901, PLR0912 - one step each
+class Worker:
+    """An object with a board that tries jobs, step by step, and sees events late."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+        self.truth, self.board = Truth(), JobBoard()
+        self.new = NAMES[: dice.randrange(1, 4)]
+        self.picked: list[str] = []
+        self.tried: list[tuple[str, bool | None]] = []
+        self.held: list[str] = []
+
+    def steps(self) -> dict[str, object]:
+        """Return the steps that are possible now, by the names of their methods."""
+        return {
+            "put": self.new,
+            "others_claim": self.truth.jobs,
+            "others_end": self._others(),
+            "pick": True,
+            "attempt": self.picked,
+            "answer": self.tried,
+            "end": self.held,
+            "gap": self.dice.random() < 0.1,
+            "event": self.truth.late,
+        }
+
+    def _others(self) -> list[str]:
+        mine = {*self.held} | {name for name, claimed in self.tried if claimed}
+        return sorted(self.truth.claims - mine)
+
+    def _any(self, names: list[Any]) -> Any:
+        return names.pop(self.dice.randrange(len(names)))
+
+    def put(self) -> None:
+        self.truth.put(self._any(self.new))
+
+    def others_claim(self) -> None:
+        self.truth.claim(self._any(sorted(self.truth.jobs)))
+
+    def others_end(self) -> None:
+        self.dice.choice([self.truth.release, self.truth.done])(self._any(self._others()))
+
+    def pick(self) -> None:
+        if (name := self.board.pick()) is not None:
+            self.picked.append(name)
+
+    def attempt(self) -> None:
+        name = self._any(self.picked)
+        failed = self.dice.random() < 0.1
+        self.tried.append((name, None if failed else self.truth.claim(name)))
+
+    def answer(self) -> None:
+        name, claimed = self._any(self.tried)
+        self.board.tried(name, claimed)
+        if claimed:
+            self.held.append(name)
+
+    def end(self) -> None:
+        self.dice.choice([self.truth.release, self.truth.done])(self._any(self.held))
+
+    def gap(self) -> None:
+        # The events after the gap may be older than what is read.
+        del self.truth.late[: self.dice.randrange(len(self.truth.late) + 1)]
+        self.board.replace(self.truth.jobs, self.truth.claims)
+
+    def event(self) -> None:
+        self.truth.late.pop(0)(self.board)
+
+
+def test_a_board_with_late_events() -> None:
     """Whatever others do, and however late the events are: in the end, what is free looks free."""
-    truth, board = Truth(), JobBoard()
-    new = [*NAMES]
-    trying: list[tuple[str, bool | None]] = []
-    held: list[str] = []
-    for _ in range(dice.randrange(60)):
-        match dice.randrange(8):
-            case 0 if new:
-                truth.put(new.pop(0))
-            case 1 if truth.jobs:
-                truth.claim(dice.choice(sorted(truth.jobs)))
-            case 2 if others := sorted(truth.claims - {*held} - {name for name, _ in trying}):
-                dice.choice([truth.release, truth.done])(dice.choice(others))
-            case 3 if (name := board.pick()) is not None:
-                trying.append((name, dice.choice([truth.claim(name), None])))
-            case 4 if trying:
-                name, claimed = trying.pop(dice.randrange(len(trying)))
-                board.tried(name, claimed)
-                if claimed:
-                    held.append(name)
-            case 5 if held:
-                name = held.pop()
-                if dice.random() < 0.5:
-                    truth.done(name)
-                    board.done(name)
-                else:
-                    truth.release(name)
-            case 6 if dice.random() < 0.2:
-                # A read after a gap. Events from before it may come again.
-                board.replace(truth.jobs, truth.claims)
-                del truth.late[: dice.randrange(len(truth.late) + 1)]
-            case 7 if truth.late:
-                truth.late.pop(0)(board)
-    for name, claimed in trying:
-        board.tried(name, claimed)
-    for event in truth.late:
-        event(board)
-    free = []
-    while (name := board.pick()) is not None:
-        free.append(name)
-    assert sorted(free) == sorted(truth.jobs - truth.claims)
+    for seed in range(3_000):
+        dice = random.Random(seed)
+        one = Worker(dice)
+        for left in range(dice.randrange(40), -20, -1):
+            # In the last steps, nothing new happens.
+            steps = [
+                name
+                for name, possible in one.steps().items()
+                if possible and (left > 0 or name in {"attempt", "answer", "event"})
+            ]
+            if steps:
+                getattr(one, dice.choice(steps))()
+        while one.picked or one.tried or one.truth.late:
+            step = dice.choice(["attempt", "answer", "event"])
+            if one.steps()[step]:
+                getattr(one, step)()
+        free = []
+        while (name := one.board.pick()) is not None:
+            free.append(name)
+        assert sorted(free) == sorted(one.truth.jobs - one.truth.claims), seed
 
 
 def test_workers_spread_after_refusals() -> None:
@@ -555,18 +600,27 @@ def test_workers_spread_after_refusals() -> None:
     board = JobBoard()
     names = [f"100-{number:010d}" for number in range(200)]
     board.replace(names, [])
-    assert [board.pick() for _ in range(3)] == names[:3]
-    for name in names[:3]:
+    assert [board.pick() for _ in range(10)] == names[:10]
+    for name in names[:10]:
         board.tried(name, False)
-    picked = {board.pick() for _ in range(20)}
-    assert picked <= {*names[3 : 3 + 20 + 8]}
-    assert picked != {*names[3:23]} or len(picked) == 20
-    for name in names[:3]:
-        board.claim_event(name, there=True)
-    for name in sorted(filter(None, picked))[:10]:
-        board.tried(name, True)
-    left = min({*names[3:]} - picked)
-    assert board.pick() == left
+    picked = [board.pick() for _ in range(10)]
+    assert picked != names[10:20]
+    assert {*picked} <= {*names[10 : 10 + 64 + 10]}
+    for taken in filter(None, picked):
+        board.tried(taken, True)
+    assert board.pick() == min({*names[10:]} - {*picked})
+
+
+def test_a_claim_in_another_session(
+    stores: Callable[..., bk.MetadataStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the session may have changed while a job was claimed, the job is claimed once more."""
+    queue = WorkQueue(stores(), "/q")
+    queue.put(b"job")
+    seen = itertools.chain(["old"], itertools.repeat("new"))
+    monkeypatch.setattr(Session, "id", property(lambda session: next(seen)))
+    job = take(queue)
+    assert (job.attempt, job.held) == (2, True)
 
 
 def test_threads_share_a_queue(stores: Callable[..., bk.MetadataStore]) -> None:
@@ -574,7 +628,6 @@ def test_threads_share_a_queue(stores: Callable[..., bk.MetadataStore]) -> None:
     store = stores()
     queue = WorkQueue(store, "/q")
     queue.put_all([b"%d" % i for i in range(60)])
-    left = threading.Semaphore(0)
     done: list[bytes] = []
 
     def work(seed: int) -> None:
@@ -589,7 +642,6 @@ def test_threads_share_a_queue(stores: Callable[..., bk.MetadataStore]) -> None:
             else:
                 job.done()
                 done.append(job.value)
-                left.release()
 
     working = [begun(work, seed) for seed in range(6)]
     for future in working:
