@@ -10,6 +10,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination.async_cache import AsyncMetadataCache
+from batchkeeper.coordination.async_turns import AsyncTurns
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.testing import FaultInjector
@@ -148,6 +149,24 @@ def test_cancelled_updates_leave_the_line(run: Callable[[Test], None]) -> None:
         assert await cache.get("/a/b") == int(found.value)
 
     run(test)
+
+
+def test_a_turn_that_comes_with_a_cancellation() -> None:
+    """A task that is cancelled just when its turn comes passes it on."""
+
+    async def main() -> None:
+        turns = AsyncTurns()
+        await turns.enter("a")
+        waiting = asyncio.create_task(turns.enter("a"))
+        await until(lambda: turns._lines["a"].waiting)
+        turns.leave("a")
+        await cancel(waiting)
+        assert len(turns) == 0
+        await turns.enter("a")
+        turns.leave("a")
+        assert len(turns) == 0
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_load(run: Callable[[Test], None], faults: FaultInjector) -> None:

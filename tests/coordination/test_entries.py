@@ -218,6 +218,13 @@ def test_overtaken_loads_do_not_go_back(entries: Table) -> None:
             assert marks(entries) == (6 if {first.mark, second.mark} == {5, 6} else None)
 
 
+def test_an_older_answer_does_not_replace_an_entry(entries: Table) -> None:
+    """Also an answer to a request that began after the entry had entered."""
+    end(entries, begin(entries), value(6))
+    end(entries, entries.write("/a"), value(5))
+    assert marks(entries) == 6
+
+
 def test_loads_that_agree_enter(entries: Table) -> None:
     """Loads that overlap without end do not keep each other out, if they show the same."""
     older = begin(entries)
