@@ -291,15 +291,15 @@ def test_the_order_of_a_path_outlives_updates(store: bk.MetadataStore, lock: Loc
     updating = threading.Thread(target=update)
     updating.start()
     try:
-        futures.extend((n % 7, writer.put(f"/{n % 7}", b"%d" % n)) for n in range(700))
+        futures.extend((n % 7, writer.put(f"/{n % 7}", b"%d" % n)) for n in range(350))
         versions: dict[int, list[int]] = {}
         for path, future in futures:
             versions.setdefault(path, []).append(result(future).version)
     finally:
         done.set()
         updating.join()
-    assert all(found == list(range(100)) for found in versions.values())
-    assert [value_of(store, f"/{n}") for n in range(7)] == [b"%d" % (693 + n) for n in range(7)]
+    assert all(found == list(range(50)) for found in versions.values())
+    assert [value_of(store, f"/{n}") for n in range(7)] == [b"%d" % (343 + n) for n in range(7)]
 
 
 def held_back(writer: FencedStore, lock: Lock, paths: int) -> list[Future[Any]]:
@@ -509,18 +509,18 @@ def test_tasks_keep_the_order_of_a_path(run: Callable[[Test], None]) -> None:
                 before = ended()
                 await lock.update(b"new")
                 while ended() == before and not done.is_set():  # noqa: ASYNC110 - of the futures
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.001)
 
         puts: list[asyncio.Task[bk.Stat]] = []
         updating = asyncio.create_task(update())
-        for n in range(300):
+        for n in range(120):
             puts.append(asyncio.create_task(writer.put("/a", b"%d" % n)))
             if n % 10 == 0:
                 await asyncio.sleep(0)
         stats = await asyncio.gather(*puts)
         done.set()
         await updating
-        assert [stat.version for stat in stats] == list(range(300))
+        assert [stat.version for stat in stats] == list(range(120))
 
     run(test)
 
