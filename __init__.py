@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -40,6 +40,38 @@ from .batching import (
     Watch,
 )
 from .batching.settings import check_seconds
+from .coordination import (
+    NOT_CACHED,
+    AsyncCounter,
+    AsyncDoubleBarrier,
+    AsyncElection,
+    AsyncFencedStore,
+    AsyncGroup,
+    AsyncJob,
+    AsyncLock,
+    AsyncMetadataCache,
+    AsyncSemaphore,
+    AsyncWorkQueue,
+    CacheResult,
+    Counter,
+    DoubleBarrier,
+    Election,
+    FencedStore,
+    Group,
+    Job,
+    Lock,
+    Member,
+    MetadataCache,
+    Semaphore,
+    Serde,
+    WorkQueue,
+    async_fenced,
+    bytes_serde,
+    dataclass_serde,
+    fenced,
+    json_serde,
+    msgspec_serde,
+)
 from .ops import (
     ABSENT,
     AuthenticationError,
@@ -56,6 +88,8 @@ from .ops import (
     IndeterminateError,
     InvalidPathError,
     InvalidSettingError,
+    LockBusyError,
+    LockLostError,
     MetadataStoreError,
     NotEmptyError,
     NotFoundError,
@@ -80,6 +114,7 @@ from .ops import (
     Transaction,
     TransactionRefusedError,
     UnsupportedError,
+    ValueDecodeError,
     ValueTooLargeError,
     WatchEvent,
 )
@@ -88,46 +123,80 @@ from .stores import Backend, ConnectOptions, StoreKind, StoreURL, connect, parse
 
 __all__ = [
     "ABSENT",
+    "async_fenced",
+    "AsyncCounter",
+    "AsyncDoubleBarrier",
+    "AsyncElection",
+    "AsyncFencedStore",
+    "AsyncGroup",
+    "AsyncJob",
+    "AsyncLock",
+    "AsyncMetadataCache",
     "AsyncMetadataStore",
     "AsyncResultStream",
+    "AsyncSemaphore",
     "AsyncWatch",
+    "AsyncWorkQueue",
     "AuthenticationError",
     "Backend",
     "BadVersionError",
     "BatchingConfig",
+    "bytes_serde",
+    "CacheResult",
     "Capability",
+    "Change",
+    "Check",
+    "Counter",
     "Counts",
+    "dataclass_serde",
     "Delete",
+    "DoubleBarrier",
+    "Election",
     "Exists",
+    "fenced",
+    "FencedStore",
     "ForeignKeys",
     "Get",
     "GetChildren",
-    "Change",
-    "Check",
     "GetResult",
+    "Group",
     "Histogram",
     "IndeterminateError",
     "InvalidPathError",
     "InvalidSettingError",
+    "Job",
+    "json_serde",
     "LaneMetrics",
+    "Lock",
+    "LockBusyError",
+    "LockLostError",
+    "Member",
+    "MetadataCache",
     "MetadataStore",
     "MetadataStoreError",
     "Metrics",
+    "msgspec_serde",
+    "NOT_CACHED",
     "NotEmptyError",
     "NotFoundError",
+    "open_async_store",
+    "open_store",
     "Operation",
     "OperationTimeoutError",
     "Outcome",
     "OutcomeStream",
+    "parse_url",
     "Put",
     "PutOptions",
     "QueueFullError",
-    "RevisionCompactedError",
     "Range",
-    "ScanPage",
-    "ScanResult",
     "Result",
     "ResultStream",
+    "RevisionCompactedError",
+    "ScanPage",
+    "ScanResult",
+    "Semaphore",
+    "Serde",
     "Session",
     "SessionEvent",
     "SessionListener",
@@ -135,21 +204,20 @@ __all__ = [
     "SessionState",
     "Stat",
     "StatPage",
+    "store_kind",
     "StoreClosedError",
     "StoreKind",
-    "StoreURL",
     "StoreUnavailableError",
+    "StoreURL",
     "Transaction",
     "TransactionRefusedError",
     "UnsupportedError",
+    "ValueDecodeError",
     "ValueTooLargeError",
     "Watch",
     "WatchEvent",
+    "WorkQueue",
     "Wrapper",
-    "open_async_store",
-    "open_store",
-    "parse_url",
-    "store_kind",
 ]
 
 _log = get_logger(__name__)
@@ -255,7 +323,7 @@ class _Opening:
         self._timeout = timeout
         self._wrappers = wrappers
         self._store: AsyncMetadataStore | None = None
-        self._lock = Lock()  # guards _given_up and _backend
+        self._lock = threading.Lock()  # guards _given_up and _backend
         self._given_up = False
         self._backend: Backend | None = None
 
@@ -267,7 +335,7 @@ class _Opening:
             with self._lock:
                 self._given_up, opened = True, self._backend
             if opened is not None:
-                Thread(target=opened.close, daemon=True).start()
+                threading.Thread(target=opened.close, daemon=True).start()
             raise
         loop = asyncio.get_running_loop()
         with _closing_on_failure(backend):

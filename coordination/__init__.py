@@ -1,20 +1,100 @@
-"""Coordination of processes: locks, and what stands on them.
+"""Coordination of processes, on the public face of a store: locks, elections, caches and more.
 
-- ``contenders``: the order of those who stand in line, and whose turn it is: a pure object
-- ``async_claims``: one of them, from its creation to its end, and the source of ``claims``
+Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
+
+- ``contenders``: the order of those who stand in line for a path, and whose turn it is: pure
+- ``async_claims``: one of them, from its creation to its end, and the warden that notices the end
 - ``claims``: the same for threads, generated
-- ``async_lobbies``: the line as one store sees it, and the source of ``lobbies``
+- ``async_lobbies``: the line as one store sees it: one watch, and one value at a time
 - ``lobbies``: the same for threads, generated
-- ``async_locks``: locks and semaphores, and the source of ``locks``
+- ``async_locks``: locks and semaphores
 - ``locks``: the same for threads, generated
-- ``async_following``: a view that a watch keeps current, and the source of ``following``
+- ``async_elections``: leader election
+- ``elections``: the same for threads, generated
+- ``async_leaders``: the values of the leaders, one after the other
+- ``leaders``: the same for threads, generated
+- ``async_callbacks``: the listeners of an election
+- ``callbacks``: the same for threads, generated
+- ``async_fencing``: a store whose writes take effect only while a lock is held
+- ``fencing``: the same for threads, generated
+- ``async_fences``: those writes, and the order in which they are sent
+- ``fences``: the same for threads, generated
+- ``async_cache``: the cache of the values below a prefix
+- ``cache``: the same for threads, generated
+- ``entries``: what the cache knows, and what may enter it: a pure object
+- ``serdes``: how values become bytes, and bytes values
+- ``async_turns``: one update of a path at a time
+- ``turns``: the same for threads, generated
+- ``async_listening``: the listeners of a cache
+- ``listening``: the same for threads, generated
+- ``async_counters``: unique numbers, in blocks
+- ``counters``: the same for threads, generated
+- ``members``: the members of a group, and how their values say who they are: pure functions
+- ``async_groups``: who is in a group, and its listeners
+- ``groups``: the same for threads, generated
+- ``async_memberships``: one membership of this process, through all of its incarnations
+- ``memberships``: the same for threads, generated
+- ``async_barriers``: a barrier that several processes enter together and leave together
+- ``barriers``: the same for threads, generated
+- ``job_board``: the jobs of a queue, and which of them look free: a pure object
+- ``async_work``: the queue of jobs, and claims to them
+- ``work``: the same for threads, generated
+- ``async_following``: a view that a watch keeps current, in the background
 - ``following``: the same for threads, generated
 - ``async_background``: what runs beside the caller, for tasks
-- ``background``: what runs beside the caller, for threads
+- ``background``: the same for threads, written by hand
 - ``deadlines``: the time that is left for a call
 """
 
+from .async_barriers import AsyncDoubleBarrier
+from .async_cache import AsyncMetadataCache
+from .async_counters import AsyncCounter
+from .async_elections import AsyncElection
+from .async_fencing import AsyncFencedStore, async_fenced
+from .async_groups import AsyncGroup
 from .async_locks import AsyncLock, AsyncSemaphore
+from .async_work import AsyncJob, AsyncWorkQueue
+from .barriers import DoubleBarrier
+from .cache import MetadataCache
+from .counters import Counter
+from .elections import Election
+from .entries import NOT_CACHED, CacheResult
+from .fencing import FencedStore, fenced
+from .groups import Group
 from .locks import Lock, Semaphore
+from .members import Member
+from .serdes import Serde, bytes_serde, dataclass_serde, json_serde, msgspec_serde
+from .work import Job, WorkQueue
 
-__all__ = ["AsyncLock", "AsyncSemaphore", "Lock", "Semaphore"]
+__all__ = [
+    "AsyncCounter",
+    "AsyncDoubleBarrier",
+    "AsyncElection",
+    "AsyncFencedStore",
+    "AsyncGroup",
+    "AsyncJob",
+    "AsyncLock",
+    "AsyncMetadataCache",
+    "AsyncSemaphore",
+    "AsyncWorkQueue",
+    "CacheResult",
+    "Counter",
+    "DoubleBarrier",
+    "Election",
+    "FencedStore",
+    "Group",
+    "Job",
+    "Lock",
+    "Member",
+    "MetadataCache",
+    "NOT_CACHED",
+    "Semaphore",
+    "Serde",
+    "WorkQueue",
+    "async_fenced",
+    "bytes_serde",
+    "dataclass_serde",
+    "fenced",
+    "json_serde",
+    "msgspec_serde",
+]

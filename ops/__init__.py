@@ -20,6 +20,8 @@ from .errors import (
     IndeterminateError,
     InvalidPathError,
     InvalidSettingError,
+    LockBusyError,
+    LockLostError,
     MetadataStoreError,
     NotEmptyError,
     NotFoundError,
@@ -31,6 +33,7 @@ from .errors import (
     StoreUnavailableError,
     TransactionRefusedError,
     UnsupportedError,
+    ValueDecodeError,
     ValueTooLargeError,
 )
 from .operations import (
@@ -79,6 +82,8 @@ __all__ = [
     "IndeterminateError",
     "InvalidPathError",
     "InvalidSettingError",
+    "LockBusyError",
+    "LockLostError",
     "MetadataStoreError",
     "NotEmptyError",
     "NotFoundError",
@@ -103,6 +108,7 @@ __all__ = [
     "Transaction",
     "TransactionRefusedError",
     "UnsupportedError",
+    "ValueDecodeError",
     "ValueTooLargeError",
     "WatchEvent",
 ]
