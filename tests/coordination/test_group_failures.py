@@ -149,6 +149,50 @@ def test_a_late_request_touches_no_successor(
         successor.leave()
 
 
+class SlowToWrite:
+    """A store whose transactions wait until the test lets them go."""
+
+    def __init__(self, store: bk.MetadataStore) -> None:
+        self._store = store
+        self.reached, self.free = threading.Event(), threading.Event()
+        self.free.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def transaction(self, ops: Any, *, timeout: float | None = None) -> Any:
+        self.reached.set()
+        assert self.free.wait(PATIENCE)
+        return self._store.transaction(ops, timeout=timeout)
+
+
+@pytest.mark.parametrize("act", ["leave", "update"])
+def test_a_write_of_an_earlier_session_touches_no_successor(
+    line: HeldLine, open_direct: Opens, open_through: Opens, act: str
+) -> None:
+    """Also if the member has looked before, and both values have the same version."""
+    store, others = open_through(SHORT), Group(open_direct(LONG), "/hubs")
+    slow: Any = SlowToWrite(store)
+    member = Group(slow, "/hubs").join("hub-1", b"old", PATIENCE)
+    lost = member.lost
+    slow.free.clear()
+    slow.reached.clear()
+    acting = threading.Thread(target=member.leave if act == "leave" else lambda: member.update(b""))
+    acting.start()
+    assert slow.reached.wait(PATIENCE)
+    line.hold()
+    successor = others.join("hub-1", b"successor", PATIENCE)
+    line.release()
+    line.cut()
+    assert lost.wait(PATIENCE)
+    until(lambda: store.session.state == "connected")
+    slow.free.set()
+    acting.join(PATIENCE)
+    assert not acting.is_alive()
+    expected = Member("hub-1", b"successor", successor.incarnation)
+    assert members(others) == {"hub-1": expected}
+
+
 STOPPED: Final = """
 import sys
 import batchkeeper as bk
