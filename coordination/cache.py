@@ -9,7 +9,8 @@
 - The listener of the session hears that the connection or the session is lost. It runs where the
   callbacks of the store do, and so never waits.
 
-``_lock`` guards which follower is the present one. It is not held while anything else runs.
+``_lock`` guards which follower is the present one. While it is held, nothing waits, and only the
+lock of ``entries`` is taken.
 """
 
 from __future__ import annotations
@@ -506,8 +507,13 @@ class MetadataCache(Generic[T]):
         if old is not None:
             self._entries.shut()
             old.close()
-        if listen:
-            self._listen()
+        try:
+            if listen:
+                self._listen()
+        except BaseException:
+            with self._lock:
+                self._follower = None
+            raise
         follower.start()
 
     def _listen(self) -> None:

@@ -222,6 +222,24 @@ def test_a_cancelled_write(run: Callable[[Test], None], faults: FaultInjector) -
     run(test)
 
 
+def test_an_outage(run: Callable[[Test], None], faults: FaultInjector) -> None:
+    """The cache is empty in an outage, and caches again after it."""
+
+    async def test(store: bk.AsyncMetadataStore, cache: Cache) -> None:
+        await cache.put("/a/b", 1)
+        await warm(cache, "/a/b")
+        gaps: list[str] = []
+        cache.add_listener(lambda event: gaps.append(event.kind))
+        faults.cut()
+        await until(lambda: cache.get_if_cached("/a/b") is NOT_CACHED)
+        faults.restore()
+        await warm(cache, "/a/b")
+        assert await cache.get("/a/b") == 1
+        await until(lambda: "gap" in gaps)
+
+    run(test)
+
+
 def test_a_function_that_raises(run: Callable[[Test], None]) -> None:
     """Nothing is written, and the next in line goes on."""
 
