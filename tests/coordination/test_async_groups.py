@@ -90,6 +90,40 @@ def test_a_cancelled_join_leaves_nothing(run: Callable[[Test], None]) -> None:
     run(test)
 
 
+class WithoutAnswers:
+    """A store whose transactions take effect, and whose answers to them never come."""
+
+    def __init__(self, store: bk.AsyncMetadataStore) -> None:
+        self._store = store
+        self.silent = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def transaction(self, ops: Any, *, timeout: float | None = None) -> Any:
+        results = await self._store.transaction(ops, timeout=timeout)
+        if not self.silent.is_set():
+            self.silent.set()
+            await asyncio.Event().wait()
+        return results
+
+
+def test_a_join_that_is_cancelled_before_its_answer(run: Callable[[Test], None]) -> None:
+    """The value that was created is removed again, in the same session."""
+
+    async def test(store: bk.AsyncMetadataStore) -> None:
+        silent: Any = WithoutAnswers(store)
+        joining = asyncio.create_task(AsyncGroup(silent, "/hubs").join("hub-1"))
+        await silent.silent.wait()
+        assert await store.exists("/hubs/hub-1")
+        joining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await joining
+        await nobody_left(store)
+
+    run(test)
+
+
 def test_a_cancelled_wait_leaves_nothing(run: Callable[[Test], None]) -> None:
     """A task that waits for a name and is cancelled has no part in what comes after."""
 
