@@ -188,15 +188,14 @@ def test_who_comes_again_counts_once(
     """Who gave up and comes again stands there only when his earlier value is gone."""
     barrier = DoubleBarrier(stores(wrap=faults), "/b", 2)
     store = stores()
-    held = faults.delay("delete")
+    failing = faults.fail("delete", times=None)
     with pytest.raises(bk.OperationTimeoutError):
         barrier.enter(0)
-    held.wait()
     [before] = there(store)
     entering = begun(barrier.enter)
     with pytest.raises(AssertionError):
         until(entering.done, within=0.2)  # It would enter alone by then.
-    held.release()
+    failing.remove()
     until(lambda: there(store) not in ([], [before]))
     assert not entering.done()
     DoubleBarrier(store, "/b", 2).enter(PATIENCE)
