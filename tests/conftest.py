@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+import hypothesis
 import pytest
 
 from batchkeeper.bench import releases
@@ -27,6 +28,10 @@ from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
 from batchkeeper.stores.kinds import BUILT_IN, load_name
 
 from .proxy import Proxy
+
+# A slow machine fails no test.
+hypothesis.settings.register_profile("batchkeeper", deadline=None)
+hypothesis.settings.load_profile("batchkeeper")
 
 # The bytes that a whole run needs on the disk at a time, with a reserve.
 _DISK = 2 * 2**30

@@ -15,20 +15,11 @@ import httpx
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import async_cache, cache, entries, serdes
 from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture(autouse=True)
-def exports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add the names of the cache to the package, in case that it does not export them yet."""
-    for module in (async_cache, cache, entries, serdes):
-        for name in module.__all__:
-            monkeypatch.setattr(bk, name, getattr(bk, name, getattr(module, name)), raising=False)
 
 
 @pytest.fixture

@@ -125,7 +125,12 @@ def test_errors_are_made_for_each_operation_and_chain_their_cause(kind: type) ->
 def test_what_may_be_submitted_again_is_said_by_the_class() -> None:
     """An error is retriable if nothing changed and a retry may succeed; never if unknown."""
     retriable = {kind for kind in ERRORS if kind.retriable}
-    assert retriable == {bk.QueueFullError, bk.OperationTimeoutError, bk.StoreUnavailableError}
+    assert retriable == {
+        bk.LockBusyError,
+        bk.OperationTimeoutError,
+        bk.QueueFullError,
+        bk.StoreUnavailableError,
+    }
     assert [kind for kind in ERRORS if kind.outcome == "unknown"] == [bk.IndeterminateError]
     assert {kind for kind in ERRORS if passes(kind)} == {*retriable, bk.IndeterminateError}
     assert passes(bk.IndeterminateError("m"))
