@@ -76,9 +76,10 @@ class Election:
     :meth:`close`: after the loss of its session, or if somebody deletes its value, it stands again
     by itself, at the end of the line. An outage that is shorter than the session changes nothing.
 
-    :meth:`is_leader` turns false before anybody else can lead, by the clock of this process. But a
-    process that stops just after it has asked, and goes on later, may act beside the next leader.
-    So fence its writes: :func:`fenced`, :meth:`check`, ``fencing_token``.
+    :meth:`is_leader` turns false before anybody else can lead, by the clock of this process, unless
+    somebody deletes the leader's value: both candidates hear of that a moment later. And a process
+    that stops just after it has asked, and goes on later, may act beside the next leader. So fence
+    its writes: :func:`fenced`, :meth:`check`, ``fencing_token``.
 
     One object has one place in line. Any thread may use it. It is also a context manager, which
     closes it at the end; entering the block is no campaign.
@@ -247,8 +248,9 @@ class Election:
     def update(self, value: bytes) -> None:
         """Change the value that others see, without a new election.
 
-        A candidate that does not lead keeps its place, too. If the put fails, the others still see
-        the former value, and this candidate uses the new one when it stands again.
+        A candidate that waits keeps its place, too, unless its value is just being created. If the
+        put fails, the others still see the former value, and this candidate uses the new one when
+        it stands again.
 
         Raises:
             MetadataStoreError: the put has failed; see its ``outcome``.

@@ -283,15 +283,14 @@ def test_a_deleted_leader_stands_again(
     second.stand()
     until(lambda: len(entries(store)) == 2)
     token, term, check = first.fencing_token, first.lost, first.check()
-    with never_two(first, second):
-        remove_leader(store)
-        assert term.wait(PATIENCE)
-        until(second.is_leader)
-        heard.wait("leading", "lost", "following")
-        with pytest.raises(TransactionRefusedError):
-            store.transaction([check, Put("/result", b"1")]).result(PATIENCE)
-        second.resign()
-        until(first.is_leader)
+    remove_leader(store)
+    assert term.wait(PATIENCE)
+    until(second.is_leader)
+    heard.wait("leading", "lost", "following")
+    with pytest.raises(TransactionRefusedError):
+        store.transaction([check, Put("/result", b"1")]).result(PATIENCE)
+    second.resign()
+    until(first.is_leader)
     heard.wait("leading", "lost", "following", "leading")
     assert first.fencing_token > token
 
@@ -420,9 +419,11 @@ def test_a_candidate_that_updates_keeps_its_place(
     store: bk.MetadataStore, first: Election, second: Election
 ) -> None:
     """The value of a candidate that waits is what others see when it leads."""
+    heard = Heard()
+    second.add_listener(heard)
     first.campaign(PATIENCE)
     second.stand()
-    until(lambda: len(entries(store)) == 2)
+    heard.wait("following")
     line = entries(store)
     second.update(b"new")
     assert entries(store) == line
@@ -622,6 +623,7 @@ def test_a_closed_listener_hears_nothing(store: bk.MetadataStore, first: Electio
 
     def once(event: str) -> None:
         ours(event)
+        until(lambda: len(stays.events) == 3)  # Two more events wait for this listener.
         listener.close()
 
     listener = first.add_listener(once)
@@ -633,6 +635,7 @@ def test_a_closed_listener_hears_nothing(store: bk.MetadataStore, first: Electio
     ours.wait("leading")
     remove_leader(store)
     stays.wait("leading", "lost", "leading")
+    until(lambda: not listener._running)
     assert ours.events == ["leading"]
     assert other.events == []
 
