@@ -423,6 +423,8 @@ class AsyncJob:
                     raise
                 if await store.get(self.path) is not None:
                     continue
+                if not self.held:  # Another worker may have claimed the job, and removed it.
+                    raise
             self._ended = True
             return
         raise self._lost()

@@ -420,6 +420,8 @@ class Job:
                     raise
                 if store.get(self.path).result() is not None:
                     continue
+                if not self.held:  # Another worker may have claimed the job, and removed it.
+                    raise
             self._ended = True
             return
         raise self._lost()

@@ -258,6 +258,22 @@ def test_the_end_of_a_job_without_an_answer(
     assert not faults.armed
 
 
+def test_the_end_of_a_job_without_an_answer_after_the_session(
+    stores: Callable[..., bk.MetadataStore],
+    faults: FaultInjector,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another worker may have had the job, and removed it, so ``done`` does not claim to have."""
+    store = stores(wrap=faults)
+    queue = WorkQueue(store, "/q")
+    queue.put(b"job")
+    job = take(queue)
+    monkeypatch.setattr(job, "_session", "one that has ended")
+    faults.lose_answer("transaction", applied=True)
+    with pytest.raises(bk.IndeterminateError):
+        job.done()
+
+
 def test_an_outage(stores: Callable[..., bk.MetadataStore], faults: FaultInjector) -> None:
     """``claim`` waits out failures, ``done`` raises them and can be called again."""
     store = stores(wrap=faults)
