@@ -27,13 +27,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kazoo.client import KazooClient
-
 import batchkeeper as bk
 from batchkeeper.bench.releases import find_durable_etcd
 from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
 
 from ..proxy import Proxy
+from ..stores.foreign import end_zookeeper_session
 from ..waiting import PATIENCE, until
 
 __all__ = ["Nemesis", "forgets", "server_to_hurt"]
@@ -96,12 +95,7 @@ class Nemesis:
                 answer = connection.getresponse()
                 assert answer.status == http.HTTPStatus.OK, answer.read()
             return
-        client = store._engine._backend._connection._client
-        # Closing another connection of the same session ends the session.
-        thief = KazooClient(self.server.address, client_id=client.client_id)
-        thief.start(PATIENCE)
-        thief.stop()
-        thief.close()
+        end_zookeeper_session(self.server.address, store._engine._backend._connection._client)
 
     def pause(self, seconds: float, until: Callable[[], None] = lambda: None) -> None:
         """Pause the server for a time, and then until ``until`` returns."""

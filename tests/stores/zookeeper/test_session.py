@@ -37,7 +37,7 @@ from ...forks import holds_in_a_child
 from ...proxy import Proxy
 from ...waiting import PATIENCE, soon, until
 from ..foreign import zookeeper_client
-from .opening import connected
+from .opening import connected, end_session
 
 # The shortest timeout that a server with the tests' ticks grants.
 TIMEOUT = 1.0
@@ -387,11 +387,7 @@ def test_a_session_that_the_server_has_ended(server: ZooKeeperServer, other: Kaz
     with closing(connected(server.url)) as backend:
         backend.session.listen(events.append)
         session = begun(backend)
-        client = backend._connection._client
-        thief = KazooClient(server.address, client_id=client.client_id)
-        thief.start()
-        thief.stop()
-        thief.close()
+        end_session(backend, server.url)
         until(lambda: "session_reestablished" in events)
         assert backend.session.id not in (session, None)
         assert backend.session.number == 2
