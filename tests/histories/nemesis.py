@@ -35,7 +35,7 @@ from ..proxy import Proxy
 from ..stores.foreign import end_zookeeper_session
 from ..waiting import PATIENCE, until
 
-__all__ = ["Nemesis", "forgets", "server_to_hurt"]
+__all__ = ["Nemesis", "commit_everything", "forgets", "server_to_hurt"]
 
 
 def server_to_hurt(kind: str, directory: Path) -> LocalServer:
@@ -73,11 +73,10 @@ class Nemesis:
             self.line.swallows = True
             assert self.line.swallowed.wait(PATIENCE), "the clients ask for nothing"
             self.line.drops = True
-            _commit_everything(self.server)
+            commit_everything(self.server)
         self.killed = time.monotonic()
         self.server.kill()
-        self.line.cut()
-        self.line.swallows = self.line.drops = False
+        self.line.restore()
 
     def restart(self) -> None:
         """Start the server again."""
@@ -130,8 +129,7 @@ class Nemesis:
         if self._old:
             self.line.drops = True
             time.sleep(0.1)
-        self.line.cut()
-        self.line.swallows = self.line.drops = False
+        self.line.restore()
 
 
 def _etcd_version(server: EtcdServer) -> tuple[int, ...]:
@@ -143,7 +141,7 @@ def _etcd_version(server: EtcdServer) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
-def _commit_everything(server: LocalServer) -> None:
+def commit_everything(server: LocalServer) -> None:
     """Wait until all writes that etcd has answered are in its log and its database.
 
     This puts a key. Its entry in the log follows the entries of all writes answered earlier. etcd

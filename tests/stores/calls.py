@@ -40,6 +40,5 @@ def lose_the_answer(
         writing = pool.submit(backend.write, operations, soon(within))
         assert line.swallowed.wait(PATIENCE)
         meanwhile()
-        line.swallows = False
-        line.cut()
+        line.restore()
         return writing.result(PATIENCE)

@@ -78,8 +78,8 @@ def end_zookeeper_session(address: str, client: KazooClient) -> None:
     again as soon as the other connection has displaced its own, and may displace that one before
     its close arrives. So this looks at the server's sessions, and repeats the attempt.
     """
-    client_id = client.client_id
-    assert client_id is not None
+    client_id = client._session_id, client._session_passwd  # also while it is not connected
+    assert client_id[0]
 
     def end() -> bool:
         with zookeeper_client(f"zookeeper://{address}", client_id=client_id):

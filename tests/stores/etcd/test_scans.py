@@ -301,8 +301,7 @@ def test_a_delete_whose_answer_is_lost_goes_on(
         assert line.swallowed.wait(PATIENCE)
         # What was swallowed may be a page that was asked for ahead; the third batch has to be gone.
         until(lambda: len(contents(direct, "/t")) <= 1_500)
-        line.swallows = False
-        line.cut()
+        line.restore()
         thread.join(PATIENCE)
         assert counts == [3_500]
         assert contents(direct, "/") == {}

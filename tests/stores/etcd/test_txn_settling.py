@@ -471,8 +471,7 @@ def test_every_put_of_many_threads_happens_once_however_often_the_line_breaks(
                 line.swallowed.clear()
                 line.swallows = True
                 assert line.swallowed.wait(PATIENCE)
-                line.swallows = False
-                line.cut()
+                line.restore()
             stop.set()
             for writer in writers:
                 versions = writer.result(PATIENCE)

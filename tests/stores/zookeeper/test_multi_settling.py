@@ -245,8 +245,7 @@ def test_what_shut_a_write_out_is_told_from_the_write(backend: ZooKeeperBackend,
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(backend.write, [Put("/late", b"1")], soon(1.0))
         assert line.swallowed.wait(PATIENCE)
-        line.swallows = False
-        line.cut()
+        line.restore()
         late = writing.exception(PATIENCE)
 
     assert type(late) is OperationTimeoutError

@@ -35,7 +35,7 @@ from ...forks import holds_in_a_child
 from ...proxy import Proxy
 from ...waiting import PATIENCE, result, soon, until
 from ..foreign import said_by_zookeeper
-from .opening import connected
+from .opening import connected, end_session
 from .secured import TlsZooKeeper
 
 Change = tuple[str, str]
@@ -426,8 +426,7 @@ def test_nothing_is_missed_without_a_gap(
                 proxied.swallowed.clear()
                 proxied.swallowed.wait(PATIENCE)
                 time.sleep(0.2)
-                proxied.swallows = False
-                proxied.cut()
+                proxied.restore()
             until(lambda gaps=gaps: view.gaps > gaps)
         done.set()
         for thread in threads:
@@ -450,8 +449,7 @@ def test_parents_after_an_outage(server: ZooKeeperServer, proxied: Proxy) -> Non
         writer.write([Delete("/gone/x")], soon())
         writer.write([Delete("/gone")], soon())
         put(writer, "/gone")
-        proxied.drops = False
-        proxied.cut()
+        proxied.restore()
         until(lambda: ("gap", "/") in seen.changes())
         put(writer, "/filled", "/new", "/gone", "/end")
         changes = [change for change in seen.await_path("/end") if change != ("gap", "/")]
@@ -492,7 +490,7 @@ def test_a_lost_session_is_a_gap_before_a_new_session(
     order: list[str] = []
     with (
         closing(connected(server.url)) as writer,
-        closing(connected(f"zookeeper://{proxied.address}", session_timeout=1)) as backend,
+        closing(connected(f"zookeeper://{proxied.address}")) as backend,
     ):
         backend.session.listen(order.append)
         for name in ("a", "b"):
@@ -505,10 +503,10 @@ def test_a_lost_session_is_a_gap_before_a_new_session(
             )
         session = backend.session.id
         proxied.drops = True
-        until(lambda: "connection_lost" in order)
-        time.sleep(2.5)  # The server's clock has to pass the end of the session.
-        proxied.drops = False
         proxied.cut()
+        until(lambda: "connection_lost" in order)
+        end_session(backend, server.url)
+        proxied.restore()
         until(lambda: "session_reestablished" in order)
         assert backend.session.id != session
         put(writer, "/a")
