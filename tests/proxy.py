@@ -13,7 +13,8 @@ class Proxy:
     """Passes bytes between clients and a server on loopback, and can lose them.
 
     While ``swallows`` is set, it discards the server's answers: requests arrive and are executed,
-    but their answers are lost. ``swallowed`` is set when it has discarded an answer. While
+    but their answers are lost. ``swallowed`` is set when it has discarded an answer, and ``lost``
+    has all that it has discarded. Clients also get answers that nobody has asked for. While
     ``drops`` is set, it discards requests. A connection that has lost bytes is unusable: call
     ``restore`` to end both. ``answered`` is the number of bytes that the server has sent so far.
     """
@@ -28,6 +29,7 @@ class Proxy:
         self.swallows = False
         self.drops = False
         self.swallowed = threading.Event()
+        self.lost = b""
         self.answered = 0
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
@@ -93,6 +95,7 @@ class Proxy:
                 if not lost:
                     target.sendall(data)
                 elif answers:
+                    self.lost += data
                     self.swallowed.set()
         for side in (source, target):
             with suppress(OSError):
