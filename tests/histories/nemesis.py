@@ -12,8 +12,9 @@ then drops the requests. Then a write that bypasses the proxy is answered and co
 write acknowledged earlier is in the log and in the database. The kill still catches the operations
 that clients have under way: some are executed, some never arrive.
 
-An old etcd also crashes if a client goes away while its reading transaction is executed (#14110).
-So the connections to an old etcd are cut after the requests that have arrived are done.
+An old etcd also crashes if a client goes away while its reading transaction is executed (#14110),
+or if the deadline of that transaction passes, as it does in a pause. So an old etcd is paused, and
+the connections to it are cut, after the requests that have arrived are done.
 """
 
 from __future__ import annotations
@@ -97,13 +98,21 @@ class Nemesis:
         end_zookeeper_session(self.server.address, store._engine._backend._connection._client)
 
     def pause(self, seconds: float, until: Callable[[], None] = lambda: None) -> None:
-        """Pause the server for a time, and then until ``until`` returns."""
+        """Pause the server for a time, and then until ``until`` returns.
+
+        The connections to an old etcd lose the requests of that time, and are cut after it.
+        """
+        if self._old:
+            self.line.drops = True
+            commit_everything(self.server)  # It executes nothing for clients any more.
         self.server.pause()
         try:
             time.sleep(seconds)
             until()
         finally:
             self.server.resume()
+            if self._old:
+                self.line.restore()
 
     def lose_answers(self) -> None:
         """Let requests be executed, lose their answers, and cut the connections."""
