@@ -13,9 +13,10 @@ class Proxy:
     """Passes bytes between clients and a server on loopback, and can lose them.
 
     While ``swallows`` is set, it discards the server's answers: requests arrive and are executed,
-    but their answers are lost. ``swallowed`` is set when it has discarded an answer. While
+    but their answers are lost. ``swallowed`` is set when it has discarded an answer, and ``lost``
+    has all that it has discarded. Clients also get answers that nobody has asked for. While
     ``drops`` is set, it discards requests. A connection that has lost bytes is unusable: call
-    ``cut``. ``answered`` is the number of bytes that the server has sent so far.
+    ``restore`` to end both. ``answered`` is the number of bytes that the server has sent so far.
     """
 
     def __init__(self, address: str) -> None:
@@ -28,6 +29,7 @@ class Proxy:
         self.swallows = False
         self.drops = False
         self.swallowed = threading.Event()
+        self.lost = b""
         self.answered = 0
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
@@ -35,11 +37,16 @@ class Proxy:
     def cut(self) -> None:
         """End all connections, as a broken network does. New ones are accepted."""
         with self._lock:
-            pairs, self._pairs = self._pairs, []
-        for pair in pairs:
-            for side in pair:
-                with suppress(OSError):
-                    side.shutdown(socket.SHUT_RDWR)
+            self._end_all()
+
+    def restore(self) -> None:
+        """End all connections, and discard nothing any more.
+
+        In one step: no connection that has lost bytes is left, and no new one is ended.
+        """
+        with self._lock:
+            self.swallows = self.drops = False
+            self._end_all()
 
     def close(self) -> None:
         """End all connections, and accept no more."""
@@ -48,6 +55,13 @@ class Proxy:
         self._accepting.join()
         self._listener.close()
         self.cut()
+
+    def _end_all(self) -> None:
+        pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for side in pair:
+                with suppress(OSError):
+                    side.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:
@@ -74,13 +88,15 @@ class Proxy:
     def _pass_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                if answers:
-                    with self._lock:
+                with self._lock:  # `restore` is one step for all connections.
+                    lost = self.swallows if answers else self.drops
+                    if answers:
                         self.answered += len(data)
-                if answers and self.swallows:
-                    self.swallowed.set()
-                elif answers or not self.drops:
+                if not lost:
                     target.sendall(data)
+                elif answers:
+                    self.lost += data
+                    self.swallowed.set()
         for side in (source, target):
             with suppress(OSError):
                 side.shutdown(socket.SHUT_RDWR)

@@ -126,8 +126,10 @@ def test_waiting_for_room_ends_at_the_operations_deadline(
 ) -> None:
     """The timeout applies to each operation: unsent ones end with QueueFullError or in time."""
     store = open_on(make_backend(deaf), write_queue_size=1, max_in_flight=1, max_ops=1)
-    outcomes = store.apply(puts(range(4)), timeout=0.03)
-    assert len(outcomes) == 4
+    # Time enough for the first one to be sent. Of the others, each second one finds no room, unless
+    # so much time lies between it and the one before that this one ends first.
+    outcomes = store.apply(puts(range(9)), timeout=0.5)
+    assert len(outcomes) == 9
     sent, *rest = [type(outcome.error) for outcome in outcomes]
     assert sent is IndeterminateError
     assert set(rest) <= {OperationTimeoutError, QueueFullError}

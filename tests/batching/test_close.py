@@ -132,7 +132,8 @@ def test_flush_covers_cancelled_operations_and_those_past_their_deadline(
 ) -> None:
     """A flush also ends when the last operations end without being sent."""
     store = open_on(backend, max_in_flight=1)
-    store.put("/in-flight", b"", timeout=0.05)
+    # Time enough for it to be sent, and for the cancel while it is under way.
+    store.put("/in-flight", b"", timeout=1.0)
     backend.wait_for_calls(1)
     cancelled, late = store.put("/a", b""), store.put("/b", b"", timeout=0.01)
     flushing = pool.submit(store.flush)
@@ -265,7 +266,8 @@ def test_close_waits_until_deadlines_without_a_timeout(
 ) -> None:
     """Without a timeout the operations' own deadlines bound the drain."""
     monkeypatch.setattr(engine, "_LAST_WAIT", 0.01)
-    store = open_on(make_backend(deaf), max_in_flight=1, operation_timeout=0.05)
+    # Time enough for the first one to be sent, on a slow machine too.
+    store = open_on(make_backend(deaf), max_in_flight=1, operation_timeout=1.0)
     futures = [store.put("/a", b""), store.put("/a", b"")]
     store.close()
     assert [type(future.exception(0)) for future in futures] == [
@@ -470,7 +472,7 @@ def test_close_ends_calls_that_settle(
     """close() makes the back end give up these calls; operations behind them end unsent."""
     backend = settling(in_flight=2)
     store = open_on(backend)
-    sent = store.put("/a", b"", timeout=0.05)
+    sent = store.put("/a", b"", timeout=1.0)  # sent by then, on a slow machine too
     backend.wait_for_calls(1)
     behind: list[AnyFuture] = [store.put("/a", b"", timeout=0.1), store.get("/a", timeout=0.1)]
     assert type(sent.exception(PATIENCE)) is IndeterminateError

@@ -100,7 +100,7 @@ def test_what_has_ended_before_its_part_is_sent_is_never_sent(
     backend = make_backend(plan)
     store = opened(backend)
     kept = [store.put(f"/{number}", b"") for number in range(2)]
-    late = store.put("/late", b"", timeout=0.3)
+    late = store.put("/late", b"", timeout=1.0)  # sent by then, on a slow machine too
     last = store.put("/last", b"")
     flushing = threading.Thread(target=store.flush)
     flushing.start()

@@ -175,16 +175,16 @@ def test_time_in_the_queue_and_at_the_store_are_told_apart(
     (call,) = backend.wait_for_calls(1)
     behind = store.put("/behind", b"", timeout=PATIENCE)
     with pytest.raises(TimeoutError):
-        behind.result(0.05)
+        behind.result(0.5)
     backend.plan = None
     call.release()
     for future in (held, behind):
         future.result(PATIENCE)
     store.flush()
     writes = store.metrics().writes
-    assert writes.store_seconds.max >= 0.05
-    assert writes.queue_seconds.max >= 0.05
-    assert min(writes.queue_seconds.percentile(1), writes.store_seconds.percentile(1)) < 0.05
+    assert writes.store_seconds.max >= 0.5
+    assert writes.queue_seconds.max >= 0.5
+    assert min(writes.queue_seconds.percentile(1), writes.store_seconds.percentile(1)) < 0.5
 
 
 def test_the_back_ends_events_have_names_of_their_own(

@@ -500,7 +500,8 @@ def test_a_group_of_events_is_one_hand_over(backend: PlayedBackend) -> None:
         seen: list[str] = []
         await store.watch("/b", callback=lambda event: seen.append(event.path))
         reading = asyncio.create_task(anext(watch))
-        await asyncio.sleep(0.01)
+        # From then on, the next event of each wakes the loop.
+        await soon(lambda: all(feed._asked for feed in store._engine.feeds._open))
         calls = []
         real = loop.call_soon_threadsafe
 
@@ -644,7 +645,7 @@ def test_an_iteration_that_is_cancelled_while_the_watch_begins(backend: PlayedBa
     async def test(store: AsyncMetadataStore) -> None:
         watch = store.watch("/a")
         assert await watch.next_event(0.01) is None
-        assert called.is_set()
+        await soon(called.is_set)
         go.set()
         backend.played[0].deliver(created("/a/1"))
         event = await watch.next_event(PATIENCE)

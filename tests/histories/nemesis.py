@@ -12,8 +12,9 @@ then drops the requests. Then a write that bypasses the proxy is answered and co
 write acknowledged earlier is in the log and in the database. The kill still catches the operations
 that clients have under way: some are executed, some never arrive.
 
-An old etcd also crashes if a client goes away while its reading transaction is executed (#14110).
-So the connections to an old etcd are cut after the requests that have arrived are done.
+An old etcd also crashes if a client goes away while its reading transaction is executed (#14110),
+or if the deadline of that transaction passes, as it does in a pause. So an old etcd is paused, and
+the connections to it are cut, after the requests that have arrived are done.
 """
 
 from __future__ import annotations
@@ -27,16 +28,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kazoo.client import KazooClient
-
 import batchkeeper as bk
 from batchkeeper.bench.releases import find_durable_etcd
 from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
 
 from ..proxy import Proxy
+from ..stores.foreign import end_zookeeper_session
 from ..waiting import PATIENCE, until
 
-__all__ = ["Nemesis", "forgets", "server_to_hurt"]
+__all__ = ["Nemesis", "commit_everything", "forgets", "server_to_hurt"]
 
 
 def server_to_hurt(kind: str, directory: Path) -> LocalServer:
@@ -74,11 +74,10 @@ class Nemesis:
             self.line.swallows = True
             assert self.line.swallowed.wait(PATIENCE), "the clients ask for nothing"
             self.line.drops = True
-            _commit_everything(self.server)
+            commit_everything(self.server)
         self.killed = time.monotonic()
         self.server.kill()
-        self.line.cut()
-        self.line.swallows = self.line.drops = False
+        self.line.restore()
 
     def restart(self) -> None:
         """Start the server again."""
@@ -96,21 +95,24 @@ class Nemesis:
                 answer = connection.getresponse()
                 assert answer.status == http.HTTPStatus.OK, answer.read()
             return
-        client = store._engine._backend._connection._client
-        # Closing another connection of the same session ends the session.
-        thief = KazooClient(self.server.address, client_id=client.client_id)
-        thief.start(PATIENCE)
-        thief.stop()
-        thief.close()
+        end_zookeeper_session(self.server.address, store._engine._backend._connection._client)
 
     def pause(self, seconds: float, until: Callable[[], None] = lambda: None) -> None:
-        """Pause the server for a time, and then until ``until`` returns."""
+        """Pause the server for a time, and then until ``until`` returns.
+
+        The connections to an old etcd lose the requests of that time, and are cut after it.
+        """
+        if self._old:
+            self.line.drops = True
+            commit_everything(self.server)  # It executes nothing for clients any more.
         self.server.pause()
         try:
             time.sleep(seconds)
             until()
         finally:
             self.server.resume()
+            if self._old:
+                self.line.restore()
 
     def lose_answers(self) -> None:
         """Let requests be executed, lose their answers, and cut the connections."""
@@ -136,8 +138,7 @@ class Nemesis:
         if self._old:
             self.line.drops = True
             time.sleep(0.1)
-        self.line.cut()
-        self.line.swallows = self.line.drops = False
+        self.line.restore()
 
 
 def _etcd_version(server: EtcdServer) -> tuple[int, ...]:
@@ -149,7 +150,7 @@ def _etcd_version(server: EtcdServer) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
-def _commit_everything(server: LocalServer) -> None:
+def commit_everything(server: LocalServer) -> None:
     """Wait until all writes that etcd has answered are in its log and its database.
 
     This puts a key. Its entry in the log follows the entries of all writes answered earlier. etcd

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from rocksdict import Options, Rdict
 
 import batchkeeper as bk
 from batchkeeper.stores import parse_url
+
+from ..waiting import PATIENCE, until
 
 #: Keys that are not valid paths, in byte order.
 KEYS = sorted(
@@ -66,6 +69,33 @@ def zookeeper_client(url: str, **options: Any) -> Iterator[KazooClient]:
     finally:
         client.stop()
         client.close()
+
+
+def end_zookeeper_session(address: str, client: KazooClient) -> None:
+    """Let a server at ``host:port`` end the session of a client, as an operator does.
+
+    If another connection of the same session is closed, the session ends. But the client connects
+    again as soon as the other connection has displaced its own, and may displace that one before
+    its close arrives. So this looks at the server's sessions, and repeats the attempt.
+    """
+    client_id = client._session_id, client._session_passwd  # also while it is not connected
+    assert client_id[0]
+
+    def end() -> bool:
+        with zookeeper_client(f"zookeeper://{address}", client_id=client_id):
+            pass
+        return f"{client_id[0] & (1 << 64) - 1:#x}\n" not in said_by_zookeeper(address, b"dump")
+
+    until(end, "the session does not end")
+
+
+def said_by_zookeeper(address: str, word: bytes) -> str:
+    """Return the answer of a server at ``host:port`` to a four-letter word."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as connection:
+        connection.sendall(word)
+        with connection.makefile() as answer:
+            return answer.read()
 
 
 def put_raw(url: str, values: Mapping[bytes, bytes]) -> None:

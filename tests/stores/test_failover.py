@@ -254,8 +254,12 @@ def test_the_session_survives_where_the_cluster_does(cluster: LocalServer, fault
         )
         assert set(heard) <= {"connection_lost", "reconnected"}
     with bk.open_store(cluster.url, connect_timeout=PATIENCE) as other:
-        other.sync(PATIENCE)
-        assert not other.exists(path).result()  # It ends with the store.
+
+        def ended() -> bool:
+            other.sync(PATIENCE)
+            return not other.exists(path).result()
+
+        until(ended, "it does not end with the store", within=LONG / 2)
 
 
 def test_watches_go_on_with_another_leader(cluster: LocalServer, store: bk.MetadataStore) -> None:

@@ -228,7 +228,7 @@ def test_a_write_that_was_applied_before_a_cut_can_end_unknown(
 ) -> None:
     """At its deadline, nobody can say what has become of it."""
     faults.cut("put", applied=True)
-    assert isinstance(error(store.put("/a", b"1", timeout=0.05)), bk.IndeterminateError)
+    assert isinstance(error(store.put("/a", b"1", timeout=1.0)), bk.IndeterminateError)
     faults.restore()
     until(lambda: result(store.exists("/a")))
 

@@ -14,7 +14,7 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
 
-from ..waiting import PATIENCE
+from ..waiting import PATIENCE, until
 
 # Seconds that an operation has where it is to end at its deadline.
 SHORT: Final = 0.4
@@ -99,6 +99,13 @@ def submitted(store: bk.MetadataStore, timeout: float) -> tuple[list[Any], list[
     return reads, writes
 
 
+def on_the_line(futures: list[Any]) -> None:
+    """Wait until operations are at the back end, and then until it has sent them."""
+    until(lambda: all(future.running() for future in futures))
+    with pytest.raises(TimeoutError):
+        futures[-1].result(1.0)
+
+
 def how(future: Any) -> Any:
     error = future.exception(PATIENCE)
     return type(error), error.outcome, error.retriable
@@ -111,7 +118,7 @@ def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def notices(store: bk.MetadataStore) -> None:
     """Let the client notice the kill of its server, so that later operations are not sent."""
-    assert ending(READS["get"], store) == AWAY
+    until(lambda: ending(READS["get"], store) == AWAY, "the client does not notice")
 
 
 def syncs(server: LocalServer, otherwise: Any) -> Any:
@@ -208,9 +215,8 @@ def test_a_write_to_a_silent_server_is_unknown_once_it_was_sent(
 def test_a_kill_under_a_read_and_a_write(server: LocalServer, store: bk.MetadataStore) -> None:
     """Operations sent before the kill: reads are unavailable, writes are unknown."""
     server.pause()
-    reads, writes = submitted(store, 2.0)
-    with pytest.raises(TimeoutError):
-        writes[0].result(0.2)  # By now all of them are on the line.
+    reads, writes = submitted(store, 3.0)
+    on_the_line(reads + writes)
     server.kill()
     assert [how(read) for read in reads] == [AWAY] * len(reads)
     assert [how(write) for write in writes] == [UNKNOWN]
@@ -237,8 +243,7 @@ def test_a_closed_store_says_so(server: LocalServer) -> None:
         store.put(path, b"0").result(PATIENCE)
     server.pause()
     reads, writes = submitted(store, PATIENCE)
-    with pytest.raises(TimeoutError):
-        writes[0].result(0.2)
+    on_the_line(reads + writes)
     store.close(0)
     server.resume()
     assert [how(read) for read in reads] == [CLOSED] * len(reads)

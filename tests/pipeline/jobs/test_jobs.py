@@ -307,7 +307,7 @@ def test_a_killed_copy_is_taken_up_again_and_says_what_has_changed(
     fill(source, given)
     state = tmp_path / "state"
     arguments = ["copy", "--from", source, "--to", target, "--state", str(state)]
-    slowly = ["--option", "rate_limit=150", "--option", "rate_tasks=2", "--option", "partitions=12"]
+    slowly = ["--option", "rate_limit=75", "--option", "rate_tasks=2", "--option", "partitions=12"]
     running = subprocess.Popen(
         [*COMMAND, "spark", *arguments, *slowly, "--master", "local[2]"],
         start_new_session=True,

@@ -27,7 +27,7 @@ from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
 from batchkeeper.stores.etcd.protos import messages
 
-from ...waiting import soon
+from ...waiting import PATIENCE, soon
 from ..calls import kinds, lose_the_answer, write
 from .line import Line
 from .opening import opened
@@ -326,7 +326,7 @@ def test_scans_say_which_values_end_with_the_session(
     write(other, Put("/c", b"", ephemeral=True))
     for client, mine in ((backend, "/b"), (other, "/c")):
         pages = [
-            list(scan("/", Range(), None, 5.0))
+            list(scan("/", Range(), None, PATIENCE))
             for scan in (client.scans.scan, client.scans.scan_stats)
         ]
         for stats in (

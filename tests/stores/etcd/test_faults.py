@@ -73,7 +73,7 @@ def sent(monkeypatch: pytest.MonkeyPatch, backend: Any) -> threading.Semaphore:
 def test_an_unreachable_cluster_is_named(hosts: str) -> None:
     """Opening ends within the timeout, with the addresses and the reason."""
     with pytest.raises(StoreUnavailableError) as caught:
-        connect(f"etcd://{hosts}/prefix", ConnectOptions(connect_timeout=0.3))
+        connect(f"etcd://{hosts}/prefix", ConnectOptions(connect_timeout=1.0))
     assert hosts.replace(",", ", ") in str(caught.value)
     assert "refused" in str(caught.value)
     assert caught.value.outcome == "not_applied"
@@ -188,7 +188,7 @@ def test_what_was_never_sent_is_not_applied(own_etcd: Callable[..., EtcdServer])
     with closing(connect(server.url, ConnectOptions())) as backend:
         server.kill()
         with pytest.raises(StoreUnavailableError):
-            backend.read([Exists("/a")], soon(0.2))  # notices that the connection is gone
+            backend.read([Exists("/a")], soon(1.0))  # notices that the connection is gone
         for call, operation in ((backend.write, Put("/a", b"")), (backend.read, Get("/a"))):
             with pytest.raises(StoreUnavailableError) as caught:
                 call([operation], soon(0.2))
@@ -206,7 +206,7 @@ def test_errors_of_a_batch_are_each_operation_s_own(own_etcd: Callable[..., Etcd
         server.kill()
         # Flat, and too many for one transaction, since a delete counts twice.
         deletes = [Delete(f"/ok/{number}") for number in range(100)]
-        answers = backend.write(deletes, soon(0.3))
+        answers = backend.write(deletes, soon(1.0))
         assert {type(answer) for answer in answers} <= {StoreUnavailableError, IndeterminateError}
         assert [answer.path for answer in answers] == [delete.path for delete in deletes]
         assert len({id(answer) for answer in answers}) == 100
@@ -221,7 +221,7 @@ def test_a_write_without_a_connection_is_sent_when_there_is_one(
         backend.write([Put("/there", b"")], soon())
         server.stop()  # To the end, as a kill may take what was acknowledged last (etcd #14370).
         with pytest.raises(StoreUnavailableError):
-            backend.read([Get("/there")], soon(0.1))
+            backend.read([Get("/there")], soon(1.0))
         calls = [lambda n=n: backend.write([Put(f"/{n}", b"", -1)], soon()) for n in range(8)]
         reads = [lambda: backend.read([Exists("/there")], soon())] * 8
         with under_way(*calls, *reads) as futures:
@@ -277,7 +277,7 @@ def test_a_call_with_little_time_says_nothing_against_the_member(
         link = backend._connection.open(soon())
         server.pause()
         with pytest.raises(IndeterminateError):
-            backend.write([Put("/a", b"")], soon(0.3))
+            backend.write([Put("/a", b"")], soon(1.0))
         assert backend._connection._link is link
 
 
@@ -292,12 +292,12 @@ def test_a_server_that_stands_still_past_the_deadline(
         without_write_ids(backend)
         server.pause()
         with pytest.raises(IndeterminateError):
-            backend.write([Put("/a", b"")], soon(0.3))
+            backend.write([Put("/a", b"")], soon(1.0))
         with pytest.raises(OperationTimeoutError) as caught:
-            backend.write([Put("/b", b"")], soon(0.3))
+            backend.write([Put("/b", b"")], soon(1.0))
         assert caught.value.outcome == "not_applied"
         with pytest.raises(OperationTimeoutError) as caught:
-            backend.read([Get("/a")], soon(0.3))
+            backend.read([Get("/a")], soon(1.0))
         assert caught.value.outcome == "not_applied"
         server.resume()
         assert backend.read([Exists("/b")], soon()) == [False]
@@ -329,7 +329,7 @@ def test_close_ends_the_wait_for_a_connection(own_etcd: Callable[..., EtcdServer
     backend = connect(server.url, ConnectOptions())
     server.kill()
     with pytest.raises(StoreUnavailableError):
-        backend.read([Exists("/a")], soon(0.1))
+        backend.read([Exists("/a")], soon(1.0))
     with under_way(*[lambda: backend.write([Put("/a", b"")], soon())] * 4) as calls:
         backend.close()
         assert [type(call.exception(PATIENCE)) for call in calls] == [StoreClosedError] * 4

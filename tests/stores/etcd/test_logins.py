@@ -184,8 +184,7 @@ def test_without_a_permission_for_write_ids_writes_go_without(
         line.swallows = True
         with under_way(lambda: backend.write([Put("/ok/a", b"")], soon())) as (call,):
             assert line.swallowed.wait(PATIENCE)
-            line.swallows = False
-            line.cut()
+            line.restore()
             assert type(call.exception(PATIENCE)) is IndeterminateError
     with closing(EtcdConnection([secured_etcd.address], ROOT)) as connection:
         link = connection.open(soon())
@@ -275,8 +274,7 @@ def test_write_ids_are_asked_for_again_where_permissions_may_have_changed(
         line.swallows = True
         with under_way(lambda: backend.write([Put("/ok/a", b"", 0)], soon())) as (call,):
             assert line.swallowed.wait(PATIENCE)
-            line.swallows = False
-            line.cut()
+            line.restore()
             assert [stat.version for stat in call.result(PATIENCE)] == [1]
         change(
             stub.RoleRevokePermission,
@@ -297,8 +295,7 @@ def test_with_a_login_writes_are_settled_too(
         line.swallows = True
         with under_way(lambda: backend.write([Put("/a", b"", 0), Put("/b", b"")], soon())) as calls:
             assert line.swallowed.wait(PATIENCE)
-            line.swallows = False
-            line.cut()
+            line.restore()
             assert [stat.version for stat in calls[0].result(PATIENCE)] == [1, 0]
 
 

@@ -170,10 +170,9 @@ def test_what_is_shut_out_after_its_deadline_never_happens(
         backend.write([Put("/there", b"0")], soon())
         server.pause()
         try:
-            writing = pool.submit(backend.write, [Put("/there", b"1", 0)], soon(0.5))
-            deadline = soon(1.0)
-            while time.monotonic() < deadline:
-                assert not writing.done()
+            writing = pool.submit(backend.write, [Put("/there", b"1", 0)], soon(1.0))
+            with pytest.raises(TimeoutError):
+                writing.result(1.5)
         finally:
             server.resume()
         error = writing.exception(PATIENCE)
@@ -310,7 +309,7 @@ def test_past_the_deadline_it_is_shut_out(
     with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
-        deadline = soon(0.2)
+        deadline = soon(0.5)
 
         def wait() -> None:
             while time.monotonic() < deadline:
@@ -472,8 +471,7 @@ def test_every_put_of_many_threads_happens_once_however_often_the_line_breaks(
                 line.swallowed.clear()
                 line.swallows = True
                 assert line.swallowed.wait(PATIENCE)
-                line.swallows = False
-                line.cut()
+                line.restore()
             stop.set()
             for writer in writers:
                 versions = writer.result(PATIENCE)
@@ -488,7 +486,7 @@ def test_the_slot_of_an_unknown_write_is_left_alone(
     with opened(f"{own_etcd().url}{prefix}") as backend:
         seed(backend)
         line = Line(backend, monkeypatch)
-        deadline = soon(0.2)
+        deadline = soon(0.5)
 
         def refuse_past_the_deadline() -> None:
             while time.monotonic() < deadline:

@@ -9,7 +9,7 @@ from batchkeeper.stores import ConnectOptions, parse_url
 from batchkeeper.stores.zookeeper import connect
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 
-from ..foreign import zookeeper_client
+from ..foreign import end_zookeeper_session
 
 
 def connected(url: str, **options: Any) -> ZooKeeperBackend:
@@ -43,5 +43,4 @@ def ephemeral(
 
 def end_session(backend: ZooKeeperBackend, url: str) -> None:
     """Let the server end the session of a back end."""
-    with zookeeper_client(url, client_id=backend._connection._client.client_id):
-        pass
+    end_zookeeper_session(parse_url(url).hosts[0], backend._connection._client)

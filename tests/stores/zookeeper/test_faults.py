@@ -39,8 +39,7 @@ from batchkeeper.stores.zookeeper.jute import EMPTY_MULTI, GET_DATA, MULTI, MULT
 
 from ...forks import holds_in_a_child
 from ...waiting import PATIENCE, soon, until
-from ..foreign import zookeeper_client
-from .opening import connected
+from .opening import connected, end_session
 
 
 @pytest.fixture
@@ -252,9 +251,9 @@ def test_a_paused_server(server: ZooKeeperServer, backend: ZooKeeperBackend) -> 
     write(backend, Put("/before", b"1"))
     server.pause()
     with ThreadPoolExecutor(1) as threads:
-        sent = threads.submit(write, backend, Put("/a", b"1"), Put("/b", b"1"), within=0.3)
+        sent = threads.submit(write, backend, Put("/a", b"1"), Put("/b", b"1"), within=1)
         until(lambda: any(call.sent for call in list(backend._connection._open)))
-        late = read(backend, Get("/a"), within=0.6)
+        late = read(backend, Get("/a"), within=1.5)
         assert not sent.done()
         server.resume()
         stats = sent.result()
@@ -289,11 +288,9 @@ def test_a_pause_that_outlasts_the_session(server: ZooKeeperServer) -> None:
 def test_a_session_that_ends(server: ZooKeeperServer, backend: ZooKeeperBackend) -> None:
     """When the server ends the session, the store goes on with a new one."""
     write(backend, Put("/a", b"1"))
-    client = backend._connection._client
     before = backend._connection.session_id
     lost = suspended(backend)
-    with zookeeper_client(server.url, client_id=client.client_id):
-        pass
+    end_session(backend, server.url)
     lost.wait()
 
     (stat,) = write(backend, Put("/a", b"2", 0))

@@ -42,8 +42,7 @@ from batchkeeper.stores.zookeeper.walk import TreeWalk
 from ...contents import put_all
 from ...proxy import Proxy
 from ...waiting import PATIENCE, soon
-from ..foreign import zookeeper_client
-from .opening import connected
+from .opening import connected, end_session
 
 Requests = Sequence[tuple[int, bytes]]
 
@@ -477,8 +476,7 @@ def test_a_session_that_ends_under_a_scan(
     client = backend._connection._client
     lost = threading.Event()
     client.add_listener(lambda state: lost.set() if state != "CONNECTED" else None)
-    with zookeeper_client(zookeeper_server.url, client_id=client.client_id):
-        pass
+    end_session(backend, zookeeper_server.url)
     lost.wait()
 
     found += [result for page in pages for result in page]
