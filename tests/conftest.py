@@ -65,12 +65,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need a server, or stay together; leave the former out of a quick run."""
     parallel = config.pluginmanager.hasplugin("xdist")
+    reruns = config.getoption("reruns", None)
     for item in items:
         if _needs_server(item):
             item.add_marker("server")
-        if "histories" in item.path.parts:
-            # Even where others get a second chance: a violation that comes seldom is one, too.
-            item.add_marker(pytest.mark.flaky(reruns=0))
+        if reruns and "histories" in item.path.parts:
+            # A violation gets no second chance: one that comes seldom is one, too.
+            item.add_marker(pytest.mark.flaky(reruns=reruns, rerun_except=[r"Violation\("]))
         for name in _ONCE if parallel else ():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(name))
