@@ -17,7 +17,6 @@ import argparse
 import time
 
 import batchkeeper as bk
-from batchkeeper.coordination.work import Job, WorkQueue
 
 QUEUE = "/mail"
 MOST_ATTEMPTS = 3
@@ -58,7 +57,7 @@ def deliver(text: str) -> None:
     print(f"delivered {text}", flush=True)
 
 
-def do(store: bk.MetadataStore, job: Job) -> None:
+def do(store: bk.MetadataStore, job: bk.Job) -> None:
     """Do a job, give it back if it fails, and put it aside if it fails too often."""
     try:
         deliver(job.value.decode())
@@ -73,7 +72,7 @@ def do(store: bk.MetadataStore, job: Job) -> None:
 
 def work(store: bk.MetadataStore, rate: float, idle: float) -> int:
     """Do jobs until there are none; return how many were begun."""
-    queue = WorkQueue(store, f"{QUEUE}/queue")
+    queue = bk.WorkQueue(store, f"{QUEUE}/queue")
     pace = Rate(store, f"{QUEUE}/rate", rate)
     begun = 0
     while True:
@@ -103,7 +102,7 @@ def main() -> None:
     with bk.open_store(asked.url) as store:
         if asked.command in {"put", "demo"}:
             texts = asked.texts or ["one", "two", ""]
-            WorkQueue(store, f"{QUEUE}/queue").put_all(text.encode() for text in texts)
+            bk.WorkQueue(store, f"{QUEUE}/queue").put_all(text.encode() for text in texts)
         if asked.command in {"work", "demo"}:
             print(f"{work(store, asked.rate, asked.idle)} jobs begun", flush=True)
 
