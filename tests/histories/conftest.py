@@ -27,4 +27,6 @@ def server(
 @pytest.fixture
 def nemesis(server: LocalServer, proxy: Callable[[str], Any]) -> Nemesis:
     """Faults of the server, and of the connection to it."""
+    if not server.running:  # It has crashed in an earlier test, which has failed for that.
+        server.restart()
     return Nemesis(server, proxy(server.address))
