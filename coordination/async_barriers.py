@@ -25,6 +25,7 @@ from ..ops.errors import (
     NotFoundError,
     OperationTimeoutError,
     SessionLostError,
+    StoreUnavailableError,
     TransactionRefusedError,
     ValueDecodeError,
     passes,
@@ -200,6 +201,8 @@ class AsyncDoubleBarrier:
                     return True
             except MetadataStoreError as error:
                 passing = passes(error) or isinstance(error, SessionLostError)
+                if passing and deadline.passed and not isinstance(error, StoreUnavailableError):
+                    return False
                 if not passing or deadline.passed:
                     raise
                 log.info("a barrier is looked at again", path=self._path, reason=str(error))

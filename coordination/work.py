@@ -360,6 +360,7 @@ class Job:
         self._token = token
         self._session = session
         self._ended = False
+        self._unknown: MetadataStoreError | None = None  # of a request of `done` without an answer
         self._claim = f"{queue.path}/claims/{name}"
         self.path = f"{queue.path}/jobs/{name}"
         self.value = value
@@ -413,15 +414,17 @@ class Job:
                 # In this order: with the events in the other one, the job would look free.
                 store.transaction([Delete(self.path, self.attempt), Delete(self._claim)]).result()
             except TransactionRefusedError as error:
-                self.release()
-                raise self._lost() from error
+                # It is also refused if an earlier request, without an answer, has removed the job.
+                if self._unknown is None or store.get(self.path).result() is not None:
+                    self.release()
+                    raise self._lost() from error
+                if not self.held:  # Another worker may have claimed the job, and removed it.
+                    raise self._unknown.for_path(self.path) from error
             except MetadataStoreError as error:
                 if error.outcome != "unknown":
                     raise
-                if store.get(self.path).result() is not None:
-                    continue
-                if not self.held:  # Another worker may have claimed the job, and removed it.
-                    raise
+                self._unknown = error
+                continue
             self._ended = True
             return
         raise self._lost()

@@ -246,6 +246,9 @@ def test_the_end_of_a_job_without_an_answer(
     queue.put_all([b"1", b"2"])
     job = take(queue)
     faults.lose_answer("transaction", applied=applied)
+    faults.fail("transaction")
+    with pytest.raises(bk.StoreUnavailableError):
+        job.done()
     job.done()
     assert not job.held
     assert queue.size() == 1
