@@ -215,7 +215,7 @@ try:
     store.transaction([check, bk.Put("/result", b"child")]).result(60)
 except bk.MetadataStoreError as error:
     print(type(error).__name__, flush=True)
-while events[-1] != "following":
+while events[-1:] != ["following"]:
     time.sleep(0.001)
 print(*events, flush=True)
 store.close()
