@@ -48,44 +48,62 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 
 from .async_barriers import AsyncDoubleBarrier
 from .async_cache import AsyncMetadataCache
+from .async_callbacks import AsyncElectionListener
 from .async_counters import AsyncCounter
 from .async_elections import AsyncElection
 from .async_fencing import AsyncFencedStore, async_fenced
-from .async_groups import AsyncGroup
+from .async_groups import AsyncGroup, AsyncGroupListener
+from .async_leaders import AsyncLeaderWatch
+from .async_listening import AsyncCacheListener
 from .async_locks import AsyncLock, AsyncSemaphore
+from .async_memberships import AsyncMembership
 from .async_work import AsyncJob, AsyncWorkQueue
 from .barriers import DoubleBarrier
 from .cache import MetadataCache
+from .callbacks import ElectionListener
 from .counters import Counter
 from .elections import Election
 from .entries import NOT_CACHED, CacheResult
 from .fencing import FencedStore, fenced
-from .groups import Group
+from .groups import Group, GroupListener
+from .leaders import LeaderWatch
+from .listening import CacheListener
 from .locks import Lock, Semaphore
 from .members import Member
+from .memberships import Membership
 from .serdes import Serde, bytes_serde, dataclass_serde, json_serde, msgspec_serde
 from .work import Job, WorkQueue
 
 __all__ = [
+    "AsyncCacheListener",
     "AsyncCounter",
     "AsyncDoubleBarrier",
     "AsyncElection",
+    "AsyncElectionListener",
     "AsyncFencedStore",
     "AsyncGroup",
+    "AsyncGroupListener",
     "AsyncJob",
+    "AsyncLeaderWatch",
     "AsyncLock",
+    "AsyncMembership",
     "AsyncMetadataCache",
     "AsyncSemaphore",
     "AsyncWorkQueue",
+    "CacheListener",
     "CacheResult",
     "Counter",
     "DoubleBarrier",
     "Election",
+    "ElectionListener",
     "FencedStore",
     "Group",
+    "GroupListener",
     "Job",
+    "LeaderWatch",
     "Lock",
     "Member",
+    "Membership",
     "MetadataCache",
     "NOT_CACHED",
     "Semaphore",

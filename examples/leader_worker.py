@@ -18,13 +18,12 @@ import sys
 import time
 
 import batchkeeper as bk
-from batchkeeper.coordination.elections import Election
-from batchkeeper.ops.errors import LockLostError, passes
+from batchkeeper.ops.errors import passes
 
 RESULT = "/jobs/report"
 
 
-def run_job(store: bk.MetadataStore, election: Election) -> int:
+def run_job(store: bk.MetadataStore, election: bk.Election) -> int:
     """Do the job once, and return the number of its run."""
     still_leading = election.check()  # Of the term in which the job begins.
     last = store.get(RESULT).result()
@@ -52,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     with (
         bk.open_store(asked.url, session_timeout=asked.session) as store,
-        Election(store, "/jobs/leader", asked.name.encode()) as election,
+        bk.Election(store, "/jobs/leader", asked.name.encode()) as election,
     ):
         election.add_listener(tell)
         rounds = 0
@@ -61,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
             try:
                 tell(f"run {run_job(store, election)}")
                 rounds += 1
-            except (LockLostError, bk.TransactionRefusedError):
+            except (bk.LockLostError, bk.TransactionRefusedError):
                 tell("another worker leads; nothing was written")
                 continue
             except bk.MetadataStoreError as error:

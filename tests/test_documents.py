@@ -71,6 +71,22 @@ def test_the_examples_of_watches_run(capsys: pytest.CaptureFixture[str]) -> None
     compile(tasks, "docs/watches.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
+# The tests of the others, in tests/coordination, also look at what their examples print.
+RECIPES = ("barriers-and-queues", "counters", "fencing", "groups")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_examples_of_recipes_run(recipe: str) -> None:
+    """Each example that opens a store in memory runs unchanged; the others are Python."""
+    name = f"docs/{recipe}.md"
+    found = [compile(e, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT) for e in examples(name)]
+    whole = [e for e in examples(name) if "memory://" in e]
+    assert found
+    assert whole
+    for example in whole:
+        exec(compile(example, name, "exec"), {})
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 def test_links_lead_somewhere(document: Path) -> None:
     """A link within the repository names a file that is there, and one of its headings."""

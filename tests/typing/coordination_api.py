@@ -76,9 +76,10 @@ def elections_of_threads(store: bk.MetadataStore) -> None:
         assert_type(election.leader(), bytes | None)
         election.update(b"other")
         with election.observe() as leaders:
+            assert_type(leaders, bk.LeaderWatch)
             for leader in leaders:
                 assert_type(leader, bytes | None)
-        election.add_listener(print).close()
+        assert_type(election.add_listener(print), bk.ElectionListener).close()
         bk.fenced(store, election)
         election.resign()
         election.add_listener(1)  # type: ignore[arg-type]
@@ -98,7 +99,7 @@ def caches_of_threads(store: bk.MetadataStore) -> None:
         cache.delete("/hubs/1")
         cache.invalidate("/hubs/1")
         cache.invalidate_all()
-        cache.add_listener(print).close()
+        assert_type(cache.add_listener(print), bk.CacheListener).close()
         found = cache.get_if_cached("/hubs/1")
         if found is not bk.NOT_CACHED:
             assert_type(found, Hub | None)
@@ -122,11 +123,14 @@ def recipes_of_threads(store: bk.MetadataStore) -> None:
     job.release()
     group = bk.Group(store, "/g")
     member = group.join("me", b"data", timeout=1)
+    assert_type(member, bk.Membership)
     assert_type((member.name, member.incarnation), tuple[str, int])
     assert_type(group.members(), dict[str, bk.Member])
     member.update(b"other")
     member.leave()
-    group.add_listener(lambda event, member: (event, member.name, member.data)).close()
+    listener = group.add_listener(lambda event, member: (event, member.name, member.data))
+    assert_type(listener, bk.GroupListener)
+    listener.close()
 
 
 # Tasks
@@ -172,9 +176,10 @@ async def elections_of_tasks(store: bk.AsyncMetadataStore) -> None:
         assert_type(await election.leader(), bytes | None)
         await election.update(b"other")
         async with election.observe() as leaders:
+            assert_type(leaders, bk.AsyncLeaderWatch)
             async for leader in leaders:
                 assert_type(leader, bytes | None)
-        election.add_listener(print).close()
+        assert_type(election.add_listener(print), bk.AsyncElectionListener).close()
         bk.async_fenced(store, election)
         await election.resign()
         election.add_listener(1)  # type: ignore[arg-type]
@@ -196,7 +201,7 @@ async def caches_of_tasks(store: bk.AsyncMetadataStore) -> None:
         await cache.delete("/hubs/1")
         cache.invalidate("/hubs/1")
         cache.invalidate_all()
-        cache.add_listener(print).close()
+        assert_type(cache.add_listener(print), bk.AsyncCacheListener).close()
         found = cache.get_if_cached("/hubs/1")
         if found is not bk.NOT_CACHED:
             assert_type(found, Hub | None)
@@ -220,8 +225,11 @@ async def recipes_of_tasks(store: bk.AsyncMetadataStore) -> None:
     await job.release()
     group = bk.AsyncGroup(store, "/g")
     member = await group.join("me", b"data", timeout=1)
+    assert_type(member, bk.AsyncMembership)
     assert_type((member.name, member.incarnation), tuple[str, int])
     assert_type(await group.members(), dict[str, bk.Member])
     await member.update(b"other")
     await member.leave()
-    group.add_listener(lambda event, member: (event, member.name, member.data)).close()
+    listener = group.add_listener(lambda event, member: (event, member.name, member.data))
+    assert_type(listener, bk.AsyncGroupListener)
+    listener.close()
