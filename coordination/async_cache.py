@@ -24,7 +24,6 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from ..batching import AsyncMetadataStore, SessionListener
@@ -352,12 +351,7 @@ class AsyncMetadataCache(Generic[T]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:

@@ -10,7 +10,6 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Literal, Self
 
 from ..ops.errors import InvalidSettingError
@@ -63,12 +62,7 @@ class AsyncElectionListener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def add(self, event: ElectionEvent) -> bool:

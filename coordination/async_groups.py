@@ -9,7 +9,6 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
 from ..batching import AsyncMetadataStore
@@ -73,12 +72,7 @@ class AsyncGroupListener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def tell(self, members: dict[str, Member]) -> None:

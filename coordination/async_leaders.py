@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore, AsyncWatch
@@ -64,12 +63,7 @@ class AsyncLeaderWatch(AsyncIterator[bytes | None]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     async def _next(self) -> bytes | None:

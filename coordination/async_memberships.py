@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
@@ -189,12 +188,7 @@ class AsyncMembership:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.leave()
 
     def __repr__(self) -> str:

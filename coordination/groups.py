@@ -7,7 +7,6 @@ import inspect
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
 from ..batching import MetadataStore
@@ -65,12 +64,7 @@ class GroupListener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def tell(self, members: dict[str, Member]) -> None:
