@@ -258,15 +258,15 @@ def test_numbers_that_come_twice_end_the_run(
         counters.numbers(_place(fresh_url), 10)
 
 
-@pytest.mark.server
+@pytest.mark.parametrize("name", ["etcd"])
 def test_a_second_leader_ends_the_run(
-    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A candidate that leads before the leader was killed is not taken for its successor."""
     monkeypatch.setattr(failover, "_ATTEMPTS", 1)
     monkeypatch.setattr(Election, "campaign", lambda _election, timeout: None)
     with pytest.raises(WrongAnswerError, match="before the leader was killed"):
-        failover.failovers(_place(fresh_url, "etcd"), 1)
+        failover.failovers(_place(fresh_url, name), 1)
 
 
 def _place(fresh_url: Callable[[str], str], store: str = "memory") -> Target:
