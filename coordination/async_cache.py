@@ -33,6 +33,7 @@ from ..ops.backoff import Backoff
 from ..ops.errors import (
     BadVersionError,
     InvalidPathError,
+    InvalidSettingError,
     MetadataStoreError,
     NotFoundError,
     StoreClosedError,
@@ -48,7 +49,7 @@ from .async_background import AsyncSignal
 from .async_following import AsyncFollower
 from .async_listening import AsyncCacheListener, AsyncListeners
 from .async_turns import AsyncTurns
-from .entries import NOT_CACHED, CacheResult, Entries, Entry, NotCached, decoded
+from .entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, decoded
 from .serdes import Serde, bytes_serde
 
 __all__ = ["AsyncMetadataCache"]
@@ -152,8 +153,6 @@ class AsyncMetadataCache(Generic[T]):
         self._lock = threading.Lock()  # guards the following fields
         self._follower: AsyncFollower | None = None
         self._session_listener: SessionListener | None = None
-        self._again_at = -math.inf  # when another follower may begin
-        self._followed = False  # whether a watch has ever been in place
         self._closed = False
         _caches.add(self)
 
@@ -209,7 +208,7 @@ class AsyncMetadataCache(Generic[T]):
 
     async def get_children(self, path: str) -> list[str]:
         """Return the sorted names below a path; an empty list for a missing path."""
-        key = path + "/"
+        key = (path,)
         entry = self._find(key)
         if entry is None or not self._is_fresh(entry):
             entry = await self._load(path, key, self._read_names)
@@ -276,6 +275,7 @@ class AsyncMetadataCache(Generic[T]):
 
         Raises:
             NotFoundError: the path holds no value.
+            InvalidSettingError: the function has returned ``None``.
             ValueDecodeError: the value cannot be decoded.
             BadVersionError: other clients were quicker 40 times, for some seconds.
             MetadataStoreError: a request has failed; see its ``outcome``. After
@@ -303,7 +303,7 @@ class AsyncMetadataCache(Generic[T]):
         """Drop what the cache has of a path, so that the next read goes to the store."""
         self._check(path)
         self._entries.learn(path, marks.UNKNOWN)
-        self._entries.learn(path + "/", marks.UNKNOWN)
+        self._entries.learn((path,), marks.UNKNOWN)
 
     def invalidate_all(self) -> None:
         """Drop all that the cache has. Listeners get a gap."""
@@ -316,18 +316,18 @@ class AsyncMetadataCache(Generic[T]):
         """Call a function with each change of a path below the prefix, as a ``WatchEvent``.
 
         The cache has taken the change into account before. An event of the kind ``"gap"`` says that
-        everything may have changed: after an outage, when a watch is in place again; where events
-        are missing; after :meth:`invalidate_all`. The function runs on the loop. An exception in it
-        is logged. Close the result to end the listener.
+        everything may have changed: when a watch is in place, the first one or the next after an
+        outage; where events are missing; after :meth:`invalidate_all`. The function runs on the
+        loop. An exception in it is logged. Close the result to end the listener.
         """
         # sync:
         # | """Call a function with each change of a path below the prefix, as a ``WatchEvent``.
         # |
         # | The cache has taken the change into account before. An event of the kind ``"gap"`` says
-        # | that everything may have changed: after an outage, when a watch is in place again; where
-        # | events are missing; after :meth:`invalidate_all`. The function runs on a thread of the
-        # | cache's listeners: one that blocks delays only other listeners of this cache. An
-        # | exception in it is logged. Close the result to end the listener.
+        # | that everything may have changed: when a watch is in place, the first one or the next
+        # | after an outage; where events are missing; after :meth:`invalidate_all`. The function
+        # | runs on a thread of the cache's listeners: one that blocks delays only other listeners
+        # | of this cache. An exception in it is logged. Close the result to end the listener.
         # | """
         # end
         self._use(self._prefix)
@@ -337,6 +337,9 @@ class AsyncMetadataCache(Generic[T]):
 
     async def close(self) -> None:
         """End the cache. Later calls raise ``StoreClosedError``; the store stays open."""
+        self._shut()
+
+    def _shut(self) -> None:
         with self._lock:
             self._closed = True
             follower, self._follower = self._follower, None
@@ -371,7 +374,7 @@ class AsyncMetadataCache(Generic[T]):
         return entry.until == math.inf or self._now() < entry.until
 
     async def _load(
-        self, path: str, key: str, read: Callable[[str], Awaitable[Entry[T]]]
+        self, path: str, key: Key, read: Callable[[str], Awaitable[Entry[T]]]
     ) -> Entry[T]:
         self._use(path)
         while True:
@@ -429,6 +432,9 @@ class AsyncMetadataCache(Generic[T]):
     async def _put(
         self, path: str, value: T, expected_version: int | None, expected_revision: int | None
     ) -> Stat:
+        if value is None:
+            # A function that forgets to return would replace the value by the null of JSON.
+            raise InvalidSettingError(f"None cannot be the value of {path}: it stands for no value")
         raw = check_value(self._encode(value))
         flight = self._entries.write(path)
         stat = None
@@ -478,25 +484,25 @@ class AsyncMetadataCache(Generic[T]):
         """Drop the lists of children that change when a value is created or deleted."""
         while len(path) > len(self._prefix):
             path = parent(path)
-            self._entries.learn(path + "/", marks.UNKNOWN)
+            self._entries.learn((path,), marks.UNKNOWN)
 
     # The watch
 
     def _check(self, path: str) -> None:
         """Refuse a path that the cache does not have."""
         if self._closed:
-            raise StoreClosedError("the cache is closed", path=path)
+            raise StoreClosedError("the cache or its store is closed", path=path)
         if not isinstance(path, str) or not (path.startswith(self._below) or path == self._prefix):
             raise InvalidPathError(f"{path!r:.200} is not below {self._prefix}, the cache's prefix")
 
     def _use(self, path: str) -> None:
         """Check a path, and begin the watch if there is none."""
         self._check(path)
-        if self._follower is None and time.monotonic() >= self._again_at:
+        if self._follower is None:
             self._begin(None)
 
-    def _begin(self, old: AsyncFollower | None) -> None:
-        """Begin to follow, in place of the old follower."""
+    def _begin(self, old: AsyncFollower | None, after: float = 0.0) -> None:
+        """Begin to follow, after some seconds, in place of the old follower."""
 
         async def read() -> None:
             self._open(follower)
@@ -507,7 +513,14 @@ class AsyncMetadataCache(Generic[T]):
         def ended(error: MetadataStoreError) -> None:
             self._end(follower, error)
 
-        follower = AsyncFollower(self._store, self._prefix, read=read, event=event, ended=ended)
+        def broken() -> None:
+            with self._lock:
+                if self._follower is follower:
+                    self._entries.shut()
+
+        follower = AsyncFollower(
+            self._store, self._prefix, read=read, event=event, ended=ended, broken=broken
+        )
         with self._lock:
             if self._closed or self._follower is not old:
                 return
@@ -523,7 +536,7 @@ class AsyncMetadataCache(Generic[T]):
             with self._lock:
                 self._follower = None
             raise
-        follower.start()
+        follower.start(after)
 
     def _listen(self) -> None:
         """Hear of lost connections and sessions."""
@@ -543,13 +556,12 @@ class AsyncMetadataCache(Generic[T]):
 
     def _open(self, follower: AsyncFollower) -> None:
         """Let values in: from now on, the follower hears of all changes."""
+        # Also the first time: what changed before this watch, listeners have not heard of.
+        self._entries.clear()
+        self._listeners.tell(WatchEvent("gap", self._prefix))
         with self._lock:
-            if self._follower is not follower:
-                return
-            again, self._followed = self._followed, True
-            self._entries.open()
-        if again:
-            self._listeners.tell(WatchEvent("gap", self._prefix))
+            if self._follower is follower:
+                self._entries.open()
 
     def _take(self, event: WatchEvent) -> None:
         mark = marks.UNKNOWN if event.revision is None else event.revision
@@ -559,15 +571,12 @@ class AsyncMetadataCache(Generic[T]):
         self._listeners.tell(event)
 
     def _end(self, follower: AsyncFollower, error: MetadataStoreError) -> None:
-        """Go on without a watch, and so without entries."""
-        with self._lock:
-            if self._follower is not follower:
-                return
-            self._follower = None
-            self._again_at = time.monotonic() + _REFUSED
-            self._entries.shut()
-        if not isinstance(error, StoreClosedError):
+        """End with the store; otherwise go on without a watch, and so without entries."""
+        if isinstance(error, StoreClosedError):
+            self._shut()
+        else:
             log.warning("a cache has no watch", prefix=self._prefix, reason=str(error))
+            self._begin(follower, _REFUSED)
 
     def _forget(self) -> None:
         """End the cache in a forked process, without touching what threads may have held."""

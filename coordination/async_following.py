@@ -39,6 +39,8 @@ class AsyncFollower:
         event: receives each change.
         ended: receives the error that has ended it: ``StoreClosedError``, or one that does not
             pass. It is not called after ``close``, nor if ``idle`` has ended it.
+        broken: is called after each failure that may pass: no changes are heard of until the next
+            ``read``.
         idle: is called after each ``linger`` seconds without an event, and returns whether nobody
             needs the view any more.
         linger: see ``idle``.
@@ -52,6 +54,7 @@ class AsyncFollower:
         read: Callable[[], Awaitable[None]],
         event: Callable[[WatchEvent], Awaitable[None]],
         ended: Callable[[MetadataStoreError], None],
+        broken: Callable[[], None] | None = None,
         idle: Callable[[], bool] | None = None,
         linger: float | None = None,
     ) -> None:
@@ -60,6 +63,7 @@ class AsyncFollower:
         self._read = read
         self._event = event
         self._ended = ended
+        self._broken = broken
         self._idle = idle
         self._linger = linger
         self._closing = AsyncSignal()
@@ -68,9 +72,9 @@ class AsyncFollower:
         #: Set as soon as the first ``read`` has returned, or when the follower has ended.
         self.ready = AsyncSignal()
 
-    def start(self) -> None:
-        """Begin, without waiting. ``ready`` says when the view is there."""
-        async_spawn(f"follower of {self._prefix}", self._run)
+    def start(self, after: float = 0.0) -> None:
+        """Begin after some seconds, without waiting. ``ready`` says when the view is there."""
+        async_spawn(f"follower of {self._prefix}", self._run, after)
 
     def close(self) -> None:
         """End it, from anywhere. A call of ``read`` or ``event`` under way goes on to its end."""
@@ -79,8 +83,10 @@ class AsyncFollower:
         if watch is not None:
             watch.close()
 
-    async def _run(self) -> None:
+    async def _run(self, after: float) -> None:
         try:
+            if after:
+                await self._closing.wait(after)
             while not self._closing.is_set():
                 try:
                     await self._follow()
@@ -96,6 +102,8 @@ class AsyncFollower:
                     log.exception("a view failed, and begins again", prefix=self._prefix)
                 else:
                     return
+                if self._broken is not None:
+                    self._broken()
                 await self._closing.wait(_BACKOFF.pause(self._failures))
                 self._failures += 1
         finally:

@@ -1,6 +1,6 @@
 """What a cache knows, and what may enter it. No I/O; any thread may call it.
 
-Keys are paths for values, and paths with a slash appended for lists of children.
+Keys are paths for values, and tuples of one path for lists of children.
 
 Each answer of the store has a *mark*: a value has its revision, an absent path has ``ABSENT``, and
 a list of children has its names. Of two marks of one key, the greater revision is the newer one.
@@ -36,6 +36,7 @@ __all__ = [
     "Entries",
     "Entry",
     "Flight",
+    "Key",
     "Load",
     "Mark",
     "NotCached",
@@ -46,6 +47,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 #: See the module.
+Key: TypeAlias = str | tuple[str]
 Mark: TypeAlias = int | tuple[str, ...]
 
 #: The mark of a path without a value.
@@ -140,11 +142,12 @@ class Entry(Generic[T]):
         # A copy: one exception raised in several threads would collect all their tracebacks.
         raise error.for_path(path) from error.__cause__
 
-    def size(self, key: str) -> int:
+    def size(self, key: Key) -> int:
         """Return about the bytes that it takes, without those of the decoded value."""
         names = 0 if self.names is None else sum(map(len, self.names))
         value = 0 if self.found is None else len(self.found.value)
-        return _OVERHEAD + len(key) + names + value
+        path = key if isinstance(key, str) else key[0]
+        return _OVERHEAD + len(path) + names + value
 
 
 def decoded(path: str, found: GetResult, decode: Callable[[bytes], T]) -> T:
@@ -166,7 +169,7 @@ class Flight:
 
     __slots__ = ("epoch", "key", "seen")
 
-    def __init__(self, key: str, epoch: object | None) -> None:
+    def __init__(self, key: Key, epoch: object | None) -> None:
         self.key = key
         self.epoch = epoch
         self.seen: Mark | None = None
@@ -190,7 +193,7 @@ class Load(Flight, Generic[T, S]):
 
     __slots__ = ("done", "entry", "error")
 
-    def __init__(self, key: str, epoch: object | None, done: S) -> None:
+    def __init__(self, key: Key, epoch: object | None, done: S) -> None:
         super().__init__(key, epoch)
         self.done = done
         self.entry: Entry[T] | None = None
@@ -219,13 +222,13 @@ class Entries(Generic[T, S]):
         self._lock = (
             threading.Lock()
         )  # guards the following fields; reads of single entries do not need it
-        self._entries: OrderedDict[str, Entry[T]] = OrderedDict()
+        self._entries: OrderedDict[Key, Entry[T]] = OrderedDict()
         self._bytes = 0
         self._epoch: object | None = None
-        self._flights: dict[str, list[Flight]] = {}
-        self._loads: dict[str, Load[T, S]] = {}  # those that further callers may join
+        self._flights: dict[Key, list[Flight]] = {}
+        self._loads: dict[Key, Load[T, S]] = {}  # those that further callers may join
         #: Return the entry of a key, or ``None``.
-        self.find: Callable[[str], Entry[T] | None] = self._entries.get
+        self.find: Callable[[Key], Entry[T] | None] = self._entries.get
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -240,7 +243,7 @@ class Entries(Generic[T, S]):
         """The number of keys with flights."""
         return len(self._flights)
 
-    def load(self, key: str) -> tuple[Load[T, S], bool]:
+    def load(self, key: Key) -> tuple[Load[T, S], bool]:
         """Return the load of a key that is under way, or a new one, and whether it is new.
 
         Whoever gets a new one reads, and ends it.
@@ -253,7 +256,7 @@ class Entries(Generic[T, S]):
             self._flights.setdefault(key, []).append(load)
             return load, True
 
-    def write(self, key: str) -> Flight:
+    def write(self, key: Key) -> Flight:
         """Begin a write."""
         with self._lock:
             flight = Flight(key, self._epoch)
@@ -281,7 +284,7 @@ class Entries(Generic[T, S]):
             if self._loads.get(load.key) is load:
                 del self._loads[load.key]
 
-    def learn(self, key: str, mark: Mark) -> None:
+    def learn(self, key: Key, mark: Mark) -> None:
         """Take note of a change, with its revision if that is known; drop what is older."""
         with self._lock:
             self._learn(key, mark)
@@ -322,7 +325,7 @@ class Entries(Generic[T, S]):
             if not flights:
                 del self._flights[flight.key]
 
-    def _learn(self, key: str, mark: Mark) -> None:
+    def _learn(self, key: Key, mark: Mark) -> None:
         # Whoever asks from now on may know this mark, and must not get an older answer.
         self._loads.pop(key, None)
         for flight in self._flights.get(key, ()):
@@ -331,7 +334,7 @@ class Entries(Generic[T, S]):
         if there is not None and not covers(there.mark, mark):
             self._remove(key, there)
 
-    def _add(self, key: str, entry: Entry[T]) -> None:
+    def _add(self, key: Key, entry: Entry[T]) -> None:
         entries = self._entries
         there = entries.get(key)
         if there is not None:
@@ -349,6 +352,6 @@ class Entries(Generic[T, S]):
             else:
                 self._remove(oldest, candidate)
 
-    def _remove(self, key: str, entry: Entry[T]) -> None:
+    def _remove(self, key: Key, entry: Entry[T]) -> None:
         del self._entries[key]
         self._bytes -= entry.size(key)

@@ -37,6 +37,8 @@ class Follower:
         event: receives each change.
         ended: receives the error that has ended it: ``StoreClosedError``, or one that does not
             pass. It is not called after ``close``, nor if ``idle`` has ended it.
+        broken: is called after each failure that may pass: no changes are heard of until the next
+            ``read``.
         idle: is called after each ``linger`` seconds without an event, and returns whether nobody
             needs the view any more.
         linger: see ``idle``.
@@ -50,6 +52,7 @@ class Follower:
         read: Callable[[], None],
         event: Callable[[WatchEvent], None],
         ended: Callable[[MetadataStoreError], None],
+        broken: Callable[[], None] | None = None,
         idle: Callable[[], bool] | None = None,
         linger: float | None = None,
     ) -> None:
@@ -58,6 +61,7 @@ class Follower:
         self._read = read
         self._event = event
         self._ended = ended
+        self._broken = broken
         self._idle = idle
         self._linger = linger
         self._closing = Signal()
@@ -66,9 +70,9 @@ class Follower:
         #: Set as soon as the first ``read`` has returned, or when the follower has ended.
         self.ready = Signal()
 
-    def start(self) -> None:
-        """Begin, without waiting. ``ready`` says when the view is there."""
-        spawn(f"follower of {self._prefix}", self._run)
+    def start(self, after: float = 0.0) -> None:
+        """Begin after some seconds, without waiting. ``ready`` says when the view is there."""
+        spawn(f"follower of {self._prefix}", self._run, after)
 
     def close(self) -> None:
         """End it, from anywhere. A call of ``read`` or ``event`` under way goes on to its end."""
@@ -77,8 +81,10 @@ class Follower:
         if watch is not None:
             watch.close()
 
-    def _run(self) -> None:
+    def _run(self, after: float) -> None:
         try:
+            if after:
+                self._closing.wait(after)
             while not self._closing.is_set():
                 try:
                     self._follow()
@@ -94,6 +100,8 @@ class Follower:
                     log.exception("a view failed, and begins again", prefix=self._prefix)
                 else:
                     return
+                if self._broken is not None:
+                    self._broken()
                 self._closing.wait(_BACKOFF.pause(self._failures))
                 self._failures += 1
         finally:

@@ -61,7 +61,9 @@ class Turns:
     def leave(self, key: str) -> None:
         """Let the next one in."""
         with self._lock:
-            line = self._lines[key]
+            line = self._lines.get(key)
+            if line is None:
+                return  # ``forget`` has dropped it: this child was forked in a turn.
             if not line.waiting:
                 del self._lines[key]
                 return

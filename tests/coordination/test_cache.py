@@ -186,6 +186,16 @@ def test_the_prefix(store: bk.MetadataStore) -> None:
         assert cache.get_children("/") == ["a", "c"]
 
 
+def test_a_slash_at_the_end(cache: MetadataCache[Any]) -> None:
+    """Such a path is invalid, also if the children of the path without it are cached."""
+    cache.create("/a/b/c", 1)
+    warm(cache, "/a/b/c")
+    assert cache.get_children("/a/b") == ["c"]
+    for read in (cache.get, cache.exists, cache.get_with_stat):
+        with pytest.raises(bk.InvalidPathError):
+            read("/a/b/")
+
+
 def test_bad_arguments() -> None:
     """Bad settings are refused by the call that makes the cache."""
     with memory() as store:

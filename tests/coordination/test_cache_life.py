@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import Future
 from typing import Any
@@ -148,6 +149,21 @@ def test_a_listener_that_raises_or_blocks(
             leave.set()
 
 
+def test_a_listener_before_the_first_watch() -> None:
+    """It gets a gap for what changes until the watch is in place."""
+    faults = FaultInjector()
+    with memory(faults) as store, MetadataCache(store, "/a", json_serde) as cache:
+        held = faults.delay("watch", "/a")
+        seen: list[str] = []
+        cache.add_listener(lambda event: seen.append(event.kind))
+        held.wait(timeout=PATIENCE)
+        assert cache.get("/a/b") is None
+        store.put("/a/b", b"1").result(PATIENCE)
+        held.release()
+        until(lambda: seen == ["gap"])
+        assert cache.get("/a/b") == 1
+
+
 # --- the end
 
 
@@ -193,6 +209,7 @@ def test_the_store_closes_first(store_url: str, faults: FaultInjector) -> None:
     cache = MetadataCache(store, "/a", json_serde)
     cache.put("/a/b", 1)
     warm(cache, "/a/b")
+    cache.add_listener(lambda _: None)
     held = faults.delay("get", "/a/c")
     inside, leave = threading.Event(), threading.Event()
 
@@ -214,9 +231,15 @@ def test_the_store_closes_first(store_url: str, faults: FaultInjector) -> None:
     for thread in waiting:
         with pytest.raises(bk.StoreClosedError):
             thread.result()
-    until(lambda: not len(cache._entries))
-    with pytest.raises(bk.StoreClosedError):
-        cache.get("/a/b")
+    until(lambda: cache._closed and not len(cache._entries) and cache._listeners._feed is None)
+    for call in (
+        lambda: cache.get("/a/b"),
+        lambda: cache.get_if_cached("/a/b"),
+        cache.invalidate_all,
+        lambda: cache.add_listener(lambda _: None),
+    ):
+        with pytest.raises(bk.StoreClosedError):
+            call()
     cache.close()
 
 
@@ -258,3 +281,24 @@ def test_a_forked_child() -> None:
         with cache._entries._lock, cache._turns._lock, cache._lock, cache._listeners._lock:
             assert holds_in_a_child(refused)
         assert cache.get("/a/b") == 1
+
+
+def test_a_fork_in_an_update() -> None:
+    """The child's update ends with StoreClosedError, and the parent's goes on."""
+    with memory() as store, MetadataCache(store, "/a", json_serde) as cache:
+        cache.put("/a/b", 1)
+        children: list[int] = []
+
+        def fork(value: int) -> int:
+            children.append(os.fork())
+            return value + 1
+
+        try:
+            assert cache.read_modify_update("/a/b", fork) == 2
+        except BaseException as error:
+            if children == [0]:
+                os._exit(0 if isinstance(error, bk.StoreClosedError) else 1)
+            raise
+        if children == [0]:
+            os._exit(2)
+        assert os.waitpid(children[0], 0)[1] == 0

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.coordination import cache as caches
 from batchkeeper.coordination.cache import MetadataCache
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
@@ -331,18 +332,49 @@ def test_nothing_is_cached_before_the_watch(store: bk.MetadataStore, faults: Fau
 
 
 def test_a_refused_watch(
-    cache: MetadataCache[Any], faults: FaultInjector, monkeypatch: pytest.MonkeyPatch
+    store: bk.MetadataStore,
+    cache: MetadataCache[Any],
+    faults: FaultInjector,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without the right to watch, the cache empties, reads go to the store, and it tries again."""
+    """Without the right to watch, the cache empties, and reads go to the store."""
+    monkeypatch.setattr(caches, "_REFUSED", PATIENCE)
     cache.put("/a/b", 1)
     warm(cache, "/a/b")
     faults.end_watches(bk.AuthenticationError("no"), "/a")
-    until(lambda: cache._follower is None)
+    until(lambda: not is_cached(cache, "/a/b"))
+    assert cache.get("/a/b") == 1
+    assert not is_cached(cache, "/a/b")
+    assert store.metrics().watches == 0  # It does not try with each read.
+
+
+def test_after_a_refused_watch(
+    cache: MetadataCache[Any],
+    other: bk.MetadataStore,
+    faults: FaultInjector,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It tries again by itself: a program that only listens hears of changes again."""
+    seen: list[tuple[str, str]] = []
+    cache.add_listener(lambda event: seen.append((event.kind, event.path)))
+    monkeypatch.setattr(caches, "_REFUSED", 0.01)
+    faults.end_watches(bk.AuthenticationError("no"), "/a")
+    until(lambda: ("gap", "/a") in seen)
+    put(other, 1)
+    until(lambda: ("created", "/a/b") in seen)
+
+
+def test_a_watch_that_breaks(cache: MetadataCache[Any], faults: FaultInjector) -> None:
+    """Until the next one is in place, nothing is cached, also if the connection stands."""
+    cache.put("/a/b", 1)
+    warm(cache, "/a/b")
+    held = faults.delay("watch", "/a")
+    faults.end_watches(bk.StoreUnavailableError("for a moment"), "/a")
+    held.wait(timeout=PATIENCE)
     assert not is_cached(cache, "/a/b")
     assert cache.get("/a/b") == 1
     assert not is_cached(cache, "/a/b")
-    assert cache._follower is None  # It does not try with each read.
-    monkeypatch.setattr(cache, "_again_at", 0.0)
+    held.release()
     warm(cache, "/a/b")
 
 

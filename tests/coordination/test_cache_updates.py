@@ -183,6 +183,17 @@ def test_a_function_that_raises(cache: MetadataCache[Any]) -> None:
     assert len(cache._turns) == 0
 
 
+def test_a_function_that_returns_nothing(cache: MetadataCache[Any]) -> None:
+    """A value that was changed, but not returned, is not replaced by null."""
+    cache.put("/a/b", {"epoch": 1})
+    with pytest.raises(bk.InvalidSettingError, match="None"):
+        cache.read_modify_update("/a/b", lambda value: value.update(epoch=2))
+    assert cache.refresh("/a/b") == {"epoch": 1}
+    with pytest.raises(bk.InvalidSettingError, match="None"):
+        cache.create("/a/c", None)
+    assert not cache.exists("/a/c")
+
+
 def test_a_function_that_blocks(cache: MetadataCache[Any]) -> None:
     """Only updates of the same path wait: reads, puts and other updates go on."""
     cache.put("/a/b", 1)
