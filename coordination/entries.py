@@ -219,9 +219,8 @@ class Entries(Generic[T, S]):
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._signal = signal
-        self._lock = (
-            threading.Lock()
-        )  # guards the following fields; reads of single entries do not need it
+        # Guards the following fields. Reads of single entries do not need it.
+        self._lock = threading.Lock()
         self._entries: OrderedDict[Key, Entry[T]] = OrderedDict()
         self._bytes = 0
         self._epoch: object | None = None
