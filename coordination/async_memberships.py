@@ -261,7 +261,7 @@ class AsyncMembership:
         attempts = 0
         while True:
             try:
-                if await self.attempt(deadline.left() or None):
+                if await self.attempt(deadline.for_request()):
                     return
                 if deadline.passed or not await self._wait_for_end(deadline):
                     raise self._busy()
@@ -277,14 +277,14 @@ class AsyncMembership:
 
     async def _wait_for_end(self, deadline: Deadline) -> bool:
         """Wait until nobody has the name; return whether that has come in time."""
-        async with self._store.watch(self.path) as watch:
-            found = await self._store.get(self.path)
+        async with self._store.watch(self.path, timeout=deadline.for_request()) as watch:
+            found = await self._store.get(self.path, timeout=deadline.for_request())
             while found is not None:
                 self._rival = decode(self.name, found.value, found.stat).member
                 event = await watch.next_event(timeout=deadline.left())
                 if event is None:
                     return False
-                found = await self._store.get(self.path)
+                found = await self._store.get(self.path, timeout=deadline.for_request())
         return True
 
     def _busy(self) -> LockBusyError:

@@ -259,7 +259,7 @@ class Membership:
         attempts = 0
         while True:
             try:
-                if self.attempt(deadline.left() or None):
+                if self.attempt(deadline.for_request()):
                     return
                 if deadline.passed or not self._wait_for_end(deadline):
                     raise self._busy()
@@ -275,14 +275,14 @@ class Membership:
 
     def _wait_for_end(self, deadline: Deadline) -> bool:
         """Wait until nobody has the name; return whether that has come in time."""
-        with self._store.watch(self.path) as watch:
-            found = self._store.get(self.path).result()
+        with self._store.watch(self.path, timeout=deadline.for_request()) as watch:
+            found = self._store.get(self.path, timeout=deadline.for_request()).result()
             while found is not None:
                 self._rival = decode(self.name, found.value, found.stat).member
                 event = watch.next_event(timeout=deadline.left())
                 if event is None:
                     return False
-                found = self._store.get(self.path).result()
+                found = self._store.get(self.path, timeout=deadline.for_request()).result()
         return True
 
     def _busy(self) -> LockBusyError:
