@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Self
 
 from ..batching import MetadataStore
@@ -19,6 +20,7 @@ from ..ops.errors import (
     LockBusyError,
     LockLostError,
     MetadataStoreError,
+    NotFoundError,
     SessionLostError,
     StoreClosedError,
     TransactionRefusedError,
@@ -214,6 +216,7 @@ class Membership:
             if self._left or self.joined:
                 return True
             if self._next.lost.is_set():
+                self._clear(self._next)
                 self._next = Seat()
             if not self._create(self._next, timeout):
                 return False
@@ -250,6 +253,7 @@ class Membership:
         self._forget(self)
         self._seat.lost.set()
         seat = self._next
+        seat.lost.set()  # An attempt to join that goes on must not change that.
         if seat.sent:
             spawn(f"removal of {self.path}", self._keep_removing, seat)
 
@@ -376,6 +380,12 @@ class Membership:
     def _guard(self, seat: Seat) -> str:
         return f"{self._group}/{guard_name(seat.id)}"
 
+    def _clear(self, seat: Seat) -> None:
+        """Remove the second value of a seat whose value somebody else has removed."""
+        if seat.stat is not None and not self._exact:
+            with suppress(NotFoundError):
+                self._store.delete(self._guard(seat)).result()
+
     def _give_up(self) -> None:
         """End the seat, and remove its value, in the background if need be."""
         self._forget(self)
@@ -407,8 +417,10 @@ class Membership:
                 self._store.sync()
                 found = self._store.get(self.path).result()
                 if not self._is_of(seat, found):
-                    # If its creation had no answer, it may still come.
-                    return seat.stat is not None
+                    if seat.stat is None:
+                        return False  # Its creation had no answer, and may still come.
+                    self._clear(seat)
+                    return True
             while True:
                 try:
                     self._store.transaction(self._write(seat, None)).result()
