@@ -259,17 +259,23 @@ class AsyncElection:
         value = check_value(value)
         self._state()
         with self._lock:
-            before, self._value = self._value, value
+            self._value = value
             claim = None if self._candidacy is None else self._candidacy.claim
         if claim is not None:
             try:
                 with suppress(LockLostError):  # It stands again, with the new value.
                     await claim.update(value)
             except MetadataStoreError as error:
-                with self._lock:
-                    if error.outcome == "not_applied" and self._value is value and not claim.ended:
-                        self._value = before  # The next term must not bring it, either.
+                if error.outcome == "not_applied":
+                    self._agree(claim)
                 raise
+            self._agree(claim)
+
+    def _agree(self, claim: AsyncClaim) -> None:
+        """Stand again with what others see now: an update has failed, or another one came later."""
+        with self._lock:
+            if not claim.ended:
+                self._value = claim.value
 
     async def leader(self) -> bytes | None:
         """Return the present leader's value, or ``None`` if nobody leads.

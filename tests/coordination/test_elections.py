@@ -436,6 +436,26 @@ def test_an_update_that_has_failed_never_shows(fresh_url: Callable[[str], str]) 
         assert election.leader() == b"old"
 
 
+def test_updates_of_two_threads(first: Election, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The update that takes effect last is the candidate's value, whichever was called last."""
+    first.campaign(PATIENCE)
+    begun, other = threading.Event(), threading.Event()
+    update = claims.Claim.update
+
+    def late(claim: claims.Claim, value: bytes) -> None:
+        if value == b"late":
+            begun.set()
+            assert other.wait(PATIENCE)
+        update(claim, value)
+
+    monkeypatch.setattr(claims.Claim, "update", late)
+    with background(lambda: first.update(b"late")):
+        assert begun.wait(PATIENCE)
+        first.update(b"early")
+        other.set()
+    assert first.value == first.leader() == b"late"
+
+
 def test_a_candidate_that_updates_keeps_its_place(
     store: bk.MetadataStore, first: Election, second: Election
 ) -> None:
