@@ -250,9 +250,8 @@ class AsyncElection:
     async def update(self, value: bytes) -> None:
         """Change the value that others see, without a new election.
 
-        A candidate that waits keeps its place, too, unless its value is just being created. If the
-        put fails, the others still see the former value, and this candidate uses the new one when
-        it stands again.
+        A candidate that waits keeps its place, too, unless its value is just being created. After a
+        failure whose outcome is unknown, this candidate uses the new value when it stands again.
 
         Raises:
             MetadataStoreError: the put has failed; see its ``outcome``.
@@ -263,8 +262,20 @@ class AsyncElection:
             self._value = value
             claim = None if self._candidacy is None else self._candidacy.claim
         if claim is not None:
-            with suppress(LockLostError):  # It stands again, with the new value.
-                await claim.update(value)
+            try:
+                with suppress(LockLostError):  # It stands again, with the new value.
+                    await claim.update(value)
+            except MetadataStoreError as error:
+                if error.outcome == "not_applied":
+                    self._agree(claim)
+                raise
+            self._agree(claim)
+
+    def _agree(self, claim: AsyncClaim) -> None:
+        """Stand again with what others see now: an update has failed, or another one came later."""
+        with self._lock:
+            if not claim.ended:
+                self._value = claim.value
 
     async def leader(self) -> bytes | None:
         """Return the present leader's value, or ``None`` if nobody leads.
@@ -300,7 +311,7 @@ class AsyncElection:
         listener = AsyncElectionListener(callback, self._lock)
         self._state()
         with self._lock:
-            self._listeners.append(listener)
+            self._listeners = [*self._open_listeners(), listener]
         return listener
 
     async def __aenter__(self) -> Self:
@@ -456,8 +467,11 @@ class AsyncElection:
         if event == self._told:
             return []
         self._told = event
-        self._listeners = [listener for listener in self._listeners if not listener.closed]
+        self._listeners = self._open_listeners()
         return [listener for listener in self._listeners if listener.add(event)]
+
+    def _open_listeners(self) -> list[AsyncElectionListener]:
+        return [listener for listener in self._listeners if not listener.closed]
 
     def _state(self) -> SessionState:
         """Return the state of the session, before anything takes the lock.

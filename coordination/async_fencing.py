@@ -12,10 +12,11 @@ from typing import Any, Final, Self, TypeVar
 
 from ..batching import AsyncMetadataStore
 from ..batching.checks import check_capability
-from ..ops.errors import MetadataStoreError, UnsupportedError
+from ..ops.errors import InvalidSettingError, MetadataStoreError, UnsupportedError
 from ..ops.operations import Delete, Operation, Part, Put, Transaction
 from ..ops.results import Outcome, Stat
 from .async_fences import AsyncFence, AsyncWrite, Holder
+from .async_work import AsyncJob
 
 __all__ = ["AsyncFencedOutcomes", "AsyncFencedStore", "async_fenced"]
 
@@ -331,8 +332,12 @@ def async_fenced(store: AsyncMetadataStore, lock: Holder) -> AsyncFencedStore:
         lock: a lock, a semaphore or an election that is held.
 
     Raises:
+        InvalidSettingError: ``lock`` is a job of a work queue.
         LockLostError: the lock is not held.
         UnsupportedError: the store lacks ``"transactions"``.
     """
+    if isinstance(lock, AsyncJob):
+        # The next worker's claim would look like an update of this one's: the path is the same.
+        raise InvalidSettingError(f"a job is no lock: put its check() into transactions: {lock!r}")
     check_capability("transactions", "a fenced write", store.capabilities, repr(store))
     return AsyncFencedStore(store, lock)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Self
 
 from ..batching import AsyncMetadataStore
@@ -21,6 +22,7 @@ from ..ops.errors import (
     LockBusyError,
     LockLostError,
     MetadataStoreError,
+    NotFoundError,
     SessionLostError,
     StoreClosedError,
     TransactionRefusedError,
@@ -216,6 +218,7 @@ class AsyncMembership:
             if self._left or self.joined:
                 return True
             if self._next.lost.is_set():
+                await self._clear(self._next)
                 self._next = AsyncSeat()
             if not await self._create(self._next, timeout):
                 return False
@@ -252,6 +255,7 @@ class AsyncMembership:
         self._forget(self)
         self._seat.lost.set()
         seat = self._next
+        seat.lost.set()  # An attempt to join that goes on must not change that.
         if seat.sent:
             async_spawn(f"removal of {self.path}", self._keep_removing, seat)
 
@@ -261,7 +265,7 @@ class AsyncMembership:
         attempts = 0
         while True:
             try:
-                if await self.attempt(deadline.left() or None):
+                if await self.attempt(deadline.for_request()):
                     return
                 if deadline.passed or not await self._wait_for_end(deadline):
                     raise self._busy()
@@ -277,14 +281,14 @@ class AsyncMembership:
 
     async def _wait_for_end(self, deadline: Deadline) -> bool:
         """Wait until nobody has the name; return whether that has come in time."""
-        async with self._store.watch(self.path) as watch:
-            found = await self._store.get(self.path)
+        async with self._store.watch(self.path, timeout=deadline.for_request()) as watch:
+            found = await self._store.get(self.path, timeout=deadline.for_request())
             while found is not None:
                 self._rival = decode(self.name, found.value, found.stat).member
                 event = await watch.next_event(timeout=deadline.left())
                 if event is None:
                     return False
-                found = await self._store.get(self.path)
+                found = await self._store.get(self.path, timeout=deadline.for_request())
         return True
 
     def _busy(self) -> LockBusyError:
@@ -380,6 +384,12 @@ class AsyncMembership:
     def _guard(self, seat: AsyncSeat) -> str:
         return f"{self._group}/{guard_name(seat.id)}"
 
+    async def _clear(self, seat: AsyncSeat) -> None:
+        """Remove the second value of a seat whose value somebody else has removed."""
+        if seat.stat is not None and not self._exact:
+            with suppress(NotFoundError):
+                await self._store.delete(self._guard(seat))
+
     async def _give_up(self) -> None:
         """End the seat, and remove its value, in the background if need be."""
         self._forget(self)
@@ -411,8 +421,10 @@ class AsyncMembership:
                 await self._store.sync()
                 found = await self._store.get(self.path)
                 if not self._is_of(seat, found):
-                    # If its creation had no answer, it may still come.
-                    return seat.stat is not None
+                    if seat.stat is None:
+                        return False  # Its creation had no answer, and may still come.
+                    await self._clear(seat)
+                    return True
             while True:
                 try:
                     await self._store.transaction(self._write(seat, None))

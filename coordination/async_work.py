@@ -186,7 +186,7 @@ class AsyncWorkQueue:
                 continue
             job, claimed = None, None
             try:
-                job = await self._attempt(name)
+                job = await self._attempt(name, deadline.for_request())
                 claimed = job is not None
             except MetadataStoreError as error:
                 passing = passes(error) or isinstance(error, SessionLostError)
@@ -201,10 +201,13 @@ class AsyncWorkQueue:
                 await asyncio.sleep(deadline.within(_BACKOFF.pause(failures)))
                 failures += 1
 
-    async def _attempt(self, name: str) -> AsyncJob | None:
-        """Try to claim a job; return ``None`` if it is gone, or somebody else has it."""
+    async def _attempt(self, name: str, timeout: float | None) -> AsyncJob | None:
+        """Try to claim a job; return ``None`` if it is gone, or somebody else has it.
+
+        ``timeout`` applies to each request.
+        """
         path, claim = f"{self._path}/jobs/{name}", f"{self._path}/claims/{name}"
-        found = await self._store.get(path)
+        found = await self._store.get(path, timeout=timeout)
         if found is None:
             return None
         token = uuid.uuid4().hex.encode()
@@ -215,14 +218,15 @@ class AsyncWorkQueue:
         try:
             # The put of the job changes its version, which thereby names this claim and no other.
             created, _ = await self._store.transaction(
-                [Put(claim, token, ABSENT, ephemeral=True), Put(path, found.value, version)]
+                [Put(claim, token, ABSENT, ephemeral=True), Put(path, found.value, version)],
+                timeout=timeout,
             )
             there = True
             if session is None:
                 # The transaction has begun a session. That one may have ended again.
                 session = self._store.session.id
-                shown = await self._store.get(claim)
-                there = shown is not None and shown.value == token
+                shown = await self._store.get(claim, timeout=timeout)
+                there = shown is not None and shown.value == token and shown.stat.owned
             if there and created is not None and session == self._store.session.id:
                 job = AsyncJob(self, name, found.value, version + 1, token, session, created)
         except TransactionRefusedError:

@@ -10,10 +10,11 @@ from typing import Any, Final, Self, TypeVar
 
 from ..batching import MetadataStore
 from ..batching.checks import check_capability
-from ..ops.errors import MetadataStoreError, UnsupportedError
+from ..ops.errors import InvalidSettingError, MetadataStoreError, UnsupportedError
 from ..ops.operations import Delete, Operation, Part, Put, Transaction
 from ..ops.results import Outcome, Stat
 from .fences import Fence, Holder, Write
+from .work import Job
 
 __all__ = ["FencedOutcomes", "FencedStore", "fenced"]
 
@@ -247,8 +248,12 @@ def fenced(store: MetadataStore, lock: Holder) -> FencedStore:
         lock: a lock, a semaphore or an election that is held.
 
     Raises:
+        InvalidSettingError: ``lock`` is a job of a work queue.
         LockLostError: the lock is not held.
         UnsupportedError: the store lacks ``"transactions"``.
     """
+    if isinstance(lock, Job):
+        # The next worker's claim would look like an update of this one's: the path is the same.
+        raise InvalidSettingError(f"a job is no lock: put its check() into transactions: {lock!r}")
     check_capability("transactions", "a fenced write", store.capabilities, repr(store))
     return FencedStore(store, lock)

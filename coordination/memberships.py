@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Self
 
 from ..batching import MetadataStore
@@ -19,6 +20,7 @@ from ..ops.errors import (
     LockBusyError,
     LockLostError,
     MetadataStoreError,
+    NotFoundError,
     SessionLostError,
     StoreClosedError,
     TransactionRefusedError,
@@ -214,6 +216,7 @@ class Membership:
             if self._left or self.joined:
                 return True
             if self._next.lost.is_set():
+                self._clear(self._next)
                 self._next = Seat()
             if not self._create(self._next, timeout):
                 return False
@@ -250,6 +253,7 @@ class Membership:
         self._forget(self)
         self._seat.lost.set()
         seat = self._next
+        seat.lost.set()  # An attempt to join that goes on must not change that.
         if seat.sent:
             spawn(f"removal of {self.path}", self._keep_removing, seat)
 
@@ -259,7 +263,7 @@ class Membership:
         attempts = 0
         while True:
             try:
-                if self.attempt(deadline.left() or None):
+                if self.attempt(deadline.for_request()):
                     return
                 if deadline.passed or not self._wait_for_end(deadline):
                     raise self._busy()
@@ -275,14 +279,14 @@ class Membership:
 
     def _wait_for_end(self, deadline: Deadline) -> bool:
         """Wait until nobody has the name; return whether that has come in time."""
-        with self._store.watch(self.path) as watch:
-            found = self._store.get(self.path).result()
+        with self._store.watch(self.path, timeout=deadline.for_request()) as watch:
+            found = self._store.get(self.path, timeout=deadline.for_request()).result()
             while found is not None:
                 self._rival = decode(self.name, found.value, found.stat).member
                 event = watch.next_event(timeout=deadline.left())
                 if event is None:
                     return False
-                found = self._store.get(self.path).result()
+                found = self._store.get(self.path, timeout=deadline.for_request()).result()
         return True
 
     def _busy(self) -> LockBusyError:
@@ -376,6 +380,12 @@ class Membership:
     def _guard(self, seat: Seat) -> str:
         return f"{self._group}/{guard_name(seat.id)}"
 
+    def _clear(self, seat: Seat) -> None:
+        """Remove the second value of a seat whose value somebody else has removed."""
+        if seat.stat is not None and not self._exact:
+            with suppress(NotFoundError):
+                self._store.delete(self._guard(seat)).result()
+
     def _give_up(self) -> None:
         """End the seat, and remove its value, in the background if need be."""
         self._forget(self)
@@ -407,8 +417,10 @@ class Membership:
                 self._store.sync()
                 found = self._store.get(self.path).result()
                 if not self._is_of(seat, found):
-                    # If its creation had no answer, it may still come.
-                    return seat.stat is not None
+                    if seat.stat is None:
+                        return False  # Its creation had no answer, and may still come.
+                    self._clear(seat)
+                    return True
             while True:
                 try:
                     self._store.transaction(self._write(seat, None)).result()

@@ -183,7 +183,7 @@ class WorkQueue:
                 continue
             job, claimed = None, None
             try:
-                job = self._attempt(name)
+                job = self._attempt(name, deadline.for_request())
                 claimed = job is not None
             except MetadataStoreError as error:
                 passing = passes(error) or isinstance(error, SessionLostError)
@@ -198,10 +198,13 @@ class WorkQueue:
                 time.sleep(deadline.within(_BACKOFF.pause(failures)))
                 failures += 1
 
-    def _attempt(self, name: str) -> Job | None:
-        """Try to claim a job; return ``None`` if it is gone, or somebody else has it."""
+    def _attempt(self, name: str, timeout: float | None) -> Job | None:
+        """Try to claim a job; return ``None`` if it is gone, or somebody else has it.
+
+        ``timeout`` applies to each request.
+        """
         path, claim = f"{self._path}/jobs/{name}", f"{self._path}/claims/{name}"
-        found = self._store.get(path).result()
+        found = self._store.get(path, timeout=timeout).result()
         if found is None:
             return None
         token = uuid.uuid4().hex.encode()
@@ -212,14 +215,15 @@ class WorkQueue:
         try:
             # The put of the job changes its version, which thereby names this claim and no other.
             created, _ = self._store.transaction(
-                [Put(claim, token, ABSENT, ephemeral=True), Put(path, found.value, version)]
+                [Put(claim, token, ABSENT, ephemeral=True), Put(path, found.value, version)],
+                timeout=timeout,
             ).result()
             there = True
             if session is None:
                 # The transaction has begun a session. That one may have ended again.
                 session = self._store.session.id
-                shown = self._store.get(claim).result()
-                there = shown is not None and shown.value == token
+                shown = self._store.get(claim, timeout=timeout).result()
+                there = shown is not None and shown.value == token and shown.stat.owned
             if there and created is not None and session == self._store.session.id:
                 job = Job(self, name, found.value, version + 1, token, session, created)
         except TransactionRefusedError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
@@ -14,6 +15,7 @@ from batchkeeper.coordination.async_groups import AsyncGroup
 from batchkeeper.coordination.groups import GroupEvent
 from batchkeeper.coordination.members import Member
 from batchkeeper.ops.errors import LockBusyError
+from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE
 
@@ -160,6 +162,31 @@ def test_a_cancelled_leave_goes_on(run: Callable[[Test], None]) -> None:
         await nobody_left(store)
 
     run(test)
+
+
+def test_a_cancelled_leave_while_it_joins_again(fresh_url: Callable[[str], str]) -> None:
+    """Who has left is no member, although an attempt to join had been sent before."""
+    faults = FaultInjector()
+
+    async def test() -> None:
+        async with (
+            asyncio.timeout(PATIENCE),
+            bk.open_async_store(fresh_url("memory"), wrap=faults) as store,
+        ):
+            member = await AsyncGroup(store, "/hubs").join("hub-1")
+            attempt = faults.delay("transaction")
+            faults.lose_session()
+            await until(lambda: attempt.hits)
+            leaving = asyncio.create_task(member.leave())
+            await asyncio.sleep(0)
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            attempt.remove()
+            await member._gate.enter()  # The attempt has ended.
+            assert (member.joined, member.held_until()) == (False, -math.inf)
+            await nobody_left(store)
+
+    asyncio.run(test())
 
 
 def test_a_thousand_members_join_at_once(store_url: str) -> None:

@@ -25,6 +25,7 @@ from batchkeeper.ops.errors import (
     StoreClosedError,
     TransactionRefusedError,
 )
+from batchkeeper.testing import FaultInjector
 
 from ..forks import holds_in_a_child
 from ..waiting import PATIENCE, until
@@ -415,6 +416,46 @@ def test_an_update_after_somebody_elses_put(store: bk.MetadataStore, first: Elec
     store.transaction([first.check(), Put("/result", b"")]).result(PATIENCE)
 
 
+def test_an_update_that_has_failed_never_shows(fresh_url: Callable[[str], str]) -> None:
+    """An update that was not applied is not applied later, either, by the next term."""
+    faults = FaultInjector()
+    with (
+        bk.open_store(fresh_url("memory"), wrap=faults) as store,
+        Election(store, PATH, b"old") as election,
+    ):
+        election.campaign(PATIENCE)
+        faults.fail("put")
+        with pytest.raises(bk.StoreUnavailableError) as failed:
+            election.update(b"new")
+        assert failed.value.outcome == "not_applied"
+        assert election.value == b"old"
+        term = election.lost
+        remove_leader(store)
+        assert term.wait(PATIENCE)
+        election.campaign(PATIENCE)
+        assert election.leader() == b"old"
+
+
+def test_updates_of_two_threads(first: Election, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The update that takes effect last is the candidate's value, whichever was called last."""
+    first.campaign(PATIENCE)
+    begun, other = threading.Event(), threading.Event()
+    update = claims.Claim.update
+
+    def late(claim: claims.Claim, value: bytes) -> None:
+        if value == b"late":
+            begun.set()
+            assert other.wait(PATIENCE)
+        update(claim, value)
+
+    monkeypatch.setattr(claims.Claim, "update", late)
+    with background(lambda: first.update(b"late")):
+        assert begun.wait(PATIENCE)
+        first.update(b"early")
+        other.set()
+    assert first.value == first.leader() == b"late"
+
+
 def test_a_candidate_that_updates_keeps_its_place(
     store: bk.MetadataStore, first: Election, second: Election
 ) -> None:
@@ -615,6 +656,13 @@ def test_updating_and_campaigning_in_a_callback(store: bk.MetadataStore, first: 
     until(lambda: len(heard) == 3)
     assert [event for event, _ in heard] == ["leading", "lost", "leading"]
     assert heard[2] == ("leading", True)
+
+
+def test_closed_listeners_are_forgotten(first: Election) -> None:
+    """Listeners that come and go take no room, also if nothing happens meanwhile."""
+    for _ in range(10):
+        first.add_listener(Heard()).close()
+    assert len(first._listeners) <= 1
 
 
 def test_a_closed_listener_hears_nothing(store: bk.MetadataStore, first: Election) -> None:

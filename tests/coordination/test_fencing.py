@@ -149,6 +149,15 @@ def test_only_a_holder_gets_a_writer(memory: bk.MetadataStore) -> None:
         fenced(memory, lock)
 
 
+def test_a_job_gives_no_writer(memory: bk.MetadataStore) -> None:
+    """A job's path is that of its next worker, too, so a writer would write for both."""
+    queue = bk.WorkQueue(memory, "/queue")
+    queue.put(b"job")
+    job = queue.claim(PATIENCE)
+    with pytest.raises(bk.InvalidSettingError, match="a job is no lock"):
+        fenced(memory, job)
+
+
 def test_no_write_after_a_release(store: bk.MetadataStore, lock: Lock) -> None:
     """A released lock writes nothing, also if the same object holds it again."""
     writer = fenced(store, lock)

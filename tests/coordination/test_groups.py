@@ -17,9 +17,11 @@ import batchkeeper as bk
 from batchkeeper.coordination.groups import Group, GroupEvent
 from batchkeeper.coordination.members import Member, decode, encode
 from batchkeeper.ops.errors import LockBusyError, LockLostError
+from batchkeeper.testing import FaultInjector
 
 from ..forks import holds_in_a_child
-from ..waiting import PATIENCE, result, until
+from ..waiting import PATIENCE, error, result, until
+from .recipes import begun
 
 Opens = Callable[[], bk.MetadataStore]
 
@@ -143,6 +145,19 @@ def test_a_name_belongs_to_one_member(store: bk.MetadataStore, another: Opens) -
     assert Group(store, "/hubs").members()["hub-1"].data == b"still"
 
 
+def test_a_timeout_in_an_outage(fresh_url: Callable[[str], str]) -> None:
+    """A join that no server answers ends soon after its own time, not after the store's."""
+    url, faults = fresh_url("memory"), FaultInjector()
+    with (
+        bk.open_store(url) as other,
+        bk.open_store(url, wrap=faults, operation_timeout=10 * PATIENCE) as store,
+    ):
+        Group(other, "/hubs").join("hub-1")
+        faults.delay("get", skip=1)  # The first one belongs to the attempt.
+        joining = begun(Group(store, "/hubs").join, "hub-1", timeout=0.1)
+        assert isinstance(error(joining), bk.OperationTimeoutError)
+
+
 def test_a_name_is_free_after_its_member(store: bk.MetadataStore, another: Opens) -> None:
     """Who waits for a name gets it when its member leaves."""
     first = Group(store, "/hubs").join("hub-1", b"first", PATIENCE)
@@ -230,7 +245,12 @@ def test_a_member_whose_value_was_deleted_joins_again(store: bk.MetadataStore) -
         until(lambda: member.joined)
         assert member.incarnation > first
         assert group.members()["hub-1"].incarnation == member.incarnation
-    member.leave()
+        former = member.lost
+        result(store.delete("/hubs/hub-1"))
+        assert former.wait(PATIENCE)
+        member.leave()
+    # ZooKeeper has two values for each member.
+    until(lambda: result(store.get_children("/hubs")) == [])
 
 
 def test_foreign_values_are_members_too(memory: bk.MetadataStore) -> None:

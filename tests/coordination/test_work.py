@@ -300,6 +300,20 @@ def test_an_outage(stores: Callable[..., bk.MetadataStore], faults: FaultInjecto
         queue.claim(0.2)
 
 
+def test_a_timeout_in_an_outage(
+    stores: Callable[..., bk.MetadataStore], faults: FaultInjector
+) -> None:
+    """A claim that no server answers ends soon after its own time, not after the store's."""
+    store = stores(wrap=faults, operation_timeout=10 * PATIENCE)
+    queue = WorkQueue(store, "/q")
+    queue.put_all([b"1", b"2"])
+    take(queue).done()
+    for kind in ("get", "transaction"):
+        held = faults.delay(kind)
+        assert isinstance(error(begun(queue.claim, 0.1)), bk.MetadataStoreError)
+        held.remove()
+
+
 def test_a_failure_for_good(stores: Callable[..., bk.MetadataStore], faults: FaultInjector) -> None:
     """An error that does not pass ends all who wait, and a later call begins anew."""
     store = stores(wrap=faults)
@@ -664,6 +678,26 @@ def test_a_claim_in_another_session(
     monkeypatch.setattr(Session, "id", property(lambda session: next(seen)))
     job = take(queue)
     assert (job.attempt, job.held) == (2, True)
+
+
+def test_a_claim_of_a_session_that_has_just_ended(
+    stores: Callable[..., bk.MetadataStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that is still there, but goes with an earlier session, is made once more."""
+    store, earlier = stores(), stores()
+    queue = WorkQueue(store, "/q")
+    queue.put(b"job")
+
+    def in_the_earlier(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        return earlier.transaction(*args, **options)
+
+    monkeypatch.setattr(store, "transaction", in_the_earlier)
+    monkeypatch.setattr(Session, "id", None)  # as before the first ephemeral value
+    job = take(queue)
+    assert job.attempt == 2
+    earlier.close()
+    job.done()
 
 
 def test_threads_share_a_queue(stores: Callable[..., bk.MetadataStore]) -> None:
