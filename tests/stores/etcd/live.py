@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Self
 
+import grpc
+
 from batchkeeper.ops import MetadataStoreError, WatchEvent
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.etcd.backend import EtcdBackend
@@ -100,10 +102,17 @@ class Other:
 
     def leases(self) -> list[int]:
         """Return all leases of the server."""
-        link = self.connection.open(soon())
         stub = grpc_stubs.LeaseStub(self.connection._members[0].channel)
-        found = stub.LeaseLeases(messages.LeaseLeasesRequest(), metadata=link.metadata)
-        return [status.ID for status in found.leases]
+        while True:
+            self.there(b"-")  # It renews a login that has expired.
+            link = self.connection.open(soon())
+            try:
+                found = stub.LeaseLeases(messages.LeaseLeasesRequest(), metadata=link.metadata)
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+                    raise
+            else:
+                return [status.ID for status in found.leases]
 
     def granted(self, lease: int) -> int:
         """Return the TTL with which a lease was granted; 0 if there is none."""
