@@ -2,10 +2,10 @@
 
 Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
 
-- ``contenders``: the order of those who stand in line for a path, and whose turn it is: pure
+- ``contenders``: the order of those who stand in line for a path, and who waits for whom: pure
 - ``async_claims``: one of them, from its creation to its end, and the warden that notices the end
 - ``claims``: the same for threads, generated
-- ``async_lobbies``: the line as one store sees it: one watch, and one value at a time
+- ``async_lobbies``: the line as one store sees it: one value at a time, and whom each waits for
 - ``lobbies``: the same for threads, generated
 - ``async_locks``: locks and semaphores
 - ``locks``: the same for threads, generated

@@ -11,8 +11,9 @@ Three things end it, whichever comes first:
 - the session: the store says that it has ended;
 - the value: somebody has deleted it.
 
-A warden looks after the first two for all claims of a store, and the lobby reports the third. A
-claim that is lost never holds again, even if its value is still there: the warden removes that.
+A warden looks after the first two for all claims of a store. The third shows when the line or the
+value is read; a claim that must know it at once watches its own value. A claim that is lost never
+holds again, even if its value is still there: the warden removes that.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ from ..ops.errors import (
 )
 from ..ops.log import get_logger
 from ..ops.operations import Check
-from ..ops.results import Stat
+from ..ops.results import Stat, WatchEvent
 from ..ops.sessions import SessionEvent
 from .async_background import AsyncGate, AsyncSignal, async_spawn
-from .contenders import Need, Place, parse
+from .async_following import AsyncFollower
+from .contenders import Contender, Need, new_head, parse
 
 __all__ = ["AsyncClaim", "AsyncWarden", "async_warden"]
 
@@ -70,19 +72,22 @@ class AsyncClaim:
         path: the path below which its value is.
         need: when its turn comes.
         value: the value that others see.
-        forget: is called when its value is gone for good.
+        forget: is called once at its end: with ``True`` when its value is gone, or with ``False``
+            if its value cannot be removed, and goes with its session.
 
     Attributes:
-        place: its place in the line.
+        need: when its turn comes.
+        head: what its name begins with.
+        contender: its name and number, or ``None`` until the store has told them.
         value: the value that others see.
         stat: the stat of its creation, or ``None`` before. Its revision is the fencing token.
         version: the version of its value, as far as it is known.
-        woken: its turn has come, or it has ended.
         lost: set when it has ended.
+        wake: is called when it has ended, to wake whoever waits for its turn.
+        behind: what wakes those who wait for its end. The lobby's lock guards it.
         held: whether it holds the path. The warden may still have to notice a loss; ``held_until``
             knows it at once.
         ended: whether it was released, lost or withdrawn, so that it never holds again.
-        error: why nobody tells it any more when its turn comes, or ``None``.
         sent: whether its value was created, or may have been.
         certain: whether the session of its value is known without a look at the line.
     """
@@ -94,7 +99,7 @@ class AsyncClaim:
         path: str,
         need: Need,
         value: bytes,
-        forget: Callable[[AsyncClaim], None],
+        forget: Callable[[AsyncClaim, bool], None],
     ) -> None:
         self._store = store
         self._warden = warden
@@ -102,19 +107,28 @@ class AsyncClaim:
         self._forget = forget
         self._session: str | None = None
         self._sought: float | None = None  # since when servers answer the search for its value
+        self._follower: AsyncFollower | None = None  # of its own value
         self._updating = AsyncGate()
         self._lock = threading.Lock()  # guards the changes of `held` and `ended`
-        self.place = Place(need)
+        self.need = need
+        self.head = new_head(need)
+        self.contender: Contender | None = None
         self.value = value
         self.stat: Stat | None = None
         self.version = 0
-        self.woken = AsyncSignal()
         self.lost = AsyncSignal()
+        self.wake: Callable[[], object] = self.lost.set
+        self.behind: set[AsyncSignal] = set()
         self.held = False
         self.ended = False
-        self.error: MetadataStoreError | None = None
         self.sent = False
         self.certain = False
+
+    @property
+    def number(self) -> int:
+        """Its number in the line, after its creation."""
+        assert self.contender is not None
+        return self.contender.number
 
     async def create(self, timeout: float | None) -> None:
         """Create its value. Each request has ``timeout`` seconds.
@@ -127,7 +141,7 @@ class AsyncClaim:
         self.sent = True
         try:
             stat = await self._store.put(
-                f"{self._path}/{self.place.head}",
+                f"{self._path}/{self.head}",
                 self.value,
                 ephemeral=True,
                 sequential=True,
@@ -136,7 +150,7 @@ class AsyncClaim:
         except MetadataStoreError as error:
             self.sent = error.outcome == "unknown"
             raise
-        self.place.contender = parse(stat.path.rpartition("/")[2])
+        self.contender = parse(stat.path.rpartition("/")[2])
         self.stat = stat
         # Without a session before, the put has begun one. That one may have ended again, and the
         # store may have another by now: only a look at the line that finds the value excludes it.
@@ -188,13 +202,39 @@ class AsyncClaim:
         with self._lock:
             first, self.ended, self.held = not self.ended, True, False
         self.lost.set()
-        self.woken.set()
+        self.wake()
+        if self._follower is not None:
+            self._follower.close()
         return first
+
+    def follow(self) -> None:
+        """End it as soon as somebody deletes its value. This takes a watch, in the background."""
+        if self._follower is not None:
+            return
+        assert self.stat is not None
+        follower = AsyncFollower(
+            self._store, self.stat.path, read=self._look, event=self._hear, ended=self._unseen
+        )
+        follower.start()
+        self._follower = follower
+        if self.ended:  # It may have ended before the field was set.
+            follower.close()
+
+    async def _look(self) -> None:
+        if not await self._store.exists(self.check().path):
+            self.vanish()
+
+    async def _hear(self, event: WatchEvent) -> None:
+        if event.kind == "deleted" and event.path == self.check().path:
+            self.vanish()
+
+    def _unseen(self, error: MetadataStoreError) -> None:
+        log.info("a deletion would not be noticed", path=self._path, reason=str(error))
 
     def vanish(self) -> None:
         """End it, because its value is gone."""
         self.end()
-        self._forget(self)
+        self._forget(self, True)
 
     def lose(self) -> None:
         """End it, and remove its value in the background: nobody must wait for it."""
@@ -203,7 +243,7 @@ class AsyncClaim:
         if self.sent:
             self._warden.withdraw(self)
         else:
-            self._forget(self)
+            self._forget(self, True)
 
     async def release(self, timeout: float | None = None) -> None:
         """End it, and remove its value; in the background if no server answers.
@@ -218,18 +258,23 @@ class AsyncClaim:
             removed = removed or await self._remove(timeout)
         finally:
             if removed:
-                self._forget(self)
+                self._forget(self, True)
             else:
                 self._warden.withdraw(self)
 
     async def keep_removing(self) -> bool:
         """Try to remove its value; return whether there is nothing left to do."""
+        gone = False
         try:
-            if not await self._remove(None):
+            gone = await self._remove(None)
+            if not gone:
                 return False
         except MetadataStoreError as error:
             log.info("a value stays until its session ends", path=self._path, reason=str(error))
-        self._forget(self)
+        except Exception:
+            # A fault of our own must not keep the values of all other claims.
+            log.exception("a value could not be removed", path=self._path)
+        self._forget(self, gone)
         return True
 
     async def _remove(self, timeout: float | None) -> bool:
@@ -238,9 +283,10 @@ class AsyncClaim:
         Without an answer to its creation, its name is not known, and it may come later.
         """
         try:
-            if self.place.contender is None and not await self._find(timeout):
+            contender = self.contender or await self._find(timeout)
+            if contender is None:
                 return self._sought is not None and time.monotonic() > self._sought + _SEARCH
-            path = f"{self._path}/{self.place.name}"
+            path = f"{self._path}/{contender.name}"
             try:
                 await self._store.delete(path, timeout=timeout)
             except NotEmptyError:
@@ -255,14 +301,14 @@ class AsyncClaim:
             return False
         return True
 
-    async def _find(self, timeout: float | None) -> bool:
-        """Look for its name; return whether it is known now."""
+    async def _find(self, timeout: float | None) -> Contender | None:
+        """Look for its name."""
         for name in await self._store.get_children(self._path, timeout=timeout):
-            if name.startswith(self.place.head):
-                self.place.contender = parse(name)
+            if name.startswith(self.head):
+                self.contender = parse(name)
         if self._sought is None:
             self._sought = time.monotonic()
-        return self.place.contender is not None
+        return self.contender
 
     async def update(self, value: bytes) -> None:
         """Change the value that others see.
@@ -395,21 +441,13 @@ class AsyncWarden:
                     self._removing = False
                     return
             for claim in leaving:
-                if not await self._removed(claim):
+                if not await claim.keep_removing():
                     with self._lock:
                         self._leaving.append(claim)
             with self._lock:
                 if not self._leaving:
                     continue
             attempts = 0 if await more.wait(_BACKOFF.pause(attempts)) else attempts + 1
-
-    async def _removed(self, claim: AsyncClaim) -> bool:
-        try:
-            return await claim.keep_removing()
-        except Exception:
-            # A fault of our own must not keep the values of all other claims.
-            log.exception("a value could not be removed")
-            return True
 
 
 # Guards the table. A warden refers to its store only through its claims.

@@ -417,8 +417,7 @@ class AsyncElection:
             if not self._lead(candidacy, claim):
                 claim.lose()
                 continue
-            # The watch tells if somebody deletes the value.
-            self._lobby.follow()
+            claim.follow()
             await claim.lost.wait()
             self._lose(candidacy)
 
@@ -427,7 +426,9 @@ class AsyncElection:
         with self._lock:
             fits = self._take(candidacy, claim)
             begun = self._tell("following") if fits else []
-        if not fits:
+        if fits:
+            claim.follow()
+        else:
             claim.lose()
         _start(begun)
 

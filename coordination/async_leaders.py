@@ -13,7 +13,7 @@ from ..ops.backoff import Backoff
 from ..ops.errors import MetadataStoreError, passes
 from ..ops.results import WatchEvent
 from .async_background import AsyncGate, AsyncSignal
-from .contenders import Contenders
+from .contenders import Contender, line_of, parse
 
 __all__ = ["AsyncLeaderWatch"]
 
@@ -38,7 +38,7 @@ class AsyncLeaderWatch(AsyncIterator[bytes | None]):
         self._closing = AsyncSignal()
         self._watch: AsyncWatch | None = None
         self._gate = AsyncGate()  # guards the following fields
-        self._line: Contenders | None = None  # ``None`` if it must be read
+        self._line: set[Contender] | None = None  # ``None`` if it must be read
         self._stale = False  # whether the leader may have changed since the last look at its value
         self._seen: tuple[str, int] | None = ("", 0)  # the name and the version of what was given
         self._value: bytes | None = None
@@ -100,14 +100,13 @@ class AsyncLeaderWatch(AsyncIterator[bytes | None]):
     async def _changed(self) -> bool:
         """Look who leads, if that may have changed; return whether it has."""
         if self._line is None:
-            line = Contenders()
-            line.replace(await self._store.get_children(self._path), created=())
-            self._line, self._stale = line, True
+            names = await self._store.get_children(self._path)
+            self._line, self._stale = set(line_of(names)), True
         if not self._stale:
             return False
         leader, value = None, None
-        if self._line.line:
-            name = self._line.line[0].name
+        if self._line:
+            name = min(self._line).name
             found = await self._store.get(f"{self._path}/{name}")
             if found is None:  # It has just left, and an event will say so.
                 self._stale = False
@@ -121,14 +120,15 @@ class AsyncLeaderWatch(AsyncIterator[bytes | None]):
 
     def _hear(self, event: WatchEvent) -> None:
         parent, _, name = event.path.rpartition("/")
+        contender = parse(name)
         if event.kind == "gap":
             self._line = None
-        elif parent == self._path and self._line is not None:
-            before = self._line.line[:1]
+        elif parent == self._path and self._line is not None and contender is not None:
+            first = min(self._line, default=None)
             if event.kind == "created":
-                self._line.add(name)
+                self._line.add(contender)
             elif event.kind == "deleted":
-                self._line.remove(name)
-            elif before and before[0].name == name:
+                self._line.discard(contender)
+            elif contender == first:
                 self._stale = True
-            self._stale |= self._line.line[:1] != before
+            self._stale |= min(self._line, default=None) != first

@@ -414,8 +414,7 @@ class Election:
             if not self._lead(candidacy, claim):
                 claim.lose()
                 continue
-            # The watch tells if somebody deletes the value.
-            self._lobby.follow()
+            claim.follow()
             claim.lost.wait()
             self._lose(candidacy)
 
@@ -424,7 +423,9 @@ class Election:
         with self._lock:
             fits = self._take(candidacy, claim)
             begun = self._tell("following") if fits else []
-        if not fits:
+        if fits:
+            claim.follow()
+        else:
             claim.lose()
         _start(begun)
 

@@ -11,7 +11,7 @@ from ..ops.backoff import Backoff
 from ..ops.errors import MetadataStoreError, passes
 from ..ops.results import WatchEvent
 from .background import Gate, Signal
-from .contenders import Contenders
+from .contenders import Contender, line_of, parse
 
 __all__ = ["LeaderWatch"]
 
@@ -36,7 +36,7 @@ class LeaderWatch(Iterator[bytes | None]):
         self._closing = Signal()
         self._watch: Watch | None = None
         self._gate = Gate()  # guards the following fields
-        self._line: Contenders | None = None  # ``None`` if it must be read
+        self._line: set[Contender] | None = None  # ``None`` if it must be read
         self._stale = False  # whether the leader may have changed since the last look at its value
         self._seen: tuple[str, int] | None = ("", 0)  # the name and the version of what was given
         self._value: bytes | None = None
@@ -98,14 +98,13 @@ class LeaderWatch(Iterator[bytes | None]):
     def _changed(self) -> bool:
         """Look who leads, if that may have changed; return whether it has."""
         if self._line is None:
-            line = Contenders()
-            line.replace(self._store.get_children(self._path).result(), created=())
-            self._line, self._stale = line, True
+            names = self._store.get_children(self._path).result()
+            self._line, self._stale = set(line_of(names)), True
         if not self._stale:
             return False
         leader, value = None, None
-        if self._line.line:
-            name = self._line.line[0].name
+        if self._line:
+            name = min(self._line).name
             found = self._store.get(f"{self._path}/{name}").result()
             if found is None:  # It has just left, and an event will say so.
                 self._stale = False
@@ -119,14 +118,15 @@ class LeaderWatch(Iterator[bytes | None]):
 
     def _hear(self, event: WatchEvent) -> None:
         parent, _, name = event.path.rpartition("/")
+        contender = parse(name)
         if event.kind == "gap":
             self._line = None
-        elif parent == self._path and self._line is not None:
-            before = self._line.line[:1]
+        elif parent == self._path and self._line is not None and contender is not None:
+            first = min(self._line, default=None)
             if event.kind == "created":
-                self._line.add(name)
+                self._line.add(contender)
             elif event.kind == "deleted":
-                self._line.remove(name)
-            elif before and before[0].name == name:
+                self._line.discard(contender)
+            elif contender == first:
                 self._stale = True
-            self._stale |= self._line.line[:1] != before
+            self._stale |= min(self._line, default=None) != first

@@ -1,14 +1,18 @@
 # Made from async_lobbies.py by `python tools/faces.py`: change that file, and run this command.
-"""The contenders for one path, as one store sees them; locks and elections stand on it.
+"""The line of contenders for one path, as one store sees it; locks and elections stand on it.
 
-Each contender puts an ephemeral sequential value below the path. Its turn comes when the values
-before it allow that. Who finds it free needs two requests: the creation, and one look at the line.
-If it has to wait, the lobby begins one watch for all contenders of its store, and from then on a
-creation is the only request of each: the events say who stands in line. A hand-over wakes the one
-contender whose turn it is.
+Each contender puts an ephemeral sequential value below the path, looks once who stands before it,
+and waits for the last of those. If that is a contender of the same store, it waits without any
+request; otherwise it watches that one value. So the end of a value wakes one contender, however
+many wait. A contender of a semaphore, whose turn comes when any of those before it leave, watches
+the whole line instead.
+
+A contender holds the path only after the values of those before it are gone. To hold it as soon as
+one of the same store has begun its release would be quicker by a round trip, but that one's fenced
+writes might still be on their way, and would take effect.
 
 The lobby creates one value at a time. Values that were created in one batch would share a revision,
-which could not serve as a fencing token then, nor give the order of events.
+which could not serve as a fencing token then.
 """
 
 from __future__ import annotations
@@ -17,28 +21,31 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from ..batching import MetadataStore
 from ..batching.checks import check_capability
 from ..ops.backoff import Backoff
 from ..ops.capabilities import Capability
-from ..ops.errors import MetadataStoreError, SessionLostError, passes
+from ..ops.errors import (
+    MetadataStoreError,
+    RevisionCompactedError,
+    SessionLostError,
+    passes,
+)
 from ..ops.paths import check_path
-from ..ops.results import WatchEvent
-from .background import Gate
+from .background import Gate, Signal
 from .claims import Claim, warden
-from .contenders import Contenders, Need, Place, parse
+from .contenders import Contender, Need, blocking, line_of
 from .deadlines import Deadline
-from .following import Follower
 
 __all__ = ["Lobby", "lobby"]
 
 _NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "sequences", "watches")
-# Seconds for which a lobby that nobody needs goes on watching.
-_LINGER: Final = 5.0
-# Between two attempts to stand in line.
+# No contender has a smaller number than 0.
+_NONE: Final = -1
+# Between two attempts to stand in line, or to look at it.
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 # Between two looks whether the session is certain to be there. They need no request.
 _CERTAIN: Final = Backoff(first=0.01, longest=0.1)
@@ -53,10 +60,14 @@ class Lobby:
         self._warden = warden(store)
         self._entrance = Gate()
         self._lock = threading.Lock()  # guards the following fields
-        self._contenders = Contenders()
-        self._claims: dict[Place, Claim] = {}  # of this process, until they have ended
-        self._follower: Follower | None = None
-        self._live = False  # whether `_contenders` is current
+        # Of this store, by the heads of their names, until their values are gone.
+        self._claims: dict[str, Claim] = {}
+        # Nobody with this number or a smaller one is in the line any more, as far as is known.
+        self._clear = _NONE
+        # etcd keeps what has happened since a creation. So a watch can begin there.
+        self._history = "history" in store.capabilities
+        # ZooKeeper, which lacks this, counts from 0 again below a path that was deleted meanwhile.
+        self._counts_on = "linearizable_reads" in store.capabilities
 
     def claim(
         self,
@@ -75,8 +86,7 @@ class Lobby:
             deadline: of the waiting. Each request also has the time that is left, but at least a
                 second.
             wait: whether to stay in line if the turn has not come at once.
-            waits: receives the claim if it has to wait, because somebody stands before it. With
-                this, the line is read in any case.
+            waits: receives the claim if it has to wait, because somebody stands before it.
 
         Returns:
             the claim, which is held; or ``None`` if its turn has not come in time.
@@ -88,8 +98,7 @@ class Lobby:
         self.store.session  # noqa: B018 - it raises in a forked process, whose locks may be held
         claim = Claim(self.store, self._warden, self.path, need, value, self._forget)
         with self._lock:
-            self._contenders.expect(claim.place)
-            self._claims[claim.place] = claim
+            self._claims[claim.head] = claim
         try:
             held = self._stand(claim, deadline, wait, waits)
         except BaseException:
@@ -136,7 +145,7 @@ class Lobby:
         ``timeout`` applies to each request.
         """
         names = self.store.get_children(self.path, timeout=timeout).result()
-        for contender in sorted(filter(None, map(parse, names))):
+        for contender in line_of(names):
             found = self.store.get(f"{self.path}/{contender.name}", timeout=timeout).result()
             if found is not None:  # Otherwise it has just left.
                 return found.value
@@ -157,25 +166,7 @@ class Lobby:
         finally:
             self._entrance.leave()
         self._warden.guard(claim)
-        if waits is not None or not (wait and self._live and claim.certain):
-            self._look(claim, deadline)
-        if not claim.woken.is_set():
-            if not wait or deadline.passed:
-                return False
-            self.follow()
-            if waits is not None:
-                waits(claim)
-            if not claim.woken.wait(deadline.left()):
-                return False
-        return self._hold(claim, deadline)
-
-    def _look(self, claim: Claim, deadline: Deadline) -> None:
-        """Read the line once, for a claim that no watch tells of it."""
-        # An answer that comes late does no harm: those before the claim can only leave.
-        names = self.store.get_children(self.path, timeout=deadline.for_request()).result()
-        with self._lock:
-            changed = self._contenders.look(claim.place, names)
-        self._tell(changed)
+        return self._wait(claim, deadline, wait, waits) and self._hold(claim, deadline)
 
     def _hold(self, claim: Claim, deadline: Deadline) -> bool:
         """Hold the path, as soon as the session is certain to be there.
@@ -190,8 +181,6 @@ class Lobby:
                     "or somebody has deleted its value",
                     path=self.path,
                 )
-            if claim.error is not None and not claim.place.front:
-                raise claim.error.for_path(self.path) from claim.error.__cause__
             if claim.begin():
                 return True
             if deadline.passed:
@@ -199,81 +188,165 @@ class Lobby:
             time.sleep(deadline.within(_CERTAIN.pause(attempts)))
             attempts += 1
 
-    def _forget(self, claim: Claim) -> None:
+    def _forget(self, claim: Claim, gone: bool) -> None:
         self._warden.dismiss(claim)
         with self._lock:
-            self._contenders.forget(claim.place)
-            self._claims.pop(claim.place, None)
+            self._claims.pop(claim.head, None)
+            if gone and claim.contender is not None:
+                self._leave(claim.contender)
+            # While a value of this store is there, nobody has deleted the path.
+            if not (self._claims or self._counts_on):
+                self._clear = _NONE
+            behind, claim.behind = claim.behind, set()
+        for woken in behind:
+            woken.set()
 
-    # --- the view of the line
+    def _leave(self, contender: Contender) -> None:
+        """Note, with the lock, that a value is gone."""
+        if self._clear == contender.number - 1:
+            self._clear = contender.number
 
-    def follow(self) -> None:
-        """Begin to watch the line, unless that goes on already.
+    # --- waiting
 
-        It goes on while there is a claim, which then ends as soon as somebody deletes its value.
+    def _wait(
+        self,
+        claim: Claim,
+        deadline: Deadline,
+        wait: bool,
+        waits: Callable[[Claim], None] | None,
+    ) -> bool:
+        """Wait until the turn of a claim has come, or it has ended; return ``False`` if neither."""
+        turn, last = self._known(claim, wait) if claim.certain else (False, None)
+        # If it is known without a look whom it waits for, others may stand before that one.
+        failures, alone = 0, False
+        while not (turn or claim.ended):
+            try:
+                if last is None:
+                    before = self._look(claim, deadline)
+                    if not before:
+                        break
+                    last, alone = before[-1], len(before) == 1
+                    failures = 0
+                if not wait or deadline.passed:
+                    return False
+                if waits is not None:
+                    waits(claim)
+                    waits = None
+                turn = self._until_turn(claim, last, alone, deadline)
+                if deadline.passed and not turn:
+                    return False
+            except MetadataStoreError as error:
+                if claim.ended:  # This may be the end of its watch.
+                    break
+                if not (wait and passes(error)) or deadline.passed:
+                    raise
+                time.sleep(deadline.within(_BACKOFF.pause(failures)))
+                failures += 1
+            last = None
+        return True
+
+    def _known(self, claim: Claim, wait: bool) -> tuple[bool, Contender | None]:
+        """Return what is known without a look: whether it is its turn; whom it must wait for."""
+        number = claim.number - 1
+        if self._is_clear(claim, number):
+            return True, None
+        with self._lock:
+            for other in self._claims.values() if wait else ():
+                before = other.contender
+                if before is not None and before.number == number:
+                    blocks = blocking([before], claim.number, claim.need)
+                    return False, before if blocks else None
+        return False, None
+
+    def _is_clear(self, claim: Claim, number: int) -> bool:
+        """Say whether all up to a number, which is smaller than the claim's, are known to be gone.
+
+        Somebody may have deleted the path, so that the numbers began again.
         """
+        return number <= self._clear < claim.number
+
+    def _look(self, claim: Claim, deadline: Deadline) -> list[Contender]:
+        """Read the line; return those before a claim that it must wait for."""
+        # An answer that comes late does no harm: those before the claim can only leave.
+        names = self.store.get_children(self.path, timeout=deadline.for_request()).result()
+        line = line_of(names)
+        if claim.contender not in line:
+            claim.vanish()
+            return []
         with self._lock:
-            if self._follower is not None:
-                return
-            follower = Follower(
-                self.store,
-                self.path,
-                read=self._read,
-                event=self._hear,
-                ended=self._end,
-                idle=self._idle,
-                linger=_LINGER,
+            self._clear = max(self._clear, line[0].number - 1)
+        return blocking(line, claim.number, claim.need)
+
+    def _until_turn(self, claim: Claim, last: Contender, alone: bool, deadline: Deadline) -> bool:
+        """Wait until the turn of a claim has come, or may have come; return whether it has.
+
+        ``last`` is the last of those that it must wait for, ``alone`` whether it is the only one.
+        """
+        if claim.need.limit > 1:
+            return self._until_few(claim, deadline)
+        gone = self._until_gone(claim, last, deadline)
+        return (gone and alone) or self._is_clear(claim, last.number)
+
+    def _until_gone(self, claim: Claim, last: Contender, deadline: Deadline) -> bool:
+        """Wait until somebody has left, or may have left; return whether that is certain."""
+        with self._lock:
+            own = self._claims.get(last.head)
+            if own is not None:
+                woken = Signal()
+                own.behind.add(woken)
+        if own is not None:
+            claim.wake = woken.set
+            try:
+                if not claim.ended:  # It may have ended before ``wake`` was set.
+                    woken.wait(deadline.left())
+            finally:
+                with self._lock:
+                    own.behind.discard(woken)
+            return False
+        try:
+            assert claim.stat is not None
+            after = claim.stat.revision if self._history else None
+            gone = self._until_deleted(claim, last, after, deadline)
+        except RevisionCompactedError:
+            gone = self._until_deleted(claim, last, None, deadline)
+        if gone:
+            with self._lock:
+                self._leave(last)
+        return gone
+
+    def _until_deleted(
+        self, claim: Claim, last: Contender, after: int | None, deadline: Deadline
+    ) -> bool:
+        path = f"{self.path}/{last.name}"
+        with self.store.watch(path, after=after, timeout=deadline.for_request()) as watch:
+            claim.wake = watch.close
+            gone = (
+                after is None
+                and not self.store.exists(path, timeout=deadline.for_request()).result()
             )
-            follower.start()
-            self._follower = follower
+            while not (gone or claim.ended):
+                event = watch.next_event(timeout=deadline.left())
+                if event is None or event.kind == "gap":
+                    return False
+                gone = event.kind == "deleted" and event.path == path
+        return gone
 
-    def _read(self) -> None:
-        with self._lock:
-            created = self._contenders.created()
-        names = self.store.get_children(self.path).result()
-        with self._lock:
-            self._live = True
-            changed = self._contenders.replace(names, created)
-        self._tell(changed)
-
-    def _hear(self, event: WatchEvent) -> None:
-        parent, _, name = event.path.rpartition("/")
-        if parent != self.path:
-            return
-        with self._lock:
-            if event.kind == "created":
-                changed = self._contenders.add(name)
-            elif event.kind == "deleted":
-                changed = self._contenders.remove(name)
-            else:
-                changed = []
-        self._tell(changed)
-
-    def _tell(self, changed: Iterable[Place]) -> None:
-        """Tell claims, without the lock, that their turn has come or that they have ended."""
-        for place in changed:
-            claim = self._claims.get(place)
-            if claim is None:
-                continue
-            if place.state == "gone":
-                claim.vanish()
-            else:
-                claim.woken.set()
-
-    def _idle(self) -> bool:
-        with self._lock:
-            if self._claims:
-                return False
-            self._follower, self._live = None, False
-            return True
-
-    def _end(self, error: MetadataStoreError) -> None:
-        with self._lock:
-            self._follower, self._live = None, False
-            waiting = [claim for claim in self._claims.values() if not claim.held]
-        for claim in waiting:
-            claim.error = error
-            claim.woken.set()
+    def _until_few(self, claim: Claim, deadline: Deadline) -> bool:
+        """Wait until so few stand before a claim that its turn has come; return whether it has."""
+        with self.store.watch(self.path, timeout=deadline.for_request()) as watch:
+            claim.wake = watch.close
+            before = self._look(claim, deadline)
+            while before and not claim.ended:
+                event = watch.next_event(timeout=deadline.left())
+                if event is None:
+                    return False
+                if event.kind == "gap":
+                    before = self._look(claim, deadline)
+                elif event.kind == "deleted":
+                    name = event.path.rpartition("/")[2]
+                    line = [other for other in before if other.name != name]
+                    before = blocking(line, claim.number, claim.need)
+        return True
 
 
 # Guards the table.

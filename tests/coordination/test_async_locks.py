@@ -307,19 +307,44 @@ def test_a_store_that_is_closed_while_tasks_wait(store_url: str) -> None:
     asyncio.run(main())
 
 
-def test_an_idle_lobby_of_tasks(
-    run: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The task and the watch of a line end when nobody needs it."""
-    monkeypatch.setattr("batchkeeper.coordination.async_lobbies._LINGER", 0.05)
+def test_nothing_is_left_of_a_wait(run: Callable[[Test], None]) -> None:
+    """Neither a watch, nor a claim, nor who waits behind one."""
 
     async def test(store: bk.AsyncMetadataStore) -> None:
-        lock = AsyncLock(store, PATH)
-        async with lock:
+        lobby = async_lobby(store, PATH)
+        async with AsyncLock(store, PATH):
             assert not await AsyncLock(store, PATH).try_acquire()
-            with pytest.raises(LockBusyError):
-                await AsyncLock(store, PATH).acquire(0.05)
-        while store.metrics().watches or async_lobby(store, PATH)._claims:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+            for waiter in (AsyncLock(store, PATH), AsyncSemaphore(store, PATH, 1)):
+                with pytest.raises(LockBusyError):
+                    await waiter.acquire(0.05)
+            (holder,) = lobby._claims.values()
+            assert not holder.behind
+        assert not lobby._claims
+        assert store.metrics().watches == 0
 
     run(test)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_cancelled_wait_for_another_store(fresh_url: Callable[[str], str], n: int) -> None:
+    """Wherever it is cancelled, neither a value nor a watch is left."""
+
+    async def main() -> None:
+        url = fresh_url("memory")
+        async with (
+            asyncio.timeout(PATIENCE),
+            bk.open_async_store(url) as store,
+            bk.open_async_store(url) as other,
+        ):
+            for _ in range(n):
+                await AsyncSemaphore(other, PATH, n).acquire()
+            waiter = AsyncSemaphore(store, PATH, n)
+            for steps in range(STEPS):
+                task = asyncio.create_task(waiter.acquire())
+                await step(steps)
+                assert await cancelled(task)
+                await until_line(other, n)
+            while store.metrics().watches:  # noqa: ASYNC110 - a poll
+                await asyncio.sleep(0.001)
+
+    asyncio.run(main())

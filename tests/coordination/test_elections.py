@@ -180,6 +180,25 @@ def test_many_candidates_lead_in_their_order(
     assert entries(store) == []
 
 
+def test_the_end_of_a_leader_wakes_one_candidate(
+    store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
+) -> None:
+    """However many stand, only the next one has an event."""
+    stores = [store, *(another() for _ in range(4))]
+    candidates = [Election(at, PATH) for at in stores]
+    for number, candidate in enumerate(candidates):
+        candidate.stand()
+        until(lambda n=number: len(entries(store)) > n)
+    apart = stores[1] is not store
+    if apart:  # Each watches its own value, and all but the leader that of the one before it.
+        until(lambda: [at.metrics().watches for at in stores] == [1, 2, 2, 2, 2])
+    for number, candidate in enumerate(candidates):
+        candidate.campaign(PATIENCE)
+        events = sum(at.metrics().watch_events for at in set(stores))
+        assert events <= (number if apart else 0)
+        candidate.close()
+
+
 def test_a_candidate_in_the_background(first: Election, second: Election) -> None:
     """``stand`` returns at once; the candidate leads when its turn comes."""
     first.campaign(PATIENCE)
@@ -383,7 +402,7 @@ def test_a_thread_that_cannot_begin(
             with pytest.raises(RuntimeError, match="no thread left"):
                 candidate.campaign(PATIENCE)
         with monkeypatch.context() as patch:
-            patch.setattr(candidate._lobby, "follow", fail)
+            patch.setattr(claims.Claim, "follow", fail)
             candidate.stand()
             until(lambda: candidate._candidacy is None)
         until(lambda: entries(memory) == [])
@@ -711,7 +730,7 @@ def test_observing(store: bk.MetadataStore, first: Election, second: Election) -
         assert next(values) == b"again"
         second.resign()
         assert next(values) == b"updated"
-        assert store.metrics().watches <= 2  # That of the line, and this one.
+        assert store.metrics().watches <= 3  # Those of two candidates, and this one.
 
 
 def test_an_observer_that_sleeps_sees_the_last_value(first: Election, second: Election) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import claims
+from batchkeeper.coordination.contenders import parse
 from batchkeeper.coordination.lobbies import lobby
-from batchkeeper.coordination.locks import Lock
+from batchkeeper.coordination.locks import Lock, Semaphore
 from batchkeeper.ops.errors import LockBusyError, LockLostError
 from batchkeeper.ops.sessions import SessionEvent
 from batchkeeper.testing import FaultInjector
@@ -130,15 +132,23 @@ def test_a_creation_that_fails(store: bk.MetadataStore, faults: FaultInjector) -
     assert lock.try_acquire()
 
 
-def test_a_look_that_fails(store: bk.MetadataStore, faults: FaultInjector) -> None:
-    """The value is there by then, and goes again."""
+def test_a_look_that_fails(
+    store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore
+) -> None:
+    """An attempt ends, and its value goes again; whoever waits looks again, and keeps its place."""
     lock = Lock(store, PATH)
-    faults.fail("get_children")
-    with pytest.raises(bk.StoreUnavailableError):
-        lock.try_acquire()
-    until_line(store, PATH, 0)
-    with lock:
-        assert lock.held
+    with Lock(other, PATH):
+        faults.fail("get_children")
+        with pytest.raises(bk.StoreUnavailableError):
+            lock.try_acquire()
+        until_line(other, PATH, 1)
+        failing = faults.fail("get_children", times=2)
+        waiting = begun(lock.acquire)
+        names = until_line(other, PATH, 2)
+        until(lambda: store.metrics().watches == 1)
+        assert not failing.armed
+        assert line(other, PATH) == names
+    waiting.result(PATIENCE)
 
 
 def test_a_timeout_in_an_outage(store: bk.MetadataStore, faults: FaultInjector) -> None:
@@ -355,61 +365,167 @@ def test_a_thread_that_acquires_again_after_a_loss(
 def test_a_watch_that_ends(
     store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore
 ) -> None:
-    """If that may pass, another one begins; otherwise whoever waits has the error."""
+    """If that may pass, another one begins in the same place; otherwise the call has the error."""
+    lock = Lock(store, PATH)
     with Lock(other, PATH):
-        lock, refused = Lock(store, PATH), Lock(store, PATH)
         waiting = begun(lock.acquire)
-        until(lambda: lobby(store, PATH)._live)
+        until(lambda: store.metrics().watches == 1)
+        names = line(other, PATH)
         faults.end_watches(bk.StoreUnavailableError("away"))
-    waiting.result(PATIENCE)
+        until(lambda: store.metrics().watches == 1)
+        assert line(other, PATH) == names
+        faults.end_watches(bk.AuthenticationError("not any more"))
+        with pytest.raises(bk.AuthenticationError):
+            waiting.result(PATIENCE)
+        until_line(other, PATH, 1)
+    with lock:
+        assert lock.held
+
+
+def looks(faults: FaultInjector) -> int:
+    """Return how often the store has read the line."""
+    return sum("get_children" in call.kinds for call in faults.calls)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_gap_is_no_deletion(
+    store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore, n: int
+) -> None:
+    """The line is read again after a gap, and shows that the holders are still there."""
+    lock, holders = Semaphore(store, PATH, n), [Semaphore(other, PATH, n) for _ in range(n)]
+    for holder in holders:
+        holder.acquire()
+    waiting = begun(lock.acquire)
     until(lambda: store.metrics().watches == 1)
-    waiting = begun(refused.acquire)
-    until_line(store, PATH, 2)
-    faults.end_watches(bk.AuthenticationError("not any more"))
-    with pytest.raises(bk.AuthenticationError):
-        waiting.result(PATIENCE)
-    assert lock.held
-    until_line(store, PATH, 1)
-    lock.release()
-    with refused:
-        assert refused.held
+    until(lambda: looks(faults) == n)  # A semaphore looks again when its watch is in place.
+    faults.gap()
+    until(lambda: lock.held or looks(faults) > n)
+    until(lambda: lock.held or store.metrics().watches == 1)
+    assert not lock.held
+    holders[0].release()
+    waiting.result(PATIENCE)
 
 
+@pytest.mark.parametrize("n", [1, 2])
 def test_a_gap_hides_the_release(
-    store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore
+    store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore, n: int
 ) -> None:
     """The line is read again after a gap, and shows whose turn has come."""
-    lock, holder = Lock(store, PATH), Lock(other, PATH)
-    holder.acquire()
+    lock, holders = Semaphore(store, PATH, n), [Semaphore(other, PATH, n) for _ in range(n)]
+    for holder in holders:
+        holder.acquire()
     waiting = begun(lock.acquire)
-    until_line(store, PATH, 2)
-    until(lambda: lobby(store, PATH)._live)
+    until(lambda: store.metrics().watches == 1)
+    until(lambda: looks(faults) == n)
     faults.cut()
-    holder.release()
+    holders[0].release()
     faults.restore(gap=True)
     waiting.result(PATIENCE)
     assert lock.held
 
 
-def test_a_read_of_the_line_from_before_a_creation(
+def test_a_holder_that_leaves_before_the_watch(
     store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore
 ) -> None:
-    """The first read of the watch is late: who has got the lock meanwhile does not lose it."""
-    holder = Lock(other, PATH)
+    """Nobody reports an end that the watch came too late for: the waiter makes sure."""
+    lock, holder = Lock(store, PATH), Lock(other, PATH)
     holder.acquire()
-    late = faults.delay("get_children", PATH, applied=True, skip=1)  # after the waiter's look
-    first, second = Lock(store, PATH), Lock(store, PATH)
-    waiting = begun(first.acquire)
+    late = faults.delay("get_children", applied=True)
+    waiting = begun(lock.acquire)
     late.wait()
-    store.delete(f"{PATH}/{line(other, PATH)[1]}").result(PATIENCE)
     holder.release()
-    second.acquire(PATIENCE)
     late.release()
-    until(lambda: lobby(store, PATH)._live)
-    until_line(other, PATH, 2)  # The first one has learned that its value was deleted.
-    assert second.held
-    second.release()
     waiting.result(PATIENCE)
+    assert lock.held
+
+
+def test_one_before_it_gives_up(
+    store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore
+) -> None:
+    """Who waited behind it looks again, and waits for the holder."""
+    lock = Lock(store, PATH)
+    with Lock(other, PATH):
+        giving_up = begun(Lock(other, PATH).acquire, 1.0)
+        until_line(other, PATH, 2)
+        waiting = begun(lock.acquire)
+        assert isinstance(giving_up.exception(PATIENCE), LockBusyError)
+        until_line(other, PATH, 2)
+        until(lambda: lock.held or store.metrics().watches == 1)
+        assert not lock.held
+    waiting.result(PATIENCE)
+
+
+def test_one_of_the_same_store_gives_up(store: bk.MetadataStore, other: bk.MetadataStore) -> None:
+    """Who waited behind it, without a watch, waits for the holder from then on."""
+    lock = Lock(store, PATH)
+    with Lock(other, PATH):
+        giving_up = begun(Lock(store, PATH).acquire, 1.0)
+        until_line(other, PATH, 2)
+        waiting = begun(lock.acquire)
+        assert isinstance(giving_up.exception(PATIENCE), LockBusyError)
+        until_line(other, PATH, 2)
+        until(lambda: lock.held or store.metrics().watches == 1)
+        assert not lock.held
+    waiting.result(PATIENCE)
+
+
+def test_one_of_the_same_store_that_has_just_left(
+    store: bk.MetadataStore,
+    faults: FaultInjector,
+    other: bk.MetadataStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its end says nothing about those before it."""
+    left = parse("0123456789abcdef-x-0000000001")
+    lock = Lock(store, PATH)
+    with Lock(other, PATH):
+        assert not Lock(store, PATH).try_acquire()  # It has had the number 1.
+        monkeypatch.setattr(lobby(store, PATH), "_known", lambda *_: (False, left))
+        waiting = begun(lock.acquire)
+        until(lambda: lock.held or looks(faults) == 2)
+        until(lambda: lock.held or store.metrics().watches == 1)
+        assert not lock.held
+    waiting.result(PATIENCE)
+
+
+def test_a_value_that_cannot_be_removed(
+    store: bk.MetadataStore, faults: FaultInjector, other: bk.MetadataStore
+) -> None:
+    """Those of the same store wait for its end as all others do."""
+    lock, next_one = Lock(store, PATH), Lock(store, PATH)
+    lock.acquire()
+    waiting = begun(next_one.acquire)
+    stays = until_line(other, PATH, 2)[0]
+    faults.refuse(bk.AuthenticationError("read-only"), "delete", times=2)
+    with pytest.raises(bk.AuthenticationError):
+        lock.release()
+    until(lambda: next_one.held or store.metrics().watches == 1)
+    assert not next_one.held
+    other.delete(f"{PATH}/{stays}").result(PATIENCE)
+    waiting.result(PATIENCE)
+
+
+def test_a_history_that_is_compacted(
+    store: bk.MetadataStore, other: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch that cannot begin at the creation begins now."""
+    asked: list[int | None] = []
+    real = bk.MetadataStore.watch
+
+    def watch(self: bk.MetadataStore, path: str, *, after: int | None, **more: Any) -> bk.Watch:
+        asked.append(after)
+        if after is not None:
+            raise bk.RevisionCompactedError("too old")
+        return real(self, path, **more)
+
+    monkeypatch.setattr(bk.MetadataStore, "watch", watch)
+    monkeypatch.setattr(lobby(store, PATH), "_history", True)
+    lock = Lock(store, PATH)
+    with Lock(other, PATH):
+        waiting = begun(lock.acquire)
+        until(lambda: len(asked) == 2)
+    waiting.result(PATIENCE)
+    assert asked == [lock.fencing_token, None]
 
 
 # --- updates

@@ -99,6 +99,29 @@ def test_a_bad_n(store: bk.MetadataStore) -> None:
             Semaphore(store, PATH, n)  # type: ignore[arg-type]
 
 
+def test_a_semaphore_among_many(
+    store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
+) -> None:
+    """Those before a waiter leave in any order, and it holds when one is left."""
+    others = [Semaphore(another(), PATH, 4) for _ in range(4)]
+    for other in others:
+        other.acquire()
+    last = Semaphore(store, PATH, 2)
+    with store.watch(PATH) as seen:
+        waiting = begun(last.acquire)
+        until(lambda: store.metrics().watches == 2)
+        others[1].update(b"new")
+        assert not Semaphore(another(), PATH, 2).try_acquire()
+        for other in (others[2], others[0]):
+            other.release()
+        kinds = [event.kind for _ in range(6) if (event := seen.next_event(PATIENCE))]
+        assert sorted(kinds) == ["created"] * 2 + ["deleted"] * 3 + ["modified"]
+    assert not last.held
+    others[3].release()
+    waiting.result(PATIENCE)
+    assert others[1].held
+
+
 # --- shared and exclusive
 
 
@@ -142,21 +165,48 @@ def test_a_writer_is_not_starved(
     reading.result(PATIENCE)
 
 
+def test_a_reader_that_gives_up(store: bk.MetadataStore) -> None:
+    """At its time-out, it does not take the end of the wait for the end of the writer."""
+    readers = [Lock(store, PATH, shared=True) for _ in range(2)]
+    with Lock(store, PATH) as writer:
+        waiting = begun(readers[0].acquire)
+        until_line(store, PATH, 2)
+        with pytest.raises(LockBusyError):
+            readers[1].acquire(0.05)
+        assert writer.held
+    waiting.result(PATIENCE)
+
+
 def test_a_writer_that_gives_up_lets_readers_through(store: bk.MetadataStore) -> None:
     """Readers behind it go on at once, although the first reader still holds the lock."""
     first, late = (Lock(store, PATH, shared=True) for _ in range(2))
     first.acquire()
-    writing = begun(Lock(store, PATH).acquire)
-    names = until_line(store, PATH, 2)
+    writing = begun(Lock(store, PATH).acquire, 1.0)
     reading = begun(late.acquire)
-    until_line(store, PATH, 3)
-    store.delete(f"{PATH}/{names[1]}").result(PATIENCE)  # The writer stands again, at the end.
+    assert isinstance(writing.exception(PATIENCE), LockBusyError)
     reading.result(PATIENCE)
     assert first.held
     assert late.held
-    first.release()
-    late.release()
-    writing.result(PATIENCE)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_end_of_one_of_several_holders(
+    store: bk.MetadataStore, another: Callable[[], bk.MetadataStore], shared: bool
+) -> None:
+    """It says nothing about those who came before it: they still exclude a lock."""
+    first, second = (
+        Lock(at, PATH, shared=True) if shared else Semaphore(at, PATH, 2)
+        for at in (another(), store)
+    )
+    with first:
+        with second:
+            pass
+        lock = Lock(store, PATH)
+        assert not lock.try_acquire()
+        waiting = begun(lock.acquire)
+        until_line(store, PATH, 2)
+        assert not lock.held
+    waiting.result(PATIENCE)
 
 
 def test_all_readers_behind_a_writer_go_together(store: bk.MetadataStore) -> None:
