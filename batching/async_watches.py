@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
@@ -108,12 +107,7 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
     async def __aenter__(self) -> Self:
         return await self._begin()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _begin(self) -> Self:

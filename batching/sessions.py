@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from threading import Lock
-from types import TracebackType
 from typing import Self, TypeAlias
 
 from ..ops.errors import StoreClosedError
@@ -98,12 +97,7 @@ class SessionListener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _call(self, event: SessionEvent, caught: type[BaseException]) -> None:

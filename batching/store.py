@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, overload
 
 from ..ops.capabilities import Capability
@@ -480,12 +479,7 @@ class MetadataStore(StoreBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

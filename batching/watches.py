@@ -6,7 +6,6 @@ Both are written by hand, because the faces differ here in more than ``async`` a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 from ..ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
@@ -96,12 +95,7 @@ class Watch(Iterator[WatchEvent]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -131,16 +131,6 @@ class AsyncLobby:
             await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
             attempts += 1
 
-    async def release(self, claim: AsyncClaim, timeout: float | None = None) -> None:
-        """Leave the line. If no server answers, the value is removed in the background.
-
-        ``timeout`` applies to each request.
-
-        Raises:
-            MetadataStoreError: the value cannot be removed, for example for lack of permission.
-        """
-        await claim.release(timeout)
-
     async def first_value(self, timeout: float | None = None) -> bytes | None:
         """Return the value of the first in line, or ``None`` if nobody is there.
 

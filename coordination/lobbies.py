@@ -129,16 +129,6 @@ class Lobby:
             time.sleep(deadline.within(_BACKOFF.pause(attempts)))
             attempts += 1
 
-    def release(self, claim: Claim, timeout: float | None = None) -> None:
-        """Leave the line. If no server answers, the value is removed in the background.
-
-        ``timeout`` applies to each request.
-
-        Raises:
-            MetadataStoreError: the value cannot be removed, for example for lack of permission.
-        """
-        claim.release(timeout)
-
     def first_value(self, timeout: float | None = None) -> bytes | None:
         """Return the value of the first in line, or ``None`` if nobody is there.
 

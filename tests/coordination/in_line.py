@@ -1,10 +1,8 @@
-"""What the tests of locks share: the line of a lock, and calls in threads of their own."""
+"""What the tests of locks share: the line of a lock, and stores whose sessions last."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -27,20 +25,6 @@ def until_line(store: bk.MetadataStore, path: str, length: int) -> list[str]:
         lambda: [names] if len(names := line(store, path)) == length else None,
         f"never {length} in line",
     )[0]
-
-
-def begun(call: Callable[..., T], *args: Any) -> Future[T]:
-    """Call a function in a thread of its own, and return the future of its result."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call(*args))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the tests of counters, barriers and work queues share."""
+"""What the tests of coordination share: calls in threads of their own, and processes."""
 
 from __future__ import annotations
 

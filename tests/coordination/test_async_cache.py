@@ -22,12 +22,6 @@ Test = Callable[[bk.AsyncMetadataStore, Cache], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def faults() -> FaultInjector:
-    """Sees and holds the requests of the store."""
-    return FaultInjector()
-
-
-@pytest.fixture
 def run(store_url: str, faults: FaultInjector) -> Callable[[Test], None]:
     """Run a coroutine function with an empty store of each kind and a warm cache of JSON."""
 

@@ -24,12 +24,6 @@ Test = Callable[[bk.AsyncMetadataStore], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def faults() -> FaultInjector:
-    """The faults of the store."""
-    return FaultInjector()
-
-
-@pytest.fixture
 def run(store_url: str, faults: FaultInjector) -> Callable[[Test], None]:
     """Run a coroutine function with an empty store of each kind, and close the store after it."""
 

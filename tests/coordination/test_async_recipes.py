@@ -34,11 +34,6 @@ def run(store_url: str) -> Callable[[Test], None]:
 
 
 @pytest.fixture
-def faults() -> FaultInjector:
-    return FaultInjector()
-
-
-@pytest.fixture
 def run_faulty(fresh_url: Callable[[str], str], faults: FaultInjector) -> Callable[[Test], None]:
     """Run a coroutine function with a store in memory that has faults."""
 

@@ -23,13 +23,6 @@ from .caching import Thread, is_cached, warm
 
 
 @pytest.fixture(params=["etcd", "zookeeper"])
-def server(request: pytest.FixtureRequest) -> LocalServer:
-    """A server of each kind, of this test alone."""
-    started: LocalServer = request.getfixturevalue(f"own_{request.param}")()
-    return started
-
-
-@pytest.fixture(params=["etcd", "zookeeper"])
 def url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
     """The URL of an empty store on a shared server."""
     return fresh_url(request.param)

@@ -29,12 +29,6 @@ from .caching import Thread, is_cached, loads, together, warm
 Hold: TypeAlias = Callable[[str, str, Callable[[], Any]], tuple[Injection, Thread[Any]]]
 
 
-@pytest.fixture
-def faults() -> FaultInjector:
-    """Holds the answers of the store back."""
-    return FaultInjector()
-
-
 @pytest.fixture(params=["etcd", "zookeeper"])
 def url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
     """The URL of an empty store that two clients can have open."""

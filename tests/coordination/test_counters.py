@@ -21,11 +21,6 @@ END = 2**63 - 1
 
 
 @pytest.fixture
-def faults() -> FaultInjector:
-    return FaultInjector()
-
-
-@pytest.fixture
 def faulty(fresh_url: Callable[[str], str], faults: FaultInjector) -> Any:
     """A store in memory with faults."""
     with bk.open_store(fresh_url("memory"), wrap=faults) as store:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Final
@@ -21,6 +20,7 @@ from batchkeeper.ops.errors import LockBusyError, TransactionRefusedError
 from ..proxy import Proxy
 from ..waiting import PATIENCE, until
 from .candidates import PATH, Heard, entries, never_two, remove_leader
+from .recipes import worker
 
 # Seconds: a session that is to end in the test.
 SHORT: Final = 2.0
@@ -227,16 +227,8 @@ store.close()
 @pytest.fixture
 def child(url: str) -> Iterator[subprocess.Popen[str]]:
     """A process that is a candidate; its first line is its token when it leads."""
-    with subprocess.Popen(
-        [sys.executable, "-c", CANDIDATE, url, str(SHORT), PATH],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    with worker(CANDIDATE, url, SHORT, PATH) as process:
+        yield process
 
 
 def test_a_leader_that_is_killed(child: subprocess.Popen[str], second: Election) -> None:

@@ -23,21 +23,6 @@ SHORT: Final = 2.0
 LONG: Final = 60.0
 
 
-@pytest.fixture(params=["etcd", "zookeeper"])
-def server(request: pytest.FixtureRequest) -> LocalServer:
-    """A server of each kind, of this test alone."""
-    started: LocalServer = request.getfixturevalue(f"own_{request.param}")()
-    return started
-
-
-@pytest.fixture
-def line(server: LocalServer) -> Iterator[HeldLine]:
-    """A line to the server that can keep requests back."""
-    made = HeldLine(server.address)
-    yield made
-    made.close()
-
-
 @pytest.fixture
 def through(server: LocalServer, line: HeldLine) -> str:
     """The URL of the server by that line."""

@@ -19,12 +19,6 @@ from ..waiting import PATIENCE, until
 
 
 @pytest.fixture
-def faults() -> FaultInjector:
-    """The faults of the store."""
-    return FaultInjector()
-
-
-@pytest.fixture
 def store(store_url: str, faults: FaultInjector) -> Iterator[bk.MetadataStore]:
     """An empty store of each kind, with faults."""
     with bk.open_store(store_url, session_timeout=30.0, wrap=faults) as made:

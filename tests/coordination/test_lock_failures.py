@@ -19,18 +19,12 @@ from batchkeeper.ops.errors import LockLostError
 
 from ..proxy import Proxy
 from ..waiting import PATIENCE, until
-from .in_line import begun, line, opened, until_line
+from .in_line import line, opened, until_line
+from .recipes import begun
 
 PATH = "/locks/a"
 #: Seconds: a session that is to end in a test. etcd grants no shorter one.
 SHORT = 2.0
-
-
-@pytest.fixture(params=["etcd", "zookeeper"])
-def server(request: pytest.FixtureRequest) -> LocalServer:
-    """A server of each kind, of this test alone."""
-    started: LocalServer = request.getfixturevalue(f"own_{request.param}")()
-    return started
 
 
 def through(server: LocalServer, proxy: Callable[[str], Proxy]) -> tuple[Proxy, str]:

@@ -19,15 +19,10 @@ from batchkeeper.ops.sessions import SessionEvent
 from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE, until
-from .in_line import begun, line, opened, until_line
+from .in_line import line, opened, until_line
+from .recipes import begun
 
 PATH = "/locks/a"
-
-
-@pytest.fixture
-def faults() -> FaultInjector:
-    """The faults of the store."""
-    return FaultInjector()
 
 
 @pytest.fixture

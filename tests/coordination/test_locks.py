@@ -6,8 +6,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,29 +19,10 @@ from batchkeeper.ops.errors import LockBusyError, LockLostError
 
 from ..forks import holds_in_a_child
 from ..waiting import PATIENCE, until
-from .in_line import begun, line, opened, until_line
+from .in_line import line, until_line
+from .recipes import begun
 
 PATH = "/locks/a"
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[bk.MetadataStore]:
-    """An empty store of each kind."""
-    with opened(store_url) as made:
-        yield made
-
-
-@pytest.fixture
-def another(store: bk.MetadataStore, store_url: str) -> Iterator[Callable[[], bk.MetadataStore]]:
-    """Open another client of the same store. It is the store itself if only one can have it."""
-    with ExitStack() as stack:
-        yield (
-            lambda: (
-                store
-                if bk.store_kind(store_url).local_directory
-                else stack.enter_context(opened(store_url))
-            )
-        )
 
 
 # --- one holder

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 
 import pytest
 
@@ -13,29 +12,10 @@ from batchkeeper.coordination.locks import Lock, Semaphore
 from batchkeeper.ops.errors import LockBusyError
 
 from ..waiting import PATIENCE, until
-from .in_line import begun, line, opened, until_line
+from .in_line import line, until_line
+from .recipes import begun
 
 PATH = "/locks/a"
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[bk.MetadataStore]:
-    """An empty store of each kind."""
-    with opened(store_url) as made:
-        yield made
-
-
-@pytest.fixture
-def another(store: bk.MetadataStore, store_url: str) -> Iterator[Callable[[], bk.MetadataStore]]:
-    """Open another client of the same store. It is the store itself if only one can have it."""
-    with ExitStack() as stack:
-        yield (
-            lambda: (
-                store
-                if bk.store_kind(store_url).local_directory
-                else stack.enter_context(opened(store_url))
-            )
-        )
 
 
 # --- semaphores

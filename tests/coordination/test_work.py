@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,19 +20,6 @@ from batchkeeper.testing import FaultInjector
 from ..forks import holds_in_a_child
 from ..waiting import PATIENCE, error, result, until
 from .recipes import begun
-
-
-@pytest.fixture
-def faults() -> FaultInjector:
-    return FaultInjector()
-
-
-@pytest.fixture
-def stores(fresh_url: Callable[[str], str]) -> Iterator[Callable[..., bk.MetadataStore]]:
-    """Open stores in memory that share their values, each with a session of its own."""
-    url = fresh_url("memory")
-    with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(bk.open_store(url, **options))
 
 
 def jobs(store: bk.MetadataStore) -> list[str]:
