@@ -3,11 +3,14 @@
 # end
 """The line of contenders for one path, as one store sees it; locks and elections stand on it.
 
-Each contender puts an ephemeral sequential value below the path, looks once who stands before it,
-and waits for the last of those. If that is a contender of the same store, it waits without any
-request; otherwise it watches that one value. So the end of a value wakes one contender, however
-many wait. A contender of a semaphore, whose turn comes when any of those before it leave, watches
-the whole line instead.
+Each contender puts an ephemeral sequential value below the path, and waits for those before it, one
+at a time. If the same store has a contender before it, it waits for the last of those, without any
+request. Then it waits for the last one before it that is left, by a watch of that one value. So the
+end of a value wakes one contender, however many wait. A contender of a semaphore, whose turn comes
+when any of those before it leave, watches the whole line instead.
+
+A look at the line serves all contenders of the store that it shows: those before them were created
+earlier, so the look shows all that they will ever wait for.
 
 A contender holds the path only after the values of those before it are gone. To hold it as soon as
 one of the same store has begun its release would be quicker by a round trip, but that one's fenced
@@ -24,7 +27,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..batching import AsyncMetadataStore
 from ..batching.checks import check_capability
@@ -39,7 +42,7 @@ from ..ops.errors import (
 from ..ops.paths import check_path
 from .async_background import AsyncGate, AsyncSignal
 from .async_claims import AsyncClaim, async_warden
-from .contenders import Contender, Need, blocking, line_of
+from .contenders import Contender, Need, blocking, line_of, parse
 from .deadlines import Deadline
 
 __all__ = ["AsyncLobby", "async_lobby"]
@@ -53,6 +56,13 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 _CERTAIN: Final = Backoff(first=0.01, longest=0.1)
 
 
+class _Before(NamedTuple):
+    """Whom a contender must wait for, in their order, and a revision after which they leave."""
+
+    contenders: list[Contender]
+    since: int
+
+
 class AsyncLobby:
     """The line of contenders for one path. :func:`async_lobby` returns it."""
 
@@ -64,8 +74,12 @@ class AsyncLobby:
         self._lock = threading.Lock()  # guards the following fields
         # Of this store, by the heads of their names, until their values are gone.
         self._claims: dict[str, AsyncClaim] = {}
-        # Nobody with this number or a smaller one is in the line any more, as far as is known.
-        self._clear = _NONE
+        # The line up to a number: those whom the last look has shown, and the store's own after
+        # them, without those that are known to be gone.
+        self._line: list[Contender] = []
+        self._up_to = _NONE
+        # The revision of the looker's own value. Who is in the line leaves after that.
+        self._since = 0
         # etcd keeps what has happened since a creation. So a watch can begin there.
         self._history = "history" in store.capabilities
         # ZooKeeper, which lacks this, counts from 0 again below a path that was deleted meanwhile.
@@ -155,6 +169,7 @@ class AsyncLobby:
             return False
         try:
             await claim.create(deadline.for_request())
+            self._enter(claim)
         finally:
             self._entrance.leave()
         self._warden.guard(claim)
@@ -180,23 +195,32 @@ class AsyncLobby:
             await asyncio.sleep(deadline.within(_CERTAIN.pause(attempts)))
             attempts += 1
 
+    def _enter(self, claim: AsyncClaim) -> None:
+        """Add a claim to the known line, unless others may stand between."""
+        assert claim.contender is not None
+        with self._lock:
+            if claim.number == self._up_to + 1:
+                self._line.append(claim.contender)
+                self._up_to = claim.number
+
+    def _leave(self, contender: Contender) -> None:
+        """Note that a value is gone."""
+        with self._lock:
+            if contender in self._line:
+                self._line.remove(contender)
+
     def _forget(self, claim: AsyncClaim, gone: bool) -> None:
         self._warden.dismiss(claim)
+        if gone and claim.contender is not None:
+            self._leave(claim.contender)
         with self._lock:
             self._claims.pop(claim.head, None)
-            if gone and claim.contender is not None:
-                self._leave(claim.contender)
             # While a value of this store is there, nobody has deleted the path.
             if not (self._claims or self._counts_on):
-                self._clear = _NONE
+                self._line, self._up_to = [], _NONE
             behind, claim.behind = claim.behind, set()
         for woken in behind:
             woken.set()
-
-    def _leave(self, contender: Contender) -> None:
-        """Note, with the lock, that a value is gone."""
-        if self._clear == contender.number - 1:
-            self._clear = contender.number
 
     # --- waiting
 
@@ -208,25 +232,24 @@ class AsyncLobby:
         waits: Callable[[AsyncClaim], None] | None,
     ) -> bool:
         """Wait until the turn of a claim has come, or it has ended; return ``False`` if neither."""
-        turn, last = self._known(claim, wait) if claim.certain else (False, None)
-        # If it is known without a look whom it waits for, others may stand before that one.
-        failures, alone = 0, False
-        while not (turn or claim.ended):
+        look, failures = not claim.certain, 0
+        while not claim.ended:
             try:
-                if last is None:
+                before = None if look else self._known(claim)
+                if before is None or (before.contenders and not wait):
                     before = await self._look(claim, deadline)
-                    if not before:
-                        break
-                    last, alone = before[-1], len(before) == 1
                     failures = 0
+                if not before.contenders:
+                    break
                 if not wait or deadline.passed:
                     return False
                 if waits is not None:
                     waits(claim)
                     waits = None
-                turn = await self._until_turn(claim, last, alone, deadline)
-                if deadline.passed and not turn:
-                    return False
+                look = not await self._until_left(claim, before, deadline)
+                if deadline.passed:
+                    before = self._known(claim)
+                    return before is not None and not before.contenders
             except MetadataStoreError as error:
                 if claim.ended:  # This may be the end of its watch.
                     break
@@ -234,55 +257,43 @@ class AsyncLobby:
                     raise
                 await asyncio.sleep(deadline.within(_BACKOFF.pause(failures)))
                 failures += 1
-            last = None
+                look = True
         return True
 
-    def _known(self, claim: AsyncClaim, wait: bool) -> tuple[bool, Contender | None]:
-        """Return what is known without a look: whether it is its turn; whom it must wait for."""
-        number = claim.number - 1
-        if self._is_clear(claim, number):
-            return True, None
-        with self._lock:
-            for other in self._claims.values() if wait else ():
-                before = other.contender
-                if before is not None and before.number == number:
-                    blocks = blocking([before], claim.number, claim.need)
-                    return False, before if blocks else None
-        return False, None
+    def _known(self, claim: AsyncClaim) -> _Before | None:
+        """Return whom a claim must wait for, or ``None`` if only a look at the line tells.
 
-    def _is_clear(self, claim: AsyncClaim, number: int) -> bool:
-        """Say whether all up to a number, which is smaller than the claim's, are known to be gone.
-
-        Somebody may have deleted the path, so that the numbers began again.
+        If the store has contenders before it, it must wait for the last of them first. Only after
+        that, others count.
         """
-        return number <= self._clear < claim.number
+        number, need = claim.number, claim.need
+        with self._lock:
+            before = blocking(self._line, number, need) if claim.contender in self._line else None
+            if before != [] and need.limit == 1:
+                contenders = [other.contender for other in self._claims.values()]
+                own = blocking(sorted(filter(None, contenders)), number, need)
+                before = own[-1:] or before
+            return None if before is None else _Before(before, self._since)
 
-    async def _look(self, claim: AsyncClaim, deadline: Deadline) -> list[Contender]:
+    async def _look(self, claim: AsyncClaim, deadline: Deadline) -> _Before:
         """Read the line; return those before a claim that it must wait for."""
         # An answer that comes late does no harm: those before the claim can only leave.
         names = await self.store.get_children(self.path, timeout=deadline.for_request())
         line = line_of(names)
         if claim.contender not in line:
             claim.vanish()
-            return []
+            return _Before([], 0)
+        assert claim.stat is not None
+        since = claim.stat.revision
         with self._lock:
-            self._clear = max(self._clear, line[0].number - 1)
-        return blocking(line, claim.number, claim.need)
+            self._line, self._up_to, self._since = line, line[-1].number, since
+        return _Before(blocking(line, claim.number, claim.need), since)
 
-    async def _until_turn(
-        self, claim: AsyncClaim, last: Contender, alone: bool, deadline: Deadline
-    ) -> bool:
-        """Wait until the turn of a claim has come, or may have come; return whether it has.
-
-        ``last`` is the last of those that it must wait for, ``alone`` whether it is the only one.
-        """
+    async def _until_left(self, claim: AsyncClaim, before: _Before, deadline: Deadline) -> bool:
+        """Wait until some of those before a claim have left; return whether it is known who."""
         if claim.need.limit > 1:
             return await self._until_few(claim, deadline)
-        gone = await self._until_gone(claim, last, deadline)
-        return (gone and alone) or self._is_clear(claim, last.number)
-
-    async def _until_gone(self, claim: AsyncClaim, last: Contender, deadline: Deadline) -> bool:
-        """Wait until somebody has left, or may have left; return whether that is certain."""
+        last = before.contenders[-1]
         with self._lock:
             own = self._claims.get(last.head)
             if own is not None:
@@ -296,17 +307,16 @@ class AsyncLobby:
             finally:
                 with self._lock:
                     own.behind.discard(woken)
-            return False
+            return True
         try:
-            assert claim.stat is not None
-            after = claim.stat.revision if self._history else None
+            after = before.since if self._history else None
             gone = await self._until_deleted(claim, last, after, deadline)
         except RevisionCompactedError:
             gone = await self._until_deleted(claim, last, None, deadline)
         if gone:
-            with self._lock:
-                self._leave(last)
-        return gone
+            self._leave(last)
+        # Others have most often left before the last one.
+        return gone and len(before.contenders) == 1
 
     async def _until_deleted(
         self, claim: AsyncClaim, last: Contender, after: int | None, deadline: Deadline
@@ -328,17 +338,20 @@ class AsyncLobby:
         """Wait until so few stand before a claim that its turn has come; return whether it has."""
         async with self.store.watch(self.path, timeout=deadline.for_request()) as watch:
             claim.wake = watch.close
-            before = await self._look(claim, deadline)
+            before = (await self._look(claim, deadline)).contenders
             while before and not claim.ended:
                 event = await watch.next_event(timeout=deadline.left())
                 if event is None:
                     return False
                 if event.kind == "gap":
-                    before = await self._look(claim, deadline)
+                    before = (await self._look(claim, deadline)).contenders
                 elif event.kind == "deleted":
-                    name = event.path.rpartition("/")[2]
-                    line = [other for other in before if other.name != name]
-                    before = blocking(line, claim.number, claim.need)
+                    left = parse(event.path.rpartition("/")[2])
+                    before = blocking(
+                        [other for other in before if other != left], claim.number, claim.need
+                    )
+                    if left is not None:
+                        self._leave(left)
         return True
 
 

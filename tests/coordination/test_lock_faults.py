@@ -11,7 +11,6 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import claims
-from batchkeeper.coordination.contenders import parse
 from batchkeeper.coordination.lobbies import lobby
 from batchkeeper.coordination.locks import Lock, Semaphore
 from batchkeeper.ops.errors import LockBusyError, LockLostError
@@ -459,25 +458,6 @@ def test_one_of_the_same_store_gives_up(store: bk.MetadataStore, other: bk.Metad
         waiting = begun(lock.acquire)
         assert isinstance(giving_up.exception(PATIENCE), LockBusyError)
         until_line(other, PATH, 2)
-        until(lambda: lock.held or store.metrics().watches == 1)
-        assert not lock.held
-    waiting.result(PATIENCE)
-
-
-def test_one_of_the_same_store_that_has_just_left(
-    store: bk.MetadataStore,
-    faults: FaultInjector,
-    other: bk.MetadataStore,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its end says nothing about those before it."""
-    left = parse("0123456789abcdef-x-0000000001")
-    lock = Lock(store, PATH)
-    with Lock(other, PATH):
-        assert not Lock(store, PATH).try_acquire()  # It has had the number 1.
-        monkeypatch.setattr(lobby(store, PATH), "_known", lambda *_: (False, left))
-        waiting = begun(lock.acquire)
-        until(lambda: lock.held or looks(faults) == 2)
         until(lambda: lock.held or store.metrics().watches == 1)
         assert not lock.held
     waiting.result(PATIENCE)

@@ -19,7 +19,7 @@ from batchkeeper.ops.errors import LockBusyError, LockLostError
 
 from ..forks import holds_in_a_child
 from ..waiting import PATIENCE, until
-from .in_line import line, until_line
+from .in_line import line, opened, until_line
 from .recipes import begun
 
 PATH = "/locks/a"
@@ -409,12 +409,17 @@ def test_a_deleted_holder(store: bk.MetadataStore, another: Callable[[], bk.Meta
     until(lambda: not lobby(store, PATH)._claims)
 
 
-def test_a_deleted_waiter_stands_again(
-    store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
-) -> None:
+@pytest.mark.parametrize("kind", ["memory", "etcd", "zookeeper"])
+def test_a_deleted_waiter_stands_again(kind: str, fresh_url: Callable[[str], str]) -> None:
     """When it looks at the line, it goes to the end, and does not wait for ever."""
-    before, deleted = Lock(another(), PATH), Lock(store, PATH)
-    with Lock(another(), PATH) as holder:
+    url = fresh_url(kind)
+    with opened(url) as store, opened(url) as other:
+        _check_deleted_waiter(store, other)
+
+
+def _check_deleted_waiter(store: bk.MetadataStore, other: bk.MetadataStore) -> None:
+    before, deleted = Lock(other, PATH), Lock(store, PATH)
+    with Lock(other, PATH) as holder:
         giving_up = begun(before.acquire, 1.0)
         until_line(store, PATH, 2)
         waiter = begun(deleted.acquire)
