@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -17,28 +18,34 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import batchkeeper as bk
 from batchkeeper.coordination.cache import MetadataCache
 from batchkeeper.coordination.counters import Counter
+from batchkeeper.ops.errors import LockLostError
 
 from .coordination import Fenced, Finish, Hold, Job, Number, Read, Seen, Update
+from .coordination_groups import View, Visit
 from .recorder import PATIENCE
 
-__all__ = ["Me", "Member", "outcome_of", "write_line"]
+__all__ = ["LOOK", "Me", "Member", "outcome_of", "term_look", "write_line"]
 
 _TESTS = Path(__file__).parents[1]
 _MAIN = (
     "import sys; sys.path.insert(0, sys.argv[1]);"
     "from histories.coordination_roles import main; main()"
 )
-_RECORDS = {kind.__name__: kind for kind in (Fenced, Finish, Hold, Job, Number, Read, Seen, Update)}
+_KINDS = (Fenced, Finish, Hold, Job, Number, Read, Seen, Update, View, Visit)
+_RECORDS: dict[str, type[Any]] = {kind.__name__: kind for kind in _KINDS}
 _T = TypeVar("_T")
+
+#: Seconds between two looks at what is held.
+LOOK = 0.01
 
 
 class Member:
@@ -47,7 +54,8 @@ class Member:
     Args:
         url: its store.
         name: its name in the records.
-        roles: the names in ``coordination_roles.ROLES``: what it does.
+        roles: the names in ``coordination_roles.ROLES``: what its threads do.
+        tasks: the names in ``coordination_tasks.TASKS``: what its tasks do.
         session_timeout: of its store.
         fault: a name in ``coordination_roles.FAULTS``: what is wrong with its code.
     """
@@ -57,18 +65,20 @@ class Member:
         url: str,
         name: str,
         roles: Sequence[str],
+        tasks: Sequence[str] = (),
         session_timeout: float = 30.0,
         fault: str | None = None,
     ) -> None:
         self.url = url
         self.name = name
         self.roles = roles
+        self.tasks = tasks
         self.running = True
         self.paused = False
         self._records: dict[int, Any] = {}
         self._failure: str | None = None
         self._stopped = threading.Event()
-        arguments = json.dumps([url, name, roles, session_timeout, fault])
+        arguments = json.dumps([url, name, roles, tasks, session_timeout, fault])
         self._process = subprocess.Popen(
             [sys.executable, "-c", _MAIN, str(_TESTS), arguments],
             stdin=subprocess.PIPE,
@@ -79,11 +89,15 @@ class Member:
 
     def of(self, kind: type[_T]) -> list[_T]:
         """Return the records of a kind, in the order of their begin."""
-        return [record for record in list(self._records.values()) if isinstance(record, kind)]
+        return [record for record in list(self._records.values()) if type(record) is kind]
 
-    def at(self, kind: type[Any], path: str | None) -> list[Any]:
+    def at(self, kind: type[_T], path: str) -> list[_T]:
         """Return the records of a kind and a path."""
-        return [record for record in self.of(kind) if path is None or record.path == path]
+        return [record for record in self.of(kind) if getattr(record, "path", None) == path]
+
+    def count(self, counts: Callable[[Any], bool]) -> int:
+        """Return the number of the records for which ``counts`` is true."""
+        return sum(map(counts, list(self._records.values())))
 
     def until(self, holds: Callable[[], bool], otherwise: str) -> None:
         """Wait until ``holds`` is true."""
@@ -131,11 +145,19 @@ class Member:
 
     def look(self, revisions: dict[str, int], patience: float) -> list[Read]:
         """Read through its cache until it shows these revisions of paths, and return the reads."""
-        before = len(self.of(Read))
+        return self._ask(Read, "look", revisions, patience)
+
+    def view(self) -> list[View]:
+        """Return how it sees the group, if it uses that."""
+        return self._ask(View, "view")
+
+    def _ask(self, kind: type[_T], *command: Any) -> list[_T]:
+        """Send a command, and return the records that come of it."""
+        before = len(self.of(kind))
         self._stopped.clear()
-        self.tell("look", revisions, patience)
-        self.until(self._stopped.is_set, "it reads without end")
-        return self.of(Read)[before:]
+        self.tell(*command)
+        self.until(self._stopped.is_set, f"it does not answer {command}")
+        return self.of(kind)[before:]
 
     def __enter__(self) -> Self:
         return self
@@ -162,17 +184,22 @@ class Member:
 
 
 class Me:
-    """What the roles of this process share."""
+    """What the roles of this process share.
 
-    def __init__(self, store: bk.MetadataStore, name: str) -> None:
+    Attributes:
+        view: tells how the process sees the group, if a role uses that.
+    """
+
+    _numbers: ClassVar = itertools.count()  # of all records of this process
+
+    def __init__(self, store: Any, name: str, stopping: threading.Event) -> None:
         self.store = store
         self.name = name
         self.dice = random.Random(name)
-        self.stopping = threading.Event()
-        self._numbers = itertools.count()
+        self.stopping = stopping
+        self.view: Callable[[], View] | None = None
         self._lock = threading.Lock()  # guards the following field, and the records in it
         self._holds: dict[int, tuple[Hold, Callable[[], tuple[bool, float]]]] = {}
-        self.play(Me.look)
 
     @cached_property
     def counter(self) -> Counter:
@@ -189,9 +216,11 @@ class Me:
         return number
 
     @contextmanager
-    def holding(self, hold: Hold, look: Callable[[], tuple[bool, float]]) -> Iterator[None]:
+    def holding(
+        self, hold: Hold, look: Callable[[], tuple[bool, float]], number: int | None = None
+    ) -> Iterator[None]:
         """Report a hold that has begun, what looks at it show, and its end."""
-        number = self.report(hold)
+        number = self.report(hold, number)
         with self._lock:
             self._holds[number] = hold, look
         try:
@@ -218,13 +247,17 @@ class Me:
     def look(self) -> None:
         """Look at all that is held, without end."""
         while True:
-            with self._lock:
-                for number, (hold, look) in self._holds.items():
-                    at = time.monotonic()
-                    held, until = look()
-                    hold.look(at, until, held=held)
-                    self.report(hold, number)
-            time.sleep(0.01)
+            self.look_once()
+            time.sleep(LOOK)
+
+    def look_once(self) -> None:
+        """Look at all that is held."""
+        with self._lock:
+            for number, (hold, look) in self._holds.items():
+                at = time.monotonic()
+                held, until = look()
+                hold.look(at, until, held=held)
+                self.report(hold, number)
 
     def rest(self, longest: float) -> None:
         """Do nothing, up to ``longest`` seconds."""
@@ -234,6 +267,20 @@ class Me:
 def write_line(line: Any) -> None:
     # A single short write: it arrives in the pipe completely or not at all.
     os.write(1, json.dumps(line).encode() + b"\n")
+
+
+def term_look(election: Any, token: int) -> Callable[[], tuple[bool, float]]:
+    """Return a look at one term of a candidate."""
+
+    def look() -> tuple[bool, float]:
+        leads, until = election.is_leader(), election.held_until()
+        # It may have been elected again meanwhile.
+        with suppress(LockLostError):
+            if election.fencing_token == token:
+                return leads, until
+        return False, -math.inf
+
+    return look
 
 
 def outcome_of(error: bk.MetadataStoreError) -> Any:

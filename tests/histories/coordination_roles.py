@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,10 +20,11 @@ from batchkeeper.coordination.entries import Entries
 from batchkeeper.coordination.fencing import fenced
 from batchkeeper.coordination.locks import Lock, Semaphore
 from batchkeeper.coordination.work import WorkQueue
-from batchkeeper.ops.errors import LockLostError
 
 from .coordination import Fenced, Finish, Hold, Job, Number, Read, Seen, Update
-from .coordination_recorder import Me, outcome_of, write_line
+from .coordination_group_roles import GROUP_FAULTS, belong, meet, stay
+from .coordination_recorder import Me, outcome_of, term_look, write_line
+from .coordination_tasks import play_tasks
 from .recorder import PATIENCE
 
 __all__ = ["CACHED", "FAULTS", "ROLES", "main"]
@@ -134,18 +137,10 @@ def lead(me: Me) -> None:
         except bk.MetadataStoreError:
             me.rest(0.1)
             continue
-
-        def look(token: int = token) -> tuple[bool, float]:
-            leads, until = election.is_leader(), election.held_until()
-            # It may have been elected again meanwhile.
-            with suppress(LockLostError):
-                if election.fencing_token == token:
-                    return leads, until
-            return False, -math.inf
-
         if token == last:  # The clock had ended it, and the election had not noticed yet.
             me.rest(0.1)
             continue
+        look = term_look(election, token)
         with me.holding(Hold("/election", me.name, token, acquired), look):
             for _ in range(me.dice.choice([1, 1, 12])):
                 me.rest(0.05)
@@ -290,6 +285,9 @@ ROLES: dict[str, Callable[[Me], None]] = {
     "count": count,
     "read": read,
     "update": update,
+    "belong": belong,
+    "stay": stay,
+    "meet": meet,
 }
 
 
@@ -336,18 +334,23 @@ FAULTS: dict[str, Callable[[], None]] = {
     "unfenced": _write_unfenced,
     "no deadline": _lead_without_deadline,
     "forgotten invalidation": _forget_an_invalidation,
+    **GROUP_FAULTS,
 }
 
 
 def main() -> None:
     """Play the roles until told to stop, and then look at caches until the end of the input."""
-    url, name, roles, session_timeout, fault = json.loads(sys.argv[2])
+    url, name, roles, tasks, session_timeout, fault = json.loads(sys.argv[2])
     if fault is not None:
         FAULTS[fault]()
-    store = bk.open_store(url, session_timeout=session_timeout, connect_timeout=PATIENCE)
-    me = Me(store, name)
-
+    options = {"session_timeout": session_timeout, "connect_timeout": PATIENCE}
+    stopping = threading.Event()
+    me = Me(bk.open_store(url, **options), name, stopping)
+    me.play(Me.look)
     threads = [me.play(ROLES[role]) for role in roles]
+    if tasks:
+        runner = Me(None, f"{name} tasks", stopping)
+        threads.append(runner.play(lambda me: asyncio.run(play_tasks(me, tasks, url, **options))))
     for line in sys.stdin:
         what, *arguments = json.loads(line)
         if what == "stop":
@@ -356,4 +359,6 @@ def main() -> None:
                 thread.join()
         elif what == "look":
             look_at_caches(me, *arguments)
+        elif what == "view" and me.view is not None:
+            me.report(me.view())
         write_line([0, "stopped", None])

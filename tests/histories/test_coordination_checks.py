@@ -1,4 +1,4 @@
-"""The checks of locks, fenced writes, counters, caches and jobs find what is wrong, only that."""
+"""The checks of coordination find what is wrong, only that."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from .coordination import (
     check_reads,
     check_updates,
 )
+from .coordination_groups import View, Visit, check_views, check_visits
 
 
 def rules(violations: Iterable[Violation]) -> list[str]:
@@ -282,3 +283,107 @@ def test_wrong_jobs_are_found(
 ) -> None:
     """A job that is lost, finished twice, or there without reason is found."""
     assert check_all([made], left) == [rule]
+
+
+# --- barriers
+
+
+def visit(
+    holder: str,
+    invoked: float,
+    token: int = -1,
+    times: tuple[float, float] = (math.inf, -math.inf),
+    left: float = math.inf,
+    **fields: Any,
+) -> Visit:
+    """Return a visit that is inside for a time."""
+    fields = {"certain": token >= 0, **fields}
+    return Visit("/b", holder, token, times[0], times[1], invoked=invoked, left=left, **fields)
+
+
+@pytest.mark.parametrize(
+    "visits",
+    [
+        pytest.param([visit("a", 0, 5, (2, 3), 4), visit("b", 1, 5, (3, 4), 5)], id="together"),
+        pytest.param([visit("a", 0, 5, (2, 3), 4), visit("b", 1)], id="killed in enter"),
+        pytest.param([visit("a", 0, 5, (2, 3), 4), visit("b", 1), visit("b", 3)], id="gave up"),
+        pytest.param(
+            [visit("a", 0, 5, (2, 3), 4), visit("b", 1, 7, certain=False), visit("c", 1, 7)],
+            id="stood for an earlier round, too",
+        ),
+        pytest.param(
+            [visit("a", 0, 5, (2, 3), 4), visit("b", 1, 5, (2, 9), lost=4)], id="lost its session"
+        ),
+        pytest.param(
+            [visit("a", 0, 5, (2, 3), 4), visit("b", 1, 5, (5, 3), 6)], id="came back too late"
+        ),
+        pytest.param(
+            [visit("a", 0, 5, (2, 3), 4), visit("b", 1, 5, (2, 9), 9, certain=False)],
+            id="in a later session",
+        ),
+    ],
+)
+def test_rounds_of_a_barrier_are_accepted(visits: Sequence[Visit]) -> None:
+    """Somebody who does not come back from ``enter`` may count, and one whose session ends left."""
+    assert check_visits(visits, 2) == []
+    assert check_visits(reversed(visits), 2) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "visits"),
+    [
+        pytest.param("too few have entered", [visit("a", 0, 5)], id="alone"),
+        pytest.param(
+            "too few have entered",
+            [visit("a", 0, 5, (2, 3), 4), visit("b", 2.5, 5, (3, 4), 5)],
+            id="before the other",
+        ),
+        pytest.param(
+            "too few have entered", [visit("a", 0, 5, (2, 3)), visit("b", 2.5)], id="before a call"
+        ),
+        pytest.param(
+            "too few have entered",
+            [visit("a", 0, 5, (2, 3)), visit("b", 1), visit("b", 2, 4), visit("c", 0, 4)],
+            id="after an earlier round",
+        ),
+        pytest.param(
+            "too few have entered",
+            [visit("b", 0, 6), visit("c", 0, 6), visit("a", 0, 5, (2, 3)), visit("b", 1)],
+            id="after a later round",
+        ),
+        pytest.param(
+            "somebody is still inside",
+            [visit("a", 0, 5, (2, 3), 4), visit("b", 1, 5, (2, 9), 6, released=5)],
+            id="left alone",
+        ),
+        pytest.param(
+            "somebody is still inside",
+            [visit("a", 0, 5, (2, 3), 4), visit("b", 1, 5, (5, 6))],
+            id="entered after that",
+        ),
+        pytest.param(
+            "a round that did not grow",
+            [visit("a", 0, 5, (1, 2), 3), visit("b", 0, 5, (1, 2), 3), visit("a", 3, 5)],
+            id="twice",
+        ),
+    ],
+)
+def test_wrong_rounds_of_a_barrier_are_found(rule: str, visits: Sequence[Visit]) -> None:
+    """Whoever passes ``enter`` before enough came, or ``leave`` before all have left, is found."""
+    assert rules(check_visits(visits, 2)) == [rule]
+    assert rules(check_visits(reversed(visits), 2)) == [rule]
+
+
+# --- groups
+
+
+def test_views_of_a_group_must_agree() -> None:
+    """All read the same and were told the same: those who believe to be there."""
+    ours, theirs = View("m0", ["a 1"], [], []), View("m1", [], ["a 1"], ["a 1"])
+    good = View("m0", ["a 1"], ["a 1"], ["a 1"])
+    assert check_views([good, theirs]) == []
+    assert rules(check_views([ours, theirs])) == ["a member that does not know of its end"]
+    assert rules(check_views([theirs])) == ["a member that does not live"]
+    assert rules(check_views([good, View("m1", [], ["a 1"], ["a 0"])])) == [
+        "a listener that does not know the members"
+    ]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.coordination.groups import Group
 
 from .checker import Violation, explain
 from .coordination import (
@@ -30,20 +31,38 @@ from .coordination import (
     check_reads,
     check_updates,
 )
+from .coordination_group_roles import ENOUGH
+from .coordination_groups import Visit, check_views, check_visits
 from .coordination_recorder import Member
 from .coordination_roles import CACHED
 from .nemesis import Nemesis
 
-#: What each role of a member records.
-PROOFS: dict[str, tuple[type, str | None]] = {
-    "lock": (Hold, "/lock"),
-    "shared": (Hold, "/shared"),
-    "semaphore": (Hold, "/semaphore"),
-    "lead": (Hold, "/election"),
-    "count": (Number, "/counter"),
-    "read": (Read, CACHED[0]),
-    "update": (Update, None),
-    "work": (Finish, None),
+#: What threads of every second process do, and tasks of the others.
+BOTH: Final = ("lock", "lead")
+#: What threads of all processes do.
+THREADS: Final = (
+    "shared",
+    "semaphore",
+    "count",
+    "read",
+    "update",
+    "work",
+    "belong",
+    "meet",
+)
+#: What a role of a process records.
+PROOFS: Final[dict[str, Callable[[Any], bool]]] = {
+    "lock": lambda record: isinstance(record, Hold) and record.path == "/lock",
+    "shared": lambda record: isinstance(record, Hold) and record.path == "/shared",
+    "semaphore": lambda record: isinstance(record, Hold) and record.path == "/semaphore",
+    "lead": lambda record: isinstance(record, Hold) and record.path == "/election",
+    "count": lambda record: isinstance(record, Number),
+    "read": lambda record: isinstance(record, Read) and record.path == CACHED[0],
+    "update": lambda record: isinstance(record, Update),
+    "work": lambda record: isinstance(record, Finish),
+    "belong": lambda record: isinstance(record, Hold) and record.path.startswith("/group/"),
+    "stay": lambda record: isinstance(record, Hold) and record.path.startswith("/group/"),
+    "meet": lambda record: isinstance(record, Visit) and record.left < math.inf,
 }
 SESSION = 2.0
 
@@ -54,15 +73,15 @@ class CoordinationRun:
     Args:
         urls: the stores of the processes, through what may harm the connection.
         direct: the same store without that.
-        roles: what each process does.
-        patience: seconds for caches to become like the store, in the end.
+        roles: what the threads of each process do; by default, everything.
+        patience: seconds for caches and groups to become like the store, in the end.
     """
 
     def __init__(
         self,
         urls: Sequence[str],
         direct: str,
-        roles: Sequence[str] = tuple(PROOFS),
+        roles: Sequence[str] | None = None,
         patience: float = 60.0,
     ) -> None:
         self.direct = direct
@@ -74,7 +93,11 @@ class CoordinationRun:
 
     def add(self, url: str, fault: str | None = None) -> Member:
         """Start one more process."""
-        member = Member(url, f"m{len(self.members)}", self._roles, SESSION, fault)
+        number = len(self.members)
+        roles, tasks = self._roles, ()
+        if roles is None:
+            roles, tasks = ((*THREADS, *BOTH), ()) if number % 2 else (THREADS, BOTH)
+        member = Member(url, f"m{number}", roles, tasks, SESSION, fault)
         self.members.append(self._stack.enter_context(member))
         return member
 
@@ -87,16 +110,16 @@ class CoordinationRun:
     def progress(self, times: int = 2) -> None:
         """Wait until each process that runs has done everything ``times`` more times."""
         working = [
-            (member, *PROOFS[role])
+            (member, role)
             for member in self.members
             if member.running and not member.paused
-            for role in member.roles
+            for role in (*member.roles, *member.tasks)
         ]
-        before = [len(member.at(*proof)) for member, *proof in working]
-        for (member, *proof), count in zip(working, before, strict=True):
+        before = [member.count(PROOFS[role]) for member, role in working]
+        for (member, role), count in zip(working, before, strict=True):
             member.until(
-                lambda: len(member.at(*proof)) >= count + times,  # noqa: B023 - called at once
-                f"it does nothing with {proof}",
+                lambda: member.count(PROOFS[role]) >= count + times,  # noqa: B023 - called at once
+                f"it does nothing with {role!r}",
             )
 
     def wait_for_hold(self, member: Member) -> None:
@@ -135,6 +158,8 @@ class CoordinationRun:
         ]
         holds = self.of(Hold)
         return [
+            *self._views(running),
+            *check_visits(self.of(Visit), ENOUGH),
             *check_holds(hold for hold in holds if hold.path != "/semaphore"),
             *check_holds((hold for hold in holds if hold.path == "/semaphore"), limit=2),
             *check_fenced(self.of(Fenced), self.of(Seen), fenced),
@@ -143,6 +168,15 @@ class CoordinationRun:
             *check_updates(self.of(Update), numbers),
             *check_jobs(self.of(Job), self.of(Finish), [job.value.decode() for job in left if job]),
         ]
+
+    def _views(self, running: Sequence[Member]) -> list[Violation]:
+        """Let the processes look at the group, until they agree, but not for ever."""
+        give_up = time.monotonic() + self._patience
+        while True:
+            found = check_views([view for member in running for view in member.view()])
+            if not found or time.monotonic() > give_up:
+                return found
+            time.sleep(0.05)
 
 
 def run_on(nemesis: Nemesis) -> CoordinationRun:
@@ -258,3 +292,36 @@ def test_a_cache_that_forgets_an_invalidation_is_found(nemesis: Nemesis) -> None
     assert [violation.rule for violation in run.violations] == [
         "a cache that is not like the store"
     ]
+
+
+def test_views_of_a_group_that_are_not_true_are_found(nemesis: Nemesis) -> None:
+    """One member never learns that its session has ended, and another one's listener does not."""
+    url = f"{nemesis.server.url}/{uuid.uuid4().hex}"
+    with CoordinationRun([], url, ["stay"], patience=2.0) as run:
+        for fault in ("does not know its end", "does not hear of an end"):
+            run.add(url, fault)
+        run.progress(1)
+        deaf, listener = run.members
+        listener.until(lambda: bool(listener.at(Read, f"/group/{deaf.name}")), "it hears nothing")
+        deaf.pause()
+        with bk.open_store(url) as store:
+            group = Group(store, "/group")
+            listener.until(lambda: deaf.name not in group.members(), "its session does not end")
+        deaf.go_on()
+    assert {violation.rule for violation in run.violations} >= {
+        "a member that does not know of its end",
+        "a listener that does not know the members",
+    }
+
+
+def test_participants_of_a_barrier_that_do_not_wait_are_found(nemesis: Nemesis) -> None:
+    """One enters alone, and the other one leaves alone."""
+    url = f"{nemesis.server.url}/{uuid.uuid4().hex}"
+    with CoordinationRun([], url, ["meet"]) as run:
+        for fault in ("enters alone", "leaves alone"):
+            run.add(url, fault)
+        wanted = {"too few have entered", "somebody is still inside"}
+        run.members[0].until(
+            lambda: wanted <= {found.rule for found in check_visits(run.of(Visit), ENOUGH)},
+            "nothing is found",
+        )
