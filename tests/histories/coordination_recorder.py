@@ -145,7 +145,8 @@ class Member:
 
     def look(self, revisions: dict[str, int], patience: float) -> list[Read]:
         """Read through its cache until it shows these revisions of paths, and return the reads."""
-        return self._ask(Read, "look", revisions, patience)
+        found = self._ask(Read, "look", revisions, patience)
+        return [read for read in found if read.path in revisions]  # Others are of the group.
 
     def view(self) -> list[View]:
         """Return how it sees the group, if it uses that."""

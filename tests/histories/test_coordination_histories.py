@@ -94,9 +94,8 @@ class CoordinationRun:
     def add(self, url: str, fault: str | None = None) -> Member:
         """Start one more process."""
         number = len(self.members)
-        roles, tasks = self._roles, ()
-        if roles is None:
-            roles, tasks = ((*THREADS, *BOTH), ()) if number % 2 else (THREADS, BOTH)
+        everything = ((*THREADS, *BOTH), ()) if number % 2 else (THREADS, BOTH)
+        roles, tasks = everything if self._roles is None else (self._roles, ())
         member = Member(url, f"m{number}", roles, tasks, SESSION, fault)
         self.members.append(self._stack.enter_context(member))
         return member
