@@ -296,7 +296,7 @@ def test_a_cache_that_forgets_an_invalidation_is_found(nemesis: Nemesis) -> None
 def test_views_of_a_group_that_are_not_true_are_found(nemesis: Nemesis) -> None:
     """One member never learns that its session has ended, and another one's listener does not."""
     url = f"{nemesis.server.url}/{uuid.uuid4().hex}"
-    with CoordinationRun([], url, ["stay"], patience=2.0) as run:
+    with CoordinationRun([], url, ["stay"], patience=1.0) as run:
         for fault in ("does not know its end", "does not hear of an end"):
             run.add(url, fault)
         run.progress(1)
