@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from batchkeeper.ops.errors import LockBusyError, LockLostError
 from batchkeeper.ops.sessions import SessionEvent
 from batchkeeper.testing import FaultInjector
 
+from ..interrupts import interrupted
 from ..waiting import PATIENCE, until
 from .in_line import line, opened, until_line
 from .recipes import begun
@@ -91,17 +91,10 @@ def test_a_creation_without_an_answer_before_an_outage(
 
 def test_a_creation_that_comes_late(store: bk.MetadataStore, faults: FaultInjector) -> None:
     """Ctrl-C gives up a creation that takes effect only afterwards: its value goes again."""
-    held, main = faults.delay("put"), threading.get_ident()
-
-    def interrupt() -> None:
-        held.wait()
-        signal.pthread_kill(main, signal.SIGINT)
-
-    interrupting = begun(interrupt)
+    held = faults.delay("put")
     with store.watch(PATH) as watch:
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted(held.wait):
             Lock(store, PATH).acquire()
-        interrupting.result(PATIENCE)
         assert line(store, PATH) == []
         held.release()
         events = [watch.next_event(PATIENCE) for _ in range(2)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from batchkeeper.coordination.locks import Lock
 from batchkeeper.ops.errors import LockBusyError, LockLostError
 
 from ..forks import holds_in_a_child
+from ..interrupts import interrupted
 from ..waiting import PATIENCE, until
 from .in_line import line, opened, until_line
 from .recipes import begun
@@ -439,16 +439,9 @@ def _check_deleted_waiter(store: bk.MetadataStore, other: bk.MetadataStore) -> N
 def test_ctrl_c(store: bk.MetadataStore) -> None:
     """KeyboardInterrupt in the wait leaves the line, and the object can be used again."""
     with Lock(store, PATH):
-        waiting, main = Lock(store, PATH), threading.get_ident()
-
-        def interrupt() -> None:
-            until_line(store, PATH, 2)
-            signal.pthread_kill(main, signal.SIGINT)
-
-        interrupting = begun(interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        waiting = Lock(store, PATH)
+        with interrupted(lambda: until_line(store, PATH, 2)):
             waiting.acquire()
-        interrupting.result(PATIENCE)
         until_line(store, PATH, 1)
     with waiting:
         assert waiting.held
