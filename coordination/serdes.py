@@ -62,9 +62,10 @@ def dataclass_serde(type_: type[T]) -> Serde[T]:
     """Return JSON objects for a dataclass.
 
     Its fields may be ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``, other dataclasses,
-    and ``list``, ``tuple[X, ...]``, ``dict[str, X]`` and unions of these with ``None``. Values of
-    other types cannot be decoded. Unknown fields of a JSON object are ignored, so that older
-    programs can read what newer ones write; a missing field needs a default.
+    and ``list``, ``tuple[X, ...]``, ``dict[str, X]`` and unions of these with ``None``. Fields with
+    values of other types are neither decoded nor encoded: ``encode`` raises ``TypeError`` for a
+    value that could not be decoded again. Unknown fields of a JSON object are ignored, so that
+    older programs can read what newer ones write; a missing field needs a default.
 
     Raises:
         InvalidSettingError: it is not a dataclass, or has a field of another type.
@@ -76,7 +77,12 @@ def dataclass_serde(type_: type[T]) -> Serde[T]:
     def encode(value: T) -> bytes:
         if type(value) is not type_:
             raise TypeError(f"a value must be a {type_.__name__}, not {value!r:.80}")
-        return _to_json(dataclasses.asdict(typing.cast("Any", value)))
+        raw = _to_json(dataclasses.asdict(typing.cast("Any", value)))
+        try:
+            decode(raw)
+        except Exception as error:
+            raise TypeError(f"{value!r:.200} could not be decoded again: {error}") from error
+        return raw
 
     def decode(value: bytes) -> T:
         made: T = read(json.loads(value))
@@ -141,7 +147,14 @@ def _fields(of: type, known: dict[type, _Reader]) -> _Reader:
 
     def read(value: Any) -> Any:
         given = _checked(value, dict)
-        return of(**{name: make(given[name]) for name, make in readers.items() if name in given})
+        made = {}
+        for name, make in readers.items():
+            if name in given:
+                try:
+                    made[name] = make(given[name])
+                except TypeError as error:
+                    raise TypeError(f"{of.__name__}.{name}: {error}") from error
+        return of(**made)
 
     known[of] = read  # before its fields, one of which may be of the same type
     hints = typing.get_type_hints(of)

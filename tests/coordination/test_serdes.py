@@ -140,6 +140,24 @@ def test_only_its_own_type_is_encoded() -> None:
             serde.encode(wrong)
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"weight": "heavy"}, "Topic.weight: 'heavy' is no float"),
+        ({"owner": Endpoint("a", True)}, "Topic.owner: Endpoint.port: True is no int"),
+        ({"backups": [{"port": 1}]}, "Topic.backups: .*'host'"),
+        ({"labels": {"a": 1}}, "Topic.labels: 1 is no str"),
+        ({"parts": 3}, "Topic.parts: 3 is no list"),
+        ({"active": None}, "Topic.active: None is no bool"),
+    ],
+)
+def test_a_field_of_another_type_is_not_encoded(fields: dict[str, Any], told: str) -> None:
+    """The writer learns which field nobody could decode; readers never see it."""
+    usual: dict[str, Any] = {"owner": Endpoint("a"), "weight": 1.0}
+    with pytest.raises(TypeError, match=told):
+        dataclass_serde(Topic).encode(Topic(**usual | fields))
+
+
 def test_types_without_json() -> None:
     """What is no dataclass, or has a field without JSON, is refused before any value is."""
 
