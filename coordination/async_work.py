@@ -409,21 +409,26 @@ class AsyncJob:
     async def done(self) -> None:
         """Remove the job, if this worker still has it.
 
-        After another error than ``LockLostError``, call it again or :meth:`release` the job.
+        The store's ``operation_timeout`` applies to the whole call. After another error than
+        ``LockLostError``, call it again or :meth:`release` the job.
 
         Raises:
             LockLostError: the claim has ended. Another worker has the job, or will have it.
             MetadataStoreError: the request has failed.
         """
         store = self._queue._store
+        deadline = Deadline(store._timeout)
         while not self._ended:
             try:
-                # In this order: with the events in the other one, the job would look free.
-                await store.transaction([Delete(self.path, self.attempt), Delete(self._claim)])
+                await store.transaction(
+                    # In this order: with the events in the other one, the job would look free.
+                    [Delete(self.path, self.attempt), Delete(self._claim)],
+                    timeout=deadline.for_request(),
+                )
             except TransactionRefusedError as error:
                 # It is also refused if an earlier request, without an answer, has removed the job.
-                if self._unknown is None or await store.get(self.path) is not None:
-                    await self.release()
+                if self._unknown is None or await self._is_there(deadline):
+                    await self._release(deadline.for_request())
                     raise self._lost() from error
                 if not self.held:  # Another worker may have claimed the job, and removed it.
                     raise self._unknown.for_path(self.path) from error
@@ -431,6 +436,8 @@ class AsyncJob:
                 if error.outcome != "unknown":
                     raise
                 self._unknown = error
+                if deadline.passed:
+                    raise
                 continue
             self._ended = True
             return
@@ -441,11 +448,16 @@ class AsyncJob:
 
         If no server answers, that happens in the background.
         """
+        await self._release(None)
+
+    async def _release(self, timeout: float | None) -> None:
         if self._ended:
             return
         self._ended = True
         try:
-            await self._queue._store.transaction([self.check(), Delete(self._claim)])
+            await self._queue._store.transaction(
+                [self.check(), Delete(self._claim)], timeout=timeout
+            )
         except MetadataStoreError:
             self._queue._give_back(self._name, self._token)
         except BaseException:
@@ -468,6 +480,12 @@ class AsyncJob:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
+
+    async def _is_there(self, deadline: Deadline) -> bool:
+        """Say whether somebody has the job, or will have it."""
+        store = self._queue._store
+        await store.sync(deadline.for_request())  # Another server may not know yet that it is gone.
+        return await store.get(self.path, timeout=deadline.for_request()) is not None
 
     def _lost(self) -> LockLostError:
         return LockLostError(f"this worker does not have {self.path} any more", path=self.path)

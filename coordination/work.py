@@ -406,21 +406,26 @@ class Job:
     def done(self) -> None:
         """Remove the job, if this worker still has it.
 
-        After another error than ``LockLostError``, call it again or :meth:`release` the job.
+        The store's ``operation_timeout`` applies to the whole call. After another error than
+        ``LockLostError``, call it again or :meth:`release` the job.
 
         Raises:
             LockLostError: the claim has ended. Another worker has the job, or will have it.
             MetadataStoreError: the request has failed.
         """
         store = self._queue._store
+        deadline = Deadline(store._timeout)
         while not self._ended:
             try:
-                # In this order: with the events in the other one, the job would look free.
-                store.transaction([Delete(self.path, self.attempt), Delete(self._claim)]).result()
+                store.transaction(
+                    # In this order: with the events in the other one, the job would look free.
+                    [Delete(self.path, self.attempt), Delete(self._claim)],
+                    timeout=deadline.for_request(),
+                ).result()
             except TransactionRefusedError as error:
                 # It is also refused if an earlier request, without an answer, has removed the job.
-                if self._unknown is None or store.get(self.path).result() is not None:
-                    self.release()
+                if self._unknown is None or self._is_there(deadline):
+                    self._release(deadline.for_request())
                     raise self._lost() from error
                 if not self.held:  # Another worker may have claimed the job, and removed it.
                     raise self._unknown.for_path(self.path) from error
@@ -428,6 +433,8 @@ class Job:
                 if error.outcome != "unknown":
                     raise
                 self._unknown = error
+                if deadline.passed:
+                    raise
                 continue
             self._ended = True
             return
@@ -438,11 +445,16 @@ class Job:
 
         If no server answers, that happens in the background.
         """
+        self._release(None)
+
+    def _release(self, timeout: float | None) -> None:
         if self._ended:
             return
         self._ended = True
         try:
-            self._queue._store.transaction([self.check(), Delete(self._claim)]).result()
+            self._queue._store.transaction(
+                [self.check(), Delete(self._claim)], timeout=timeout
+            ).result()
         except MetadataStoreError:
             self._queue._give_back(self._name, self._token)
         except BaseException:
@@ -465,6 +477,12 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
+
+    def _is_there(self, deadline: Deadline) -> bool:
+        """Say whether somebody has the job, or will have it."""
+        store = self._queue._store
+        store.sync(deadline.for_request())  # Another server may not know yet that it is gone.
+        return store.get(self.path, timeout=deadline.for_request()).result() is not None
 
     def _lost(self) -> LockLostError:
         return LockLostError(f"this worker does not have {self.path} any more", path=self.path)

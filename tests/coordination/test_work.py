@@ -263,6 +263,37 @@ def test_the_end_of_a_job_without_an_answer_after_the_session(
         job.done()
 
 
+def test_a_server_that_lags(
+    stores: Callable[..., bk.MetadataStore], faults: FaultInjector
+) -> None:
+    """``done`` waits for the latest state before it looks whether its first request was applied."""
+    queue = WorkQueue(stores(wrap=faults), "/q")
+    queue.put(b"job")
+    job = take(queue)
+    before = len(faults.calls)
+    faults.lose_answer("transaction")
+    job.done()
+    methods = [call.method for call in faults.calls[before:]]
+    assert methods == ["write", "write", "sync", "read"]
+
+
+def test_a_server_that_does_not_answer(
+    stores: Callable[..., bk.MetadataStore], faults: FaultInjector
+) -> None:
+    """``done`` has one time-out for all of its requests, and can be called again."""
+    store = stores(wrap=faults)
+    queue = WorkQueue(store, "/q")
+    queue.put(b"job")
+    job = take(queue)
+    held = faults.delay("transaction", applied=True, times=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_timeout", 0.5)
+        assert isinstance(error(begun(job.done)), bk.IndeterminateError)
+    held.remove()
+    job.done()
+    assert jobs(store) == claims(store) == []
+
+
 def test_an_outage(stores: Callable[..., bk.MetadataStore], faults: FaultInjector) -> None:
     """``claim`` waits out failures, ``done`` raises them and can be called again."""
     store = stores(wrap=faults)
