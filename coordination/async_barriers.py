@@ -304,7 +304,7 @@ class AsyncDoubleBarrier:
 
     def _left(self) -> float | None:
         """Return the seconds for a request, or ``None`` for the store's own."""
-        return self._deadline.left() or None
+        return self._deadline.for_request()
 
     def _late(self, why: str, timeout: float | None) -> OperationTimeoutError:
         return OperationTimeoutError(f"{why} within {timeout} s at {self._path}", path=self._path)

@@ -10,6 +10,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination.barriers import DoubleBarrier
+from batchkeeper.coordination.deadlines import Deadline
 from batchkeeper.ops.errors import LockBusyError, LockLostError, ValueDecodeError
 from batchkeeper.testing import FaultInjector
 
@@ -50,6 +51,32 @@ def test_all_enter_and_leave_together(store_url: str) -> None:
         for future in leaving:
             result(future)
         assert there(store) == []
+
+
+@pytest.mark.parametrize("call", ["enter", "leave"])
+def test_a_request_without_time_left(
+    stores: Callable[..., bk.MetadataStore], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """It gets a moment, and not the store's own time-out, which may be long."""
+    store = stores()
+    barrier = DoubleBarrier(store, "/b", 2)
+    enter_all(barrier, DoubleBarrier(store, "/b", 2))
+    if call == "enter":
+        barrier = DoubleBarrier(store, "/b", 2)
+    asked: list[float | None] = []
+    for name in ("get", "get_children", "delete", "put", "transaction", "watch"):
+
+        def spy(*args: Any, real: Any = getattr(store, name), **options: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                asked.append(options.get("timeout"))
+            return real(*args, **options)
+
+        monkeypatch.setattr(store, name, spy)
+    monkeypatch.setattr(Deadline, "left", lambda _: 0.0)
+    with pytest.raises(bk.OperationTimeoutError):
+        getattr(barrier, call)(0.1)
+    assert asked
+    assert None not in asked
 
 
 def test_many_rounds(store_url: str) -> None:
