@@ -62,6 +62,8 @@ T = TypeVar("T")
 # so that dozens of processes can update one path.
 _ATTEMPTS: Final = 40
 _BACKOFF: Final = Backoff(first=0.002, longest=0.2, least=0.0)
+# Seconds between two looks whether a load is over. Ctrl-C may keep its signal from being set.
+_LOOK: Final = 1.0
 # Seconds until another attempt if the store has refused the watch.
 _REFUSED: Final = 10.0
 
@@ -378,20 +380,22 @@ class AsyncMetadataCache(Generic[T]):
     ) -> Entry[T]:
         self._use(path)
         while True:
-            load, mine = self._entries.load(key)
-            if mine:
-                try:
-                    load.entry = entry = await self._latest(path, read)
-                    self._entries.end(load, entry.mark, entry)
-                except BaseException as error:
-                    if isinstance(error, MetadataStoreError):
-                        load.error = error
-                    self._entries.give_up(load)
-                    raise
-                finally:
-                    load.done.set()
-                return entry
-            await load.done.wait()
+            own = self._entries.load(key)
+            try:
+                load = self._entries.join(own)
+                if load is own:
+                    own.entry = entry = await self._latest(path, read)
+                    self._entries.end(own, entry.mark, entry)
+                    return entry
+            except MetadataStoreError as error:
+                own.error = error
+                raise
+            finally:
+                own.over = True  # First of all: Ctrl-C may end the next calls.
+                self._entries.give_up(own)
+                own.done.set()
+            while not load.over:
+                await load.done.wait(_LOOK)
             if load.entry is not None:
                 return load.entry
             if load.error is not None:

@@ -187,15 +187,17 @@ class Load(Flight, Generic[T, S]):
 
     Attributes:
         done: a signal that is set at its end.
+        over: whether it has ended. Ctrl-C may keep ``done`` from being set, but not this.
         entry: its answer. Without one, and without an error, it was given up: read anew.
         error: the error with which it has ended.
     """
 
-    __slots__ = ("done", "entry", "error")
+    __slots__ = ("done", "entry", "error", "over")
 
-    def __init__(self, key: Key, epoch: object | None, done: S) -> None:
-        super().__init__(key, epoch)
+    def __init__(self, key: Key, done: S) -> None:
+        super().__init__(key, None)
         self.done = done
+        self.over = False
         self.entry: Entry[T] | None = None
         self.error: MetadataStoreError | None = None
 
@@ -242,18 +244,27 @@ class Entries(Generic[T, S]):
         """The number of keys with flights."""
         return len(self._flights)
 
-    def load(self, key: Key) -> tuple[Load[T, S], bool]:
-        """Return the load of a key that is under way, or a new one, and whether it is new.
+    def load(self, key: Key) -> Load[T, S]:
+        """Return a new load, for ``join``."""
+        return Load(key, self._signal())
 
-        Whoever gets a new one reads, and ends it.
+    def join(self, own: Load[T, S]) -> Load[T, S]:
+        """Return the load of the same key that is under way; if there is none, it is ``own`` now.
+
+        Then the caller reads, and ends it: also if this call is interrupted, because others may
+        have joined it.
         """
+        key = own.key
         with self._lock:
             load = self._loads.get(key)
             if load is not None:
-                return load, False
-            load = self._loads[key] = Load(key, self._epoch, self._signal())
-            self._flights.setdefault(key, []).append(load)
-            return load, True
+                if not load.over:
+                    return load
+                self._land(load)
+            own.epoch = self._epoch
+            self._loads[key] = own
+            self._flights.setdefault(key, []).append(own)
+            return own
 
     def write(self, key: Key) -> Flight:
         """Begin a write."""
@@ -277,7 +288,7 @@ class Entries(Generic[T, S]):
                 self._add(key, entry)
 
     def give_up(self, load: Load[T, S]) -> None:
-        """End a load that has read nothing."""
+        """End a load, if it has not ended or was never under way."""
         with self._lock:
             self._land(load)
             if self._loads.get(load.key) is load:

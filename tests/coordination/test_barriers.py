@@ -64,14 +64,17 @@ def test_a_request_without_time_left(
     if call == "enter":
         barrier = DoubleBarrier(store, "/b", 2)
     asked: list[float | None] = []
-    for name in ("get", "get_children", "delete", "put", "transaction", "watch"):
 
-        def spy(*args: Any, real: Any = getattr(store, name), **options: Any) -> Any:
+    def spied(real: Callable[..., Any]) -> Callable[..., Any]:
+        def spy(*args: Any, **options: Any) -> Any:
             if threading.current_thread() is threading.main_thread():
                 asked.append(options.get("timeout"))
             return real(*args, **options)
 
-        monkeypatch.setattr(store, name, spy)
+        return spy
+
+    for name in ("get", "get_children", "delete", "put", "transaction", "watch"):
+        monkeypatch.setattr(store, name, spied(getattr(store, name)))
     monkeypatch.setattr(Deadline, "left", lambda _: 0.0)
     with pytest.raises(bk.OperationTimeoutError):
         getattr(barrier, call)(0.1)

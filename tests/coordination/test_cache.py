@@ -368,3 +368,43 @@ def test_a_load_that_fails(faults: FaultInjector) -> None:
         assert len({id(error) for error in errors}) >= 2
         assert cache.get("/a/b") is None
         assert cache._entries.under_way == 0
+
+
+@pytest.mark.parametrize("moment", ["join", "end", "give_up", "set"])
+def test_ctrl_c_in_a_load(
+    faults: FaultInjector, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Wherever it comes, those who wait for the load go on, and the next get reads."""
+    with memory(faults) as store, MetadataCache(store, "/a", json_serde) as cache:
+        warm(cache, "/a/warm")
+        joined: list[Any] = []
+        entries, real = cache._entries, cache._entries.join
+
+        def interrupt(load: object = None, *_: object) -> None:
+            if moment != "give_up" or load is joined[0]:  # The others have nothing to give up.
+                monkeypatch.undo()
+                raise KeyboardInterrupt
+
+        def join(own: Any) -> Any:
+            joined.append(real(own))
+            if joined == [own]:
+                if moment == "join":
+                    interrupt()
+                monkeypatch.setattr(own.done if moment == "set" else entries, moment, interrupt)
+            return joined[-1]
+
+        monkeypatch.setattr(entries, "join", join)
+        held = faults.delay("get", "/a/b")
+        asking = [Thread(lambda: cache.get("/a/b"))]
+        if moment != "join":
+            held.wait(timeout=PATIENCE)
+            asking += [Thread(lambda: cache.get("/a/b")) for _ in range(3)]
+            until(lambda: len(joined) == 4)
+        held.release()
+        with pytest.raises(KeyboardInterrupt):
+            asking[0].result()
+        for thread in [*asking[1:], Thread(lambda: cache.get("/a/b"))]:
+            assert thread.result() is None
+        store.put("/a/b", b"1").result()
+        until(lambda: cache.get("/a/b") == 1)
+        assert entries.under_way == 0

@@ -37,9 +37,16 @@ def absence() -> Entry[bytes]:
     return Entry(None)
 
 
+def ask(entries: Table, key: str) -> tuple[Load[bytes, object], bool]:
+    """Return the load of a key that is under way, or a new one, and whether it is new."""
+    own = entries.load(key)
+    load = entries.join(own)
+    return load, load is own
+
+
 def begin(entries: Table) -> Load[bytes, object]:
     """Begin a new load."""
-    load, mine = entries.load("/a")
+    load, mine = ask(entries, "/a")
     assert mine
     return load
 
@@ -82,7 +89,7 @@ def test_an_answer_enters(entries: Table) -> None:
     entries.clear()
     end(entries, begin(entries), absence())
     assert marks(entries) == ABSENT
-    load, _ = entries.load("/a/")
+    load, _ = ask(entries, "/a/")
     end(entries, load, Entry(None, ("b",)))
     assert entries.find("/a/") is not None
     assert (len(entries), entries.under_way) == (2, 0)
@@ -142,14 +149,14 @@ def test_nothing_enters_without_a_watch(entries: Table) -> None:
 def test_reads_share_a_load(entries: Table) -> None:
     """Whoever asks while a load is under way joins it, until something is learned of its key."""
     load = begin(entries)
-    assert entries.load("/a") == (load, False)
-    assert entries.load("/b")[1]
+    assert ask(entries, "/a") == (load, False)
+    assert ask(entries, "/b")[1]
     for learn in (lambda: entries.learn("/a", 4), entries.clear):
         learn()
-        later, mine = entries.load("/a")
+        later, mine = ask(entries, "/a")
         assert mine
         assert later is not load
-        assert entries.load("/a") == (later, False)
+        assert ask(entries, "/a") == (later, False)
 
 
 def test_a_load_that_is_given_up(entries: Table) -> None:
@@ -160,9 +167,19 @@ def test_a_load_that_is_given_up(entries: Table) -> None:
     entries.learn("/a", 4)
     later = begin(entries)
     entries.give_up(load)
-    assert entries.load("/a") == (later, False)
+    assert ask(entries, "/a") == (later, False)
     entries.give_up(later)
     entries.give_up(later)
+    assert entries.under_way == 0
+
+
+def test_a_load_that_is_over(entries: Table) -> None:
+    """Nobody joins it, although Ctrl-C has kept it from being given up, and it leaves nothing."""
+    load = begin(entries)
+    load.over = True
+    later = begin(entries)
+    end(entries, later, value(5))
+    assert marks(entries) == 5
     assert entries.under_way == 0
 
 
@@ -196,7 +213,7 @@ def test_a_write_of_another_client_during_ones_own(entries: Table) -> None:
 def test_a_write_whose_outcome_is_unknown(entries: Table) -> None:
     """It drops the entry, and keeps out the loads that have begun before its end."""
     end(entries, begin(entries), value(5))
-    write, load = entries.write("/a"), entries.load("/a")[0]
+    write, load = entries.write("/a"), ask(entries, "/a")[0]
     entries.end(write, UNKNOWN)
     assert marks(entries) is None
     end(entries, load, value(5))
@@ -241,17 +258,17 @@ def test_the_bound_of_entries() -> None:
     entries: Table = Entries(3, 1 << 20, object)
     entries.open()
     for name in "abc":
-        end(entries, entries.load(name)[0], value(5))
+        end(entries, ask(entries, name)[0], value(5))
     used = entries.find("a")
     assert used is not None
     used.used = True
-    end(entries, entries.load("d")[0], value(5))
+    end(entries, ask(entries, "d")[0], value(5))
     assert [name for name in "abcd" if entries.find(name)] == ["a", "c", "d"]
     for name in "acd":
         found = entries.find(name)
         assert found is not None
         found.used = True
-    end(entries, entries.load("e")[0], value(5))
+    end(entries, ask(entries, "e")[0], value(5))
     assert len(entries) == 3
 
 
@@ -260,14 +277,14 @@ def test_the_bound_of_bytes() -> None:
     entries: Table = Entries(100, 10_000, object)
     entries.open()
     for n in range(20):
-        end(entries, entries.load(f"{n}")[0], value(5, bytes(1000)))
+        end(entries, ask(entries, f"{n}")[0], value(5, bytes(1000)))
     assert 4 <= len(entries) <= 9
     assert entries.bytes <= 10_000
     before = len(entries)
-    end(entries, entries.load("large")[0], value(5, bytes(10_000)))
+    end(entries, ask(entries, "large")[0], value(5, bytes(10_000)))
     assert len(entries) == before
     names = tuple(f"{n:06d}" for n in range(1000))
-    end(entries, entries.load("names/")[0], Entry(None, names))
+    end(entries, ask(entries, "names/")[0], Entry(None, names))
     assert entries.find("names/") is not None
     assert entries.bytes <= 10_000
     for name in [*"0123456789", *(f"{n}" for n in range(10, 20)), "names/"]:

@@ -263,9 +263,7 @@ def test_the_end_of_a_job_without_an_answer_after_the_session(
         job.done()
 
 
-def test_a_server_that_lags(
-    stores: Callable[..., bk.MetadataStore], faults: FaultInjector
-) -> None:
+def test_a_server_that_lags(stores: Callable[..., bk.MetadataStore], faults: FaultInjector) -> None:
     """``done`` waits for the latest state before it looks whether its first request was applied."""
     queue = WorkQueue(stores(wrap=faults), "/q")
     queue.put(b"job")
