@@ -69,7 +69,8 @@ class AsyncFollower:
         self._closing = AsyncSignal()
         self._watch: AsyncWatch | None = None
         self._failures = 0  # in a row
-        #: Set as soon as the first ``read`` has returned, or when the follower has ended.
+        #: Set while the view is current, as far as is known, and when the follower has ended. After
+        #: a gap or a failure, it is another signal until ``read`` has returned.
         self.ready = AsyncSignal()
 
     def start(self, after: float = 0.0) -> None:
@@ -102,6 +103,7 @@ class AsyncFollower:
                     log.exception("a view failed, and begins again", prefix=self._prefix)
                 else:
                     return
+                self._grow_old()
                 if self._broken is not None:
                     self._broken()
                 await self._closing.wait(_BACKOFF.pause(self._failures))
@@ -124,6 +126,12 @@ class AsyncFollower:
                     if self._idle is not None and self._idle():
                         return
                 elif event.kind == "gap":
+                    self._grow_old()
                     await self._read()
+                    self.ready.set()
                 else:
                     await self._event(event)
+
+    def _grow_old(self) -> None:
+        if self.ready.is_set():  # Otherwise, somebody waits for this one.
+            self.ready = AsyncSignal()

@@ -43,7 +43,7 @@ log = get_logger("batchkeeper.coordination")
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 # Seconds for which a queue from which nobody claims goes on watching.
 _LINGER: Final = 5.0
-# Seconds in which the first `claim(timeout=0)` may look at the queue.
+# Seconds in which a `claim(timeout=0)` may look at the queue if its view is not current.
 _FIRST_LOOK: Final = 10.0
 
 
@@ -135,7 +135,8 @@ class AsyncWorkQueue:
 
         Args:
             timeout: seconds to wait; for ever by default. With 0, the call takes only a job that
-                the queue already knows of; the first call looks at the store.
+                the queue already knows of. The first call, and one after a broken watch, waits up
+                to 10 seconds for a look at the store.
 
         Raises:
             OperationTimeoutError: no job was free within ``timeout`` seconds.

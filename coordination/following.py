@@ -67,7 +67,8 @@ class Follower:
         self._closing = Signal()
         self._watch: Watch | None = None
         self._failures = 0  # in a row
-        #: Set as soon as the first ``read`` has returned, or when the follower has ended.
+        #: Set while the view is current, as far as is known, and when the follower has ended. After
+        #: a gap or a failure, it is another signal until ``read`` has returned.
         self.ready = Signal()
 
     def start(self, after: float = 0.0) -> None:
@@ -100,6 +101,7 @@ class Follower:
                     log.exception("a view failed, and begins again", prefix=self._prefix)
                 else:
                     return
+                self._grow_old()
                 if self._broken is not None:
                     self._broken()
                 self._closing.wait(_BACKOFF.pause(self._failures))
@@ -122,6 +124,12 @@ class Follower:
                     if self._idle is not None and self._idle():
                         return
                 elif event.kind == "gap":
+                    self._grow_old()
                     self._read()
+                    self.ready.set()
                 else:
                     self._event(event)
+
+    def _grow_old(self) -> None:
+        if self.ready.is_set():  # Otherwise, somebody waits for this one.
+            self.ready = Signal()

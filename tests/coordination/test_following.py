@@ -90,6 +90,28 @@ def test_a_gap(store: bk.MetadataStore, faults: FaultInjector) -> None:
     assert view.errors == []
 
 
+@pytest.mark.parametrize("cause", ["gap", "failure"])
+def test_an_old_view(store: bk.MetadataStore, faults: FaultInjector, cause: str) -> None:
+    """It is not ready from a gap or a failure until it was read again; who waits then waits on."""
+    view = View(store)
+    before = view.follower.ready
+    assert before.wait(PATIENCE)
+    faults.fail("get_children", times=2)
+    held = faults.delay("get_children")
+    if cause == "gap":
+        faults.gap()
+    else:
+        faults.end_watches(bk.StoreUnavailableError("away"))
+    held.wait(timeout=PATIENCE)
+    waiting = view.follower.ready
+    assert waiting is not before
+    assert not waiting.is_set()
+    held.release()
+    assert waiting.wait(PATIENCE)
+    assert view.follower.ready is waiting
+    assert view.names == set()
+
+
 def test_failures_that_pass(
     store: bk.MetadataStore, faults: FaultInjector, caplog: pytest.LogCaptureFixture
 ) -> None:

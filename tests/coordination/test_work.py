@@ -358,6 +358,24 @@ def test_events_that_are_missing(
     assert result(waiting).value == b"job"
 
 
+@pytest.mark.parametrize("kind", ["watch", "get_children"])
+def test_a_broken_watch(
+    stores: Callable[..., bk.MetadataStore], faults: FaultInjector, kind: str
+) -> None:
+    """While it is away, the queue does not say that no job is free: it looks first."""
+    queue = WorkQueue(stores(wrap=faults), "/q")
+    queue.put(b"1")
+    take(queue)
+    held = faults.delay(kind)
+    faults.end_watches(bk.StoreUnavailableError("away"))
+    held.wait(timeout=PATIENCE)
+    queue.put(b"2")
+    claiming = begun(queue.claim, 0)
+    until(lambda: queue._claiming)
+    held.release()
+    assert result(claiming).value == b"2"
+
+
 def test_put_checks_its_arguments(stores: Callable[..., bk.MetadataStore]) -> None:
     """Priorities are ints from 0 to 999, values bytes; nothing else gets into the queue."""
     queue = WorkQueue(stores(), "/q")
