@@ -137,7 +137,8 @@ class AsyncGroup:
         Args:
             name: one part of a path, which begins with no dot.
             data: what the others see, such as an address.
-            timeout: seconds to wait; for ever by default.
+            timeout: seconds to wait; for ever by default. If no server answers, the call may take
+                up to two seconds longer.
 
         Raises:
             LockBusyError: another member had the name until the end of ``timeout``. The error has
@@ -150,11 +151,15 @@ class AsyncGroup:
         self._store.session  # noqa: B018 - it raises in a forked process, whose lock may be held
         membership = AsyncMembership(self._store, self.path, name, data, self._forget)
         await membership.join(deadline)
-        with self._lock:
-            self._own.add(membership)
-            begin, self._keeping = not self._keeping, True
-        if begin:
-            async_spawn(f"keeper of {self.path}", self._keep)
+        try:
+            with self._lock:
+                if not self._keeping:
+                    async_spawn(f"keeper of {self.path}", self._keep)
+                    self._keeping = True
+                self._own.add(membership)
+        except BaseException:  # For example, no thread can be started.
+            await membership.leave()
+            raise
         return membership
 
     async def members(self) -> dict[str, Member]:

@@ -127,7 +127,8 @@ class Group:
         Args:
             name: one part of a path, which begins with no dot.
             data: what the others see, such as an address.
-            timeout: seconds to wait; for ever by default.
+            timeout: seconds to wait; for ever by default. If no server answers, the call may take
+                up to two seconds longer.
 
         Raises:
             LockBusyError: another member had the name until the end of ``timeout``. The error has
@@ -140,11 +141,15 @@ class Group:
         self._store.session  # noqa: B018 - it raises in a forked process, whose lock may be held
         membership = Membership(self._store, self.path, name, data, self._forget)
         membership.join(deadline)
-        with self._lock:
-            self._own.add(membership)
-            begin, self._keeping = not self._keeping, True
-        if begin:
-            spawn(f"keeper of {self.path}", self._keep)
+        try:
+            with self._lock:
+                if not self._keeping:
+                    spawn(f"keeper of {self.path}", self._keep)
+                    self._keeping = True
+                self._own.add(membership)
+        except BaseException:  # For example, no thread can be started.
+            membership.leave()
+            raise
         return membership
 
     def members(self) -> dict[str, Member]:

@@ -38,6 +38,8 @@ __all__ = ["Membership"]
 log = get_logger("batchkeeper.coordination")
 
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+# Seconds for a request of a call that must not wait.
+_REQUEST: Final = 1.0
 # The looks for a value whose creation had no answer. The last one is after about half a minute.
 _LOOKS: Final = 18
 
@@ -263,7 +265,7 @@ class Membership:
         attempts = 0
         while True:
             try:
-                if self.attempt(deadline.for_request()):
+                if self.attempt(_seconds(deadline)):
                     return
                 if deadline.passed or not self._wait_for_end(deadline):
                     raise self._busy()
@@ -279,14 +281,14 @@ class Membership:
 
     def _wait_for_end(self, deadline: Deadline) -> bool:
         """Wait until nobody has the name; return whether that has come in time."""
-        with self._store.watch(self.path, timeout=deadline.for_request()) as watch:
-            found = self._store.get(self.path, timeout=deadline.for_request()).result()
+        with self._store.watch(self.path, timeout=_seconds(deadline)) as watch:
+            found = self._store.get(self.path, timeout=_seconds(deadline)).result()
             while found is not None:
                 self._rival = decode(self.name, found.value, found.stat).member
                 event = watch.next_event(timeout=deadline.left())
                 if event is None:
                     return False
-                found = self._store.get(self.path, timeout=deadline.for_request()).result()
+                found = self._store.get(self.path, timeout=_seconds(deadline)).result()
         return True
 
     def _busy(self) -> LockBusyError:
@@ -442,3 +444,8 @@ class Membership:
             return False
         seat.stat = found.stat
         return True
+
+
+def _seconds(deadline: Deadline) -> float | None:
+    """Return the time-out of a request. Also a call that must not wait ends soon in an outage."""
+    return None if deadline.left() is None else deadline.for_request() or _REQUEST

@@ -17,6 +17,7 @@ from batchkeeper.coordination.members import Member
 
 from ..waiting import PATIENCE, result, until
 from .held_lines import HeldLine, child
+from .recipes import begun
 
 # Seconds: sessions that are to end, and sessions that must not.
 SHORT: Final = 2.0
@@ -280,6 +281,19 @@ def test_a_leave_in_an_outage_takes_effect_after_it(
         member.leave()
         server.resume()
         until(lambda: members(others) == {})
+
+
+@pytest.mark.parametrize("timeout", [0, 0.1])
+def test_a_join_in_an_outage_ends_soon(server: LocalServer, timeout: float) -> None:
+    """It does not take the store's own time-out."""
+    with bk.open_store(server.url, session_timeout=LONG, operation_timeout=10 * PATIENCE) as store:
+        group = Group(store, "/hubs")
+        member = group.join("hub-1", timeout=PATIENCE)
+        server.pause()
+        joining = begun(group.join, "hub-2", timeout=timeout)
+        assert isinstance(joining.exception(PATIENCE), bk.MetadataStoreError)
+        server.resume()
+        member.leave()
 
 
 def joined(group: Group) -> bool:
