@@ -1,4 +1,4 @@
-"""Groups in outages, pauses and lost sessions, on real servers."""
+"""Groups in outages, pauses and lost sessions, on real servers, and other failures."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
+from batchkeeper.coordination import groups
 from batchkeeper.coordination.groups import Group, GroupEvent
 from batchkeeper.coordination.members import Member
+from batchkeeper.testing import FaultInjector
 
-from ..waiting import PATIENCE, result, until
+from ..waiting import PATIENCE, error, result, until
 from .held_lines import HeldLine, child
 from .recipes import begun
 
@@ -182,6 +184,7 @@ def test_a_write_of_an_earlier_session_touches_no_successor(
 STOPPED: Final = """
 import sys
 import batchkeeper as bk
+from batchkeeper.coordination import groups
 from batchkeeper.coordination.groups import Group
 
 store = bk.open_store(sys.argv[1], session_timeout=float(sys.argv[2]))
@@ -283,19 +286,6 @@ def test_a_leave_in_an_outage_takes_effect_after_it(
         until(lambda: members(others) == {})
 
 
-@pytest.mark.parametrize("timeout", [0, 0.1])
-def test_a_join_in_an_outage_ends_soon(server: LocalServer, timeout: float) -> None:
-    """It does not take the store's own time-out."""
-    with bk.open_store(server.url, session_timeout=LONG, operation_timeout=10 * PATIENCE) as store:
-        group = Group(store, "/hubs")
-        member = group.join("hub-1", timeout=PATIENCE)
-        server.pause()
-        joining = begun(group.join, "hub-2", timeout=timeout)
-        assert isinstance(joining.exception(PATIENCE), bk.MetadataStoreError)
-        server.resume()
-        member.leave()
-
-
 def joined(group: Group) -> bool:
     """Join with the short time-outs of the store, as often as it takes."""
     try:
@@ -303,3 +293,37 @@ def joined(group: Group) -> bool:
     except bk.MetadataStoreError:
         return False
     return True
+
+
+@pytest.mark.parametrize("timeout", [0, 0.1])
+def test_a_server_that_never_answers(fresh_url: Callable[[str], str], timeout: float) -> None:
+    """A join without much time, or without any, does not take the store's own time-out."""
+    faults = FaultInjector()
+    options: Any = {"wrap": faults, "operation_timeout": 10 * PATIENCE}
+    with bk.open_store(fresh_url("memory"), **options) as store:
+        faults.cut()
+        joining = begun(Group(store, "/hubs").join, "hub-1", timeout=timeout)
+        assert isinstance(error(joining), bk.MetadataStoreError)
+        faults.restore()
+
+
+def test_no_thread_for_the_keeper(
+    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The join fails and leaves nothing behind, and the next one begins the keeper."""
+    faults = FaultInjector()
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with bk.open_store(fresh_url("memory"), wrap=faults) as store:
+        group = Group(store, "/hubs")
+        monkeypatch.setattr(groups, "spawn", no_thread)
+        with pytest.raises(RuntimeError, match="new thread"):
+            group.join("hub-1")
+        monkeypatch.undo()
+        assert group.members() == {}
+        member = group.join("hub-1", timeout=PATIENCE)
+        first = member.incarnation
+        faults.lose_session()
+        until(lambda: member.incarnation > first and member.joined)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import groups
 from batchkeeper.coordination.groups import Group, GroupEvent
 from batchkeeper.coordination.members import Member, decode, encode
 from batchkeeper.ops.errors import LockBusyError, LockLostError
@@ -157,40 +156,6 @@ def test_a_timeout_in_an_outage(fresh_url: Callable[[str], str]) -> None:
         faults.delay("get", skip=1)  # The first one belongs to the attempt.
         joining = begun(Group(store, "/hubs").join, "hub-1", timeout=0.1)
         assert isinstance(error(joining), bk.OperationTimeoutError)
-
-
-@pytest.mark.parametrize("timeout", [0, 0.1])
-def test_a_server_that_never_answers(fresh_url: Callable[[str], str], timeout: float) -> None:
-    """A join without much time, or without any, does not take the store's own time-out."""
-    faults = FaultInjector()
-    options: Any = {"wrap": faults, "operation_timeout": 10 * PATIENCE}
-    with bk.open_store(fresh_url("memory"), **options) as store:
-        faults.cut()
-        joining = begun(Group(store, "/hubs").join, "hub-1", timeout=timeout)
-        assert isinstance(error(joining), bk.MetadataStoreError)
-        faults.restore()
-
-
-def test_no_thread_for_the_keeper(
-    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The join fails and leaves nothing behind, and the next one begins the keeper."""
-    faults = FaultInjector()
-
-    def no_thread(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with bk.open_store(fresh_url("memory"), wrap=faults) as store:
-        group = Group(store, "/hubs")
-        monkeypatch.setattr(groups, "spawn", no_thread)
-        with pytest.raises(RuntimeError, match="new thread"):
-            group.join("hub-1")
-        monkeypatch.undo()
-        assert group.members() == {}
-        member = group.join("hub-1", timeout=PATIENCE)
-        first = member.incarnation
-        faults.lose_session()
-        until(lambda: member.incarnation > first and member.joined)
 
 
 def test_a_name_is_free_after_its_member(store: bk.MetadataStore, another: Opens) -> None:
