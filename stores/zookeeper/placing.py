@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
-from ...ops.errors import MetadataStoreError, UnsupportedError
+from ...ops.errors import AuthenticationError, MetadataStoreError, UnsupportedError
 from ...ops.paths import hidden, own
 from ...ops.results import Range
+from .answers import Reply, understand
 from .connection import ZooKeeperConnection
-from .errors import CONNECTION_LOSS, NO_AUTH, UNIMPLEMENTED, refused
+from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, UNIMPLEMENTED, refused
 from .jute import (
     ADD_WATCH,
-    GET_CHILDREN,
+    GET_DATA,
     REMOVE_WATCHES,
+    ZNode,
     add_watch,
+    parse_single,
     remove_watch,
     single_read,
 )
@@ -50,22 +54,44 @@ class Placing:
         # Below a chroot, another client may own a node with the name of the server's own tree.
         self._hides: Final[Callable[[str, str], bool]] = own if chroot else hidden
 
-    def place(self, prefixes: Sequence[str], deadline: float) -> None:
-        """Place a watch of each prefix.
+    def begin(self, prefix: str, deadline: float) -> dict[str, int] | None:
+        """Place a watch of a prefix, and read its node in the same round trip.
+
+        Returns:
+            what :meth:`bare` does, or ``None`` if there may be nodes below the prefix.
+
+        Raises:
+            AuthenticationError: the prefix may not be read.
+            MetadataStoreError: the watch was not placed.
+        """
+        (reply,) = self.place([prefix], deadline, self._reading(prefix))
+        try:
+            return _alone(prefix, reply)
+        except AuthenticationError:
+            self.remove(prefix, deadline)
+            raise
+
+    def place(
+        self, prefixes: Sequence[str], deadline: float, *reads: tuple[int, bytes]
+    ) -> list[Reply]:
+        """Place a watch of each prefix; return the replies to reads that were sent behind that.
 
         Raises:
             MetadataStoreError: one of them was not placed.
         """
+        found: list[Reply] = [CONNECTION_LOSS] * len(reads)
         while prefixes:
             requests = [(ADD_WATCH, add_watch(self._full(prefix))) for prefix in prefixes]
-            replies = self._connection.exchange(requests, deadline, repeat=True)
+            replies = self._connection.exchange([*requests, *reads], deadline, repeat=True)
+            found[: len(reads)] = replies[len(prefixes) :]
             again = []
-            for prefix, reply in zip(prefixes, replies, strict=True):
+            for prefix, reply in zip(prefixes, replies, strict=False):
                 if isinstance(reply, MetadataStoreError):
                     raise reply
                 if reply == UNIMPLEMENTED or (
                     # Sent twice, and the connection was lost each time, but only for a moment.
-                    reply == CONNECTION_LOSS and self._connection.came_at_once
+                    # With reads, the size of their answers may be the reason.
+                    reply == CONNECTION_LOSS and self._connection.came_at_once and not reads
                 ):
                     raise UnsupportedError(
                         f"watches need ZooKeeper 3.6 or newer: the server at "
@@ -75,7 +101,8 @@ class Placing:
                     again.append(prefix)
                 elif isinstance(reply, int):
                     raise refused(reply, prefix)
-            prefixes = again
+            prefixes, reads = again, ()
+        return found
 
     def remove(self, prefix: str, deadline: float) -> None:
         """Remove the watch of a prefix.
@@ -99,26 +126,21 @@ class Placing:
             AuthenticationError: the prefix may not be read.
             MetadataStoreError: a request failed, or the deadline has passed.
         """
+        (reply,) = self._connection.exchange([self._reading(prefix)], deadline, repeat=True)
+        bare = _alone(prefix, reply)
+        if bare is not None:
+            return bare
         # There is no need to catch up with the leader: what this server does not know yet comes as
         # events, after the watch was placed.
         ahead = ReadAhead(self._connection, self._sizes, lambda _: None, self._chroot, timeout)
         walk = TreeWalk(ahead, prefix, Range(), values=False, hides=self._hides, forgiving=True)
         bare = {}
-        is_leaf = False
         for page in walk.pages():
-            is_leaf = is_leaf or (page[0][0] == prefix and not page[0][1].children)
             for path, node in page:
                 if node.size == NULL:
                     bare[path] = node.version
             if time.monotonic() >= deadline:
                 raise self._connection.late("the tree below the watch was not read from")
-        if is_leaf:
-            # The walk needs no permission to look at a node, but to list what is below it.
-            (reply,) = self._connection.exchange(
-                [(GET_CHILDREN, single_read(self._full(prefix)))], deadline, repeat=True
-            )
-            if reply == NO_AUTH:
-                raise refused(NO_AUTH, prefix)
         return bare
 
     def look(self, paths: Sequence[str], deadline: float) -> Sequence[object]:
@@ -130,5 +152,24 @@ class Placing:
         full = [self._chroot + path for path in paths]
         return self._reader.look(full, deadline, fresh=False)
 
+    def _reading(self, prefix: str) -> tuple[int, bytes]:
+        return GET_DATA, single_read(self._full(prefix))
+
     def _full(self, prefix: str) -> bytes:
         return (self._chroot + prefix if prefix != "/" else self._chroot or "/").encode()
+
+
+def _alone(prefix: str, reply: Reply) -> dict[str, int] | None:
+    """Return the nodes without a value under a prefix, if its node is the only one, or is missing.
+
+    Raises:
+        AuthenticationError: the node may not be read.
+    """
+    node = understand(reply, partial(parse_single, GET_DATA))
+    if node == NO_AUTH:
+        raise refused(NO_AUTH, prefix)
+    if node == NO_NODE:
+        return {}
+    if isinstance(node, ZNode) and not node.children:
+        return {prefix: node.version} if node.size == NULL else {}
+    return None

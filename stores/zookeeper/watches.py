@@ -65,6 +65,8 @@ class _Packets(list[bytes]):
 
 
 _Command: TypeAlias = Callable[[], None]
+#: A step of a call. It returns the next one, if any, which comes behind the events until then.
+_Step: TypeAlias = "Callable[[_Call], _Step | None]"
 
 
 class _Call:
@@ -75,7 +77,7 @@ class _Call:
     def __init__(self) -> None:
         self.done = threading.Event()
         self.error: MetadataStoreError | None = None
-        #: The epoch in which the step was made; 0 if it was not made.
+        #: The epoch in which the watch was placed; 0 if it has to be placed again.
         self.epoch = 0
 
 
@@ -144,7 +146,8 @@ class ZooKeeperWatches:
     ) -> Watch:
         """Report each change under ``prefix``; see ``stores.backend.Watches``.
 
-        The call reads all nodes under ``prefix`` once.
+        The call reads all nodes under ``prefix`` once. If there is none below it, that takes one
+        round trip, together with the placing.
         """
         self._connection.check_process()
         if after is not None:
@@ -156,11 +159,13 @@ class ZooKeeperWatches:
         walked: set[str] = set()
         try:
             while True:
-                placed = self._do(partial(self._place, prefix, walked, deadline), deadline)
-                timeout = max(0.0, deadline - time.monotonic())
-                bare = self._placing.bare(prefix, timeout, deadline)
-                begin = partial(self._begin, watch, bare, walked, placed.epoch)
-                if self._do(begin, deadline).epoch:
+                placed = self._do(partial(self._place, watch, walked, deadline), deadline)
+                if not watch.begun and placed.epoch:
+                    timeout = max(0.0, deadline - time.monotonic())
+                    bare = self._placing.bare(prefix, timeout, deadline)
+                    begin = partial(self._begin, watch, bare, walked, placed.epoch)
+                    self._do(begin, deadline)
+                if watch.begun:
                     return watch
                 walked = set()
         except BaseException:
@@ -215,8 +220,8 @@ class ZooKeeperWatches:
         if moment.state == "connected":
             self._restored()
 
-    def _do(self, step: Callable[[_Call], None], deadline: float) -> _Call:
-        """Let the thread make a step of a call, and wait for its end.
+    def _do(self, step: _Step, deadline: float) -> _Call:
+        """Let the thread make a step of a call and those that follow it, and wait for the end.
 
         Raises:
             MetadataStoreError: it failed, or did not end by the deadline.
@@ -232,27 +237,35 @@ class ZooKeeperWatches:
                 )
                 self._thread.start()
                 self._queue.append(partial(self._handle, self._last))
-        self._enqueue(partial(self._make, step, call, deadline))
+        self._enqueue(partial(self._make, call, step, deadline))
         call.done.wait(max(0.0, deadline - time.monotonic()))
         with self._lock:
             self._calls.discard(call)
         if not call.done.is_set():
-            raise self._connection.end() or self._connection.late("the watch was not placed at")
+            raise self._late()
         if call.error is not None:
             raise call.error
         return call
 
-    def _make(self, step: Callable[[_Call], None], call: _Call, deadline: float) -> None:
+    def _make(self, call: _Call, step: _Step, deadline: float) -> None:
+        following: _Step | None = None
         try:
-            if time.monotonic() < deadline:
-                step(call)
+            if time.monotonic() >= deadline:
+                raise self._late()
+            following = step(call)
         except MetadataStoreError as error:
             call.error = error
         except Exception as error:
             call.error = MetadataStoreError(f"the watch failed: {error!r}")
             raise
         finally:
-            call.done.set()
+            if following is None:
+                call.done.set()
+        if following is not None:
+            self._enqueue(partial(self._make, call, following, deadline))
+
+    def _late(self) -> MetadataStoreError:
+        return self._connection.end() or self._connection.late("the watch was not placed at")
 
     def _enqueue(self, command: _Command) -> None:
         with self._lock:
@@ -293,14 +306,21 @@ class ZooKeeperWatches:
         log.warning("zookeeper watches are too slow: events were dropped", prefixes=[*self._placed])
         self._handle(self._last)
 
-    def _place(self, prefix: str, walked: set[str], deadline: float, call: _Call) -> None:
-        """Place the server's watch of a prefix; note the paths of all events from now on."""
+    def _place(self, watch: Watch, walked: set[str], deadline: float, call: _Call) -> _Step | None:
+        """Place the server's watch of a prefix; note the paths of all events from now on.
+
+        If nothing is below the prefix, the next step lets the watch begin. That comes behind the
+        events that the read of the prefix has seen.
+        """
+        prefix = watch.prefix
+        bare = None
         if prefix not in self._placed or not self._is_current(self._standing):
-            self._placing.place([prefix], deadline)
+            bare = self._placing.begin(prefix, deadline)
         self._placed[prefix] += 1
         self._directories.clear()
         self._walks.append(walked)
         call.epoch = self._epoch
+        return None if bare is None else partial(self._begin, watch, bare, walked, self._epoch)
 
     def _begin(
         self, watch: Watch, bare: dict[str, int], walked: set[str], epoch: int, call: _Call
@@ -309,6 +329,7 @@ class ZooKeeperWatches:
         self._end_walk(walked)
         if epoch != self._epoch or not self._is_current(self._standing):
             self._release(watch.prefix)
+            call.epoch = 0
             return
         for path in walked:
             bare.pop(path, None)  # The events know better.
@@ -320,7 +341,6 @@ class ZooKeeperWatches:
             watch.begun = True
             self._watches[watch.prefix] = (*self._watches.get(watch.prefix, ()), watch)
         self._directories.clear()
-        call.epoch = epoch
 
     def _withdraw(self, watch: Watch, walked: set[str]) -> None:
         """Undo what a call of ``watch`` has done that has failed since."""
