@@ -96,11 +96,12 @@ def test_an_old_view(store: bk.MetadataStore, faults: FaultInjector, cause: str)
     view = View(store)
     before = view.follower.ready
     assert before.wait(PATIENCE)
-    faults.fail("get_children", times=2)
-    held = faults.delay("get_children")
     if cause == "gap":
+        held = faults.delay("get_children")
         faults.gap()
     else:
+        held = faults.delay("watch")
+        faults.fail("get_children", times=2)
         faults.end_watches(bk.StoreUnavailableError("away"))
     held.wait(timeout=PATIENCE)
     waiting = view.follower.ready
