@@ -325,6 +325,28 @@ def test_what_changes_while_a_watch_begins(
             assert re.fullmatch(started, " ".join([*life, ""])), (seen.prefix, path, life)
 
 
+def test_what_has_changed_just_before_a_watch_begins(
+    backend: ZooKeeperBackend, other: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events that the beginning of a watch has overtaken still reach the other watches."""
+    other.create("/a", b"1")
+    outer = Seen(backend, "/")
+    watches = backend.watches
+    begin = watches._placing.begin
+
+    def begin_late(prefix: str, deadline: float) -> dict[str, int] | None:
+        other.delete("/a")
+        other.create("/a", None)
+        until(lambda: watches._waiting >= 2)
+        return begin(prefix, deadline)
+
+    monkeypatch.setattr(watches._placing, "begin", begin_late)
+    Seen(backend, "/a")
+    put(backend, "/end")
+    until(lambda: ("created", "/end") in outer.changes())
+    assert outer.changes() == [("deleted", "/a"), ("created", "/end")]
+
+
 def test_many_watches(server: ZooKeeperServer) -> None:
     """Hundreds of watches share one connection and one thread."""
     with closing(connected(server.url)) as backend:
