@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import signal
 import threading
-from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -23,17 +21,9 @@ from batchkeeper.ops import (
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.faults import Call, Fault, FaultyBackend
 
+from ..interrupts import interrupted
 from .faulty import MakeBackend, OpenOn, release_all
 from .waiting import PATIENCE, AnyFuture, until
-
-
-def interrupt_main_when(condition: Callable[[], object]) -> None:
-    """Send this process a Ctrl-C as soon as the condition holds."""
-    main = threading.main_thread().ident
-    assert main is not None
-    until(condition)
-    signal.pthread_kill(main, signal.SIGINT)
-
 
 # --- flush
 
@@ -144,15 +134,13 @@ def test_flush_covers_cancelled_operations_and_those_past_their_deadline(
 
 
 def test_an_interrupted_flush_leaves_the_store_as_it_was(
-    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+    backend: FaultyBackend, open_on: OpenOn
 ) -> None:
     """After a Ctrl-C in flush() operations still end, and linger again when it is over."""
     store = open_on(backend, linger="fixed", max_delay=0.1, max_ops=2)
     futures = [store.put("/a", b""), store.put("/b", b"")]
-    interrupting = pool.submit(interrupt_main_when, lambda: store._engine._epochs.open)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(lambda: until(lambda: store._engine._epochs.open)):
         store.flush()
-    interrupting.result(PATIENCE)
     until(lambda: backend.calls)
     release_all(backend)
     assert [future.result(PATIENCE).version for future in futures] == [0, 0]
@@ -333,10 +321,8 @@ def test_an_interrupted_close_closes(
     held = store.put("/held", b"")
     backend.wait_for_calls(1)
     queued = store.put("/queued", b"")
-    interrupting = pool.submit(interrupt_main_when, lambda: store._engine._closing)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(lambda: until(lambda: store._engine._closing)):
         store.close()
-    interrupting.result(PATIENCE)
     assert [type(future.exception(0)) for future in (held, queued)] == [StoreClosedError] * 2
     pool.submit(store.close).result(PATIENCE)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import signal
 import threading
 import time
 from collections import deque
@@ -26,6 +25,7 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores.faults import Fault, FaultyBackend
 
+from ..interrupts import interrupted
 from .faulty import MakeBackend, OpenOn, release_all
 from .waiting import PATIENCE, AnyFuture, until
 
@@ -378,17 +378,8 @@ def test_an_interrupted_wait_takes_the_operation_back(
     """Ctrl-C while a call waits for room gives the operation up, and nothing hangs afterwards."""
     store = open_on(backend, max_in_flight=1, write_queue_size=1, on_full="block")
     fill(store, backend)
-    main = threading.main_thread().ident
-    assert main is not None
-
-    def interrupt() -> None:
-        until(lambda: store.metrics().writes.waiting == 1)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    interrupting = pool.submit(interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(lambda: until(lambda: store.metrics().writes.waiting == 1)):
         store.put("/interrupted", b"")
-    interrupting.result(PATIENCE)
     assert store.metrics().writes.waiting == 0
     backend.plan = None
     backend.calls[0].release()
