@@ -92,6 +92,11 @@ class AsyncMetadataStore(AsyncStoreBase):
         """
         return self._engine.capabilities
 
+    @property
+    def operation_timeout(self) -> float:
+        """The seconds that each operation without a ``timeout`` of its own has."""
+        return self._timeout
+
     async def get(self, path: str, *, timeout: float | None = None) -> GetResult | None:
         """Return a path's value with its stat, or ``None`` if the path holds no value."""
         check_path(path)

@@ -67,6 +67,11 @@ class MetadataStore(StoreBase):
         """
         return self._engine.capabilities
 
+    @property
+    def operation_timeout(self) -> float:
+        """The seconds that each operation without a ``timeout`` of its own has."""
+        return self._timeout
+
     def get(self, path: str, *, timeout: float | None = None) -> Future[GetResult | None]:
         """Return a path's value with its stat, or ``None`` if the path holds no value."""
         check_path(path)

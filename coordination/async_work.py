@@ -418,7 +418,7 @@ class AsyncJob:
             MetadataStoreError: the request has failed.
         """
         store = self._queue._store
-        deadline = Deadline(store._timeout)
+        deadline = Deadline(store.operation_timeout)
         while not self._ended:
             try:
                 await store.transaction(

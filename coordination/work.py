@@ -415,7 +415,7 @@ class Job:
             MetadataStoreError: the request has failed.
         """
         store = self._queue._store
-        deadline = Deadline(store._timeout)
+        deadline = Deadline(store.operation_timeout)
         while not self._ended:
             try:
                 store.transaction(
