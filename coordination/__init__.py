@@ -7,14 +7,14 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``claims``: the same for threads, generated
 - ``async_lobbies``: the line as one store sees it: one value at a time, and whom each waits for
 - ``lobbies``: the same for threads, generated
+- ``async_holds``: what locks and elections have in common
+- ``holds``: the same for threads, generated
 - ``async_locks``: locks and semaphores
 - ``locks``: the same for threads, generated
 - ``async_elections``: leader election
 - ``elections``: the same for threads, generated
 - ``async_leaders``: the values of the leaders, one after the other
 - ``leaders``: the same for threads, generated
-- ``async_callbacks``: the listeners of an election
-- ``callbacks``: the same for threads, generated
 - ``async_fencing``: a store whose writes take effect only while a lock is held
 - ``fencing``: the same for threads, generated
 - ``async_fences``: those writes, and the order in which they are sent
@@ -25,8 +25,8 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``serdes``: how values become bytes, and bytes values
 - ``async_turns``: one update of a path at a time
 - ``turns``: the same for threads, generated
-- ``async_listening``: the listeners of a cache
-- ``listening``: the same for threads, generated
+- ``async_cache_watch``: the watch that keeps a cache current, and the listeners of a cache
+- ``cache_watch``: the same for threads, generated
 - ``async_counters``: unique numbers, in blocks
 - ``counters``: the same for threads, generated
 - ``members``: the members of a group, and how their values say who they are: pure functions
@@ -39,6 +39,8 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``job_board``: the jobs of a queue, and which of them look free: a pure object
 - ``async_work``: the queue of jobs, and claims to them
 - ``work``: the same for threads, generated
+- ``async_listeners``: what tells an application of events
+- ``listeners``: the same for threads, generated
 - ``async_following``: a view that a watch keeps current, in the background
 - ``following``: the same for threads, generated
 - ``async_background``: what runs beside the caller, for tasks
@@ -48,26 +50,24 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 
 from .async_barriers import AsyncDoubleBarrier
 from .async_cache import AsyncMetadataCache
-from .async_callbacks import AsyncElectionListener
+from .async_cache_watch import AsyncCacheListener
 from .async_counters import AsyncCounter
-from .async_elections import AsyncElection
+from .async_elections import AsyncElection, AsyncElectionListener
 from .async_fencing import AsyncFencedStore, async_fenced
 from .async_groups import AsyncGroup, AsyncGroupListener
 from .async_leaders import AsyncLeaderWatch
-from .async_listening import AsyncCacheListener
 from .async_locks import AsyncLock, AsyncSemaphore
 from .async_memberships import AsyncMembership
 from .async_work import AsyncJob, AsyncWorkQueue
 from .barriers import DoubleBarrier
 from .cache import MetadataCache
-from .callbacks import ElectionListener
+from .cache_watch import CacheListener
 from .counters import Counter
-from .elections import Election
+from .elections import Election, ElectionListener
 from .entries import NOT_CACHED, CacheResult
 from .fencing import FencedStore, fenced
 from .groups import Group, GroupListener
 from .leaders import LeaderWatch
-from .listening import CacheListener
 from .locks import Lock, Semaphore
 from .members import Member
 from .memberships import Membership

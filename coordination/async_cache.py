@@ -3,16 +3,8 @@
 # end
 """A cache of the values below a prefix, which a watch keeps current.
 
-``entries`` decides what may be in it. Who does what:
-
-- Callers find entries without a lock, and read and write the store.
-- A follower hears of all changes below the prefix, and drops what they make old. It belongs to one
-  watch. After an outage, another one begins a new watch: nothing is cached until that is in place.
-- The listener of the session hears that the connection or the session is lost. It runs where the
-  callbacks of the store do, and so never waits.
-
-``_lock`` guards which follower is the present one. While it is held, nothing waits, and only the
-lock of ``entries`` is taken.
+``entries`` decides what may be in it, and ``async_cache_watch`` when. Callers find entries without
+a lock, and read and write the store. The watch drops what other clients' changes make old.
 """
 
 from __future__ import annotations
@@ -20,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
-from ..batching import AsyncMetadataStore, SessionListener
+from ..batching import AsyncMetadataStore
 from ..batching.feeds import WatchCallback
 from ..batching.settings import check_seconds
 from ..ops.backoff import Backoff
@@ -39,22 +30,17 @@ from ..ops.errors import (
     StoreClosedError,
     UnsupportedError,
 )
-from ..ops.log import get_logger
 from ..ops.operations import ABSENT, check_value
 from ..ops.paths import check_parent, parent
 from ..ops.results import GetResult, Stat, WatchEvent
-from ..ops.sessions import SessionEvent
 from . import entries as marks
 from .async_background import AsyncSignal
-from .async_following import AsyncFollower
-from .async_listening import AsyncCacheListener, AsyncListeners
+from .async_cache_watch import AsyncCacheListener, AsyncCacheWatch
 from .async_turns import AsyncTurns
 from .entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, decoded
 from .serdes import Serde, bytes_serde
 
 __all__ = ["AsyncMetadataCache"]
-
-log = get_logger("batchkeeper.coordination")
 
 T = TypeVar("T")
 
@@ -64,8 +50,6 @@ _ATTEMPTS: Final = 40
 _BACKOFF: Final = Backoff(first=0.002, longest=0.2, least=0.0)
 # Seconds between two looks whether a load is over. Ctrl-C may keep its signal from being set.
 _LOOK: Final = 1.0
-# Seconds until another attempt if the store has refused the watch.
-_REFUSED: Final = 10.0
 
 # The caches of this process, for those that fork.
 _caches: Final[weakref.WeakSet[AsyncMetadataCache[Any]]] = weakref.WeakSet()
@@ -143,19 +127,14 @@ class AsyncMetadataCache(Generic[T]):
         self._store = store
         self._encode, self._decode = serde.encode, serde.decode
         self._by_revision = "expected_revisions" in store.capabilities
-        self._has_session = "ephemerals" in store.capabilities
         # Whether a read in a new session may be older than one in the last session.
-        self._lags = self._has_session and "linearizable_reads" not in store.capabilities
+        self._lags = {"ephemerals", "linearizable_reads"} & store.capabilities == {"ephemerals"}
         self._now = time.monotonic
         self._caught_up: object = None  # the session in which reads are not older any more
         self._entries: Entries[T, AsyncSignal] = Entries(max_entries, max_bytes, AsyncSignal)
         self._find = self._entries.find
         self._turns = AsyncTurns()
-        self._listeners = AsyncListeners(prefix)
-        self._lock = threading.Lock()  # guards the following fields
-        self._follower: AsyncFollower | None = None
-        self._session_listener: SessionListener | None = None
-        self._closed = False
+        self._watch = AsyncCacheWatch(store, prefix, self._entries, self._learn)
         _caches.add(self)
 
     @property
@@ -308,50 +287,34 @@ class AsyncMetadataCache(Generic[T]):
         self._entries.learn((path,), marks.UNKNOWN)
 
     def invalidate_all(self) -> None:
-        """Drop all that the cache has. Listeners get a gap."""
+        """Drop all that the cache has. Listeners get a gap, except the one that calls this."""
         self._check(self._prefix)
-        self._entries.clear()
-        self._listeners.tell(WatchEvent("gap", self._prefix))
+        self._watch.clear()
 
     def add_listener(self, callback: WatchCallback) -> AsyncCacheListener:
-        # async:
         """Call a function with each change of a path below the prefix, as a ``WatchEvent``.
 
         The cache has taken the change into account before. An event of the kind ``"gap"`` says that
         everything may have changed: when a watch is in place, the first one or the next after an
-        outage; where events are missing; after :meth:`invalidate_all`. The function runs on the
-        loop. An exception in it is logged. Close the result to end the listener.
+        outage; where events are missing; after :meth:`invalidate_all`.
+
+        Each listener has a task (for threads: a thread) of its own while there is something to
+        tell. So it may block, wait, and call this object: it delays nothing but its own later
+        events. If more than 10,000 of them wait, the oldest become a gap. An exception in it is
+        logged. Close the result to end the listener.
+
+        Raises:
+            InvalidSettingError: the callback is not a function, or for threads a coroutine
+                function.
         """
-        # sync:
-        # | """Call a function with each change of a path below the prefix, as a ``WatchEvent``.
-        # |
-        # | The cache has taken the change into account before. An event of the kind ``"gap"`` says
-        # | that everything may have changed: when a watch is in place, the first one or the next
-        # | after an outage; where events are missing; after :meth:`invalidate_all`. The function
-        # | runs on a thread of the cache's listeners: one that blocks delays only other listeners
-        # | of this cache. An exception in it is logged. Close the result to end the listener.
-        # | """
-        # end
-        self._use(self._prefix)
-        return self._listeners.add(callback)
+        self._check(self._prefix)
+        return self._watch.add_listener(callback)
 
     # The end
 
     async def close(self) -> None:
         """End the cache. Later calls raise ``StoreClosedError``; the store stays open."""
-        self._shut()
-
-    def _shut(self) -> None:
-        with self._lock:
-            self._closed = True
-            follower, self._follower = self._follower, None
-            session_listener, self._session_listener = self._session_listener, None
-        self._entries.shut()
-        self._listeners.close()
-        if session_listener is not None:
-            session_listener.close()
-        if follower is not None:
-            follower.close()
+        self._watch.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -494,7 +457,7 @@ class AsyncMetadataCache(Generic[T]):
 
     def _check(self, path: str) -> None:
         """Refuse a path that the cache does not have."""
-        if self._closed:
+        if self._watch.closed:
             raise StoreClosedError("the cache or its store is closed", path=path)
         if not isinstance(path, str) or not (path.startswith(self._below) or path == self._prefix):
             raise InvalidPathError(f"{path!r:.200} is not below {self._prefix}, the cache's prefix")
@@ -502,93 +465,18 @@ class AsyncMetadataCache(Generic[T]):
     def _use(self, path: str) -> None:
         """Check a path, and begin the watch if there is none."""
         self._check(path)
-        if self._follower is None:
-            self._begin(None)
+        self._watch.begin()
 
-    def _begin(self, old: AsyncFollower | None, after: float = 0.0) -> None:
-        """Begin to follow, after some seconds, in place of the old follower."""
-
-        async def read() -> None:
-            self._open(follower)
-
-        async def event(event: WatchEvent) -> None:
-            self._take(event)
-
-        def ended(error: MetadataStoreError) -> None:
-            self._end(follower, error)
-
-        def broken() -> None:
-            with self._lock:
-                if self._follower is follower:
-                    self._entries.shut()
-
-        follower = AsyncFollower(
-            self._store, self._prefix, read=read, event=event, ended=ended, broken=broken
-        )
-        with self._lock:
-            if self._closed or self._follower is not old:
-                return
-            self._follower = follower
-            listen = self._session_listener is None and self._has_session
-        if old is not None:
-            self._entries.shut()
-            old.close()
-        try:
-            if listen:
-                self._listen()
-        except BaseException:
-            with self._lock:
-                self._follower = None
-            raise
-        follower.start(after)
-
-    def _listen(self) -> None:
-        """Hear of lost connections and sessions."""
-        listener = self._store.add_session_listener(self._hear)
-        with self._lock:
-            keep = self._session_listener is None and not self._closed
-            if keep:
-                self._session_listener = listener
-        if not keep:
-            listener.close()
-
-    def _hear(self, event: SessionEvent) -> None:
-        if event in {"connection_lost", "session_lost"}:
-            follower = self._follower
-            if follower is not None:
-                self._begin(follower)
-
-    def _open(self, follower: AsyncFollower) -> None:
-        """Let values in: from now on, the follower hears of all changes."""
-        # Also the first time: what changed before this watch, listeners have not heard of.
-        self._entries.clear()
-        self._listeners.tell(WatchEvent("gap", self._prefix))
-        with self._lock:
-            if self._follower is follower:
-                self._entries.open()
-
-    def _take(self, event: WatchEvent) -> None:
+    def _learn(self, event: WatchEvent) -> None:
         mark = marks.UNKNOWN if event.revision is None else event.revision
         self._entries.learn(event.path, mark)
         if event.kind != "modified":
             self._forget_children(event.path)
-        self._listeners.tell(event)
-
-    def _end(self, follower: AsyncFollower, error: MetadataStoreError) -> None:
-        """End with the store; otherwise go on without a watch, and so without entries."""
-        if isinstance(error, StoreClosedError):
-            self._shut()
-        else:
-            log.warning("a cache has no watch", prefix=self._prefix, reason=str(error))
-            self._begin(follower, _REFUSED)
 
     def _forget(self) -> None:
         """End the cache in a forked process, without touching what threads may have held."""
-        self._closed = True
-        self._lock = threading.Lock()
-        self._follower = self._session_listener = None
+        self._watch.forget()
         self._turns.forget()
-        self._listeners.forget()
         self._entries.forget()
 
 

@@ -5,18 +5,17 @@
 
 A candidate stands in the line of a lobby, as a lock does, but in the background: a task of its own
 (for threads: a thread) keeps it there from the first campaign until it resigns. The first in line
-leads. Listeners have a task each, which runs while there is something to tell.
+leads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-import threading
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from ..batching import AsyncMetadataStore
 from ..ops.backoff import Backoff
@@ -29,17 +28,17 @@ from ..ops.errors import (
     passes,
 )
 from ..ops.log import get_logger
-from ..ops.operations import Check, check_value
+from ..ops.operations import check_value
 from ..ops.sessions import SessionState
 from .async_background import AsyncSignal, async_spawn
-from .async_callbacks import AsyncElectionCallback, AsyncElectionListener, ElectionEvent
 from .async_claims import AsyncClaim
+from .async_holds import AsyncHold
 from .async_leaders import AsyncLeaderWatch
-from .async_lobbies import async_lobby
+from .async_listeners import AsyncListener, still_open
 from .contenders import EXCLUSIVE
 from .deadlines import Deadline
 
-__all__ = ["AsyncElection"]
+__all__ = ["AsyncElection", "AsyncElectionListener"]
 
 log = get_logger("batchkeeper.coordination")
 
@@ -48,6 +47,24 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 _GRACE: Final = 2.0
 # Seconds until a leader whose time has passed is sure to have noticed it.
 _NOTICE: Final = 0.01
+
+ElectionEvent = Literal["leading", "following", "lost"]
+
+# async:
+AsyncElectionCallback = Callable[[ElectionEvent], Awaitable[None] | None]
+# sync:
+# | ElectionCallback = Callable[[ElectionEvent], None]
+# end
+
+
+class AsyncElectionListener(AsyncListener[ElectionEvent]):
+    """A listener of an election. Close it to get no more events; it is also a context manager."""
+
+    def forget_untrue(self) -> None:
+        """Drop the last events, which a resignation has made untrue."""
+        with self._lock:
+            while self._waiting and self._waiting[-1] != "lost":
+                self._waiting.pop()
 
 
 class _Candidacy:
@@ -71,7 +88,7 @@ class _Candidacy:
         self.kept = False
 
 
-class AsyncElection:
+class AsyncElection(AsyncHold):
     """An election: at most one of its candidates leads at a time, across processes.
 
     A candidate that has led once, or that called :meth:`stand`, remains one until :meth:`resign` or
@@ -97,83 +114,16 @@ class AsyncElection:
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str, value: bytes = b"") -> None:
-        self._store = store
-        self._lobby = async_lobby(store, path)
+        super().__init__(store, path, value)
         self._closed = False
-        # Guards the following fields, the candidacy, and the events of the listeners.
-        self._lock = threading.Lock()
-        self._value = check_value(value)
+        # The lock guards the following fields, too, the candidacy, and the order of the events.
         self._candidacy: _Candidacy | None = None
-        self._claim: AsyncClaim | None = None  # that leads, or has led last
-        self._listeners: list[AsyncElectionListener] = []
+        self._listeners: tuple[AsyncElectionListener, ...] = ()
         self._told: ElectionEvent | None = None  # last, to the listeners
-
-    @property
-    def path(self) -> str:
-        """The path of the election. Its candidates have values below it."""
-        return self._lobby.path
-
-    @property
-    def value(self) -> bytes:
-        """The value that others see while this candidate leads."""
-        return self._value
 
     def is_leader(self) -> bool:
         """Say whether this candidate leads for certain, at this moment, without a request."""
         return self.held_until() > time.monotonic()
-
-    def held_until(self) -> float:
-        """Return the time before which nobody else can lead.
-
-        It is a value of ``time.monotonic()``, which grows with each keep-alive of the session:
-        ``math.inf`` on stores without a server, ``-math.inf`` if this candidate does not lead.
-        """
-        claim = self._claim
-        return -math.inf if claim is None else claim.held_until()
-
-    @property
-    def lost(self) -> AsyncSignal:
-        """An event that is set when this term of leadership is over.
-
-        It belongs to the present term, and is set at once if there is none. It is also set by
-        :meth:`resign`.
-        """
-        claim = self._claim
-        if claim is not None:
-            return claim.lost
-        signal = AsyncSignal()
-        signal.set()
-        return signal
-
-    @property
-    def fencing_token(self) -> int:
-        """A number that is greater for each later term of leadership, whoever leads.
-
-        Pass it to a service outside the store that refuses smaller tokens than it has seen. Read it
-        once when the term begins: a candidate that is elected again has another token. It stays
-        readable after a loss, until the next term, or until :meth:`resign`.
-
-        Raises:
-            LockLostError: this candidate does not lead.
-        """
-        claim = self._claim
-        if claim is None or claim.stat is None:
-            raise self._not_leading()
-        return claim.stat.revision
-
-    def check(self) -> Check:
-        """Return the condition that this candidate leads, for a transaction.
-
-        It names the term, and the present version of the value, which changes with :meth:`update`.
-        A transaction with it is refused if the leadership has ended meanwhile.
-
-        Raises:
-            LockLostError: this candidate does not lead.
-        """
-        claim = self._claim
-        if claim is None:
-            raise self._not_leading()
-        return claim.check()
 
     async def campaign(self, timeout: float | None = None) -> None:
         """Stand for election, and wait until this candidate leads; return at once if it does.
@@ -243,7 +193,7 @@ class AsyncElection:
             MetadataStoreError: as for :meth:`resign`.
         """
         self._closed = True
-        for listener in list(self._listeners):
+        for listener in self._listeners:
             listener.close()
         await self.resign()
 
@@ -308,10 +258,10 @@ class AsyncElection:
             InvalidSettingError: ``callback`` is not a function, or for threads a coroutine
                 function.
         """
-        listener = AsyncElectionListener(callback, self._lock)
+        listener = AsyncElectionListener(self.path, callback)
         self._state()
         with self._lock:
-            self._listeners = [*self._open_listeners(), listener]
+            self._listeners = (*still_open(self._listeners), listener)
         return listener
 
     async def __aenter__(self) -> Self:
@@ -468,11 +418,7 @@ class AsyncElection:
         if event == self._told:
             return []
         self._told = event
-        self._listeners = self._open_listeners()
         return [listener for listener in self._listeners if listener.add(event)]
-
-    def _open_listeners(self) -> list[AsyncElectionListener]:
-        return [listener for listener in self._listeners if not listener.closed]
 
     def _state(self) -> SessionState:
         """Return the state of the session, before anything takes the lock.
@@ -504,10 +450,10 @@ class AsyncElection:
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(f"the election is closed: {self.path}", path=self.path)
 
-    def _not_leading(self) -> LockLostError:
+    def _not_held(self) -> LockLostError:
         return LockLostError(f"this candidate does not lead {self.path}", path=self.path)
 
 
 def _start(listeners: list[AsyncElectionListener]) -> None:
     for listener in listeners:
-        async_spawn("election listener", listener.run)
+        listener.start()

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import threading
 import time
 from types import TracebackType
 from typing import Final, Self
@@ -16,17 +14,20 @@ from ..batching import AsyncMetadataStore
 from ..ops.errors import (
     InvalidSettingError,
     LockBusyError,
-    LockLostError,
     MetadataStoreError,
     StoreClosedError,
 )
 from ..ops.log import get_logger
-from ..ops.operations import Check, check_value
-from .async_background import AsyncGate, AsyncSignal
+from ..ops.operations import check_value
+from .async_background import AsyncGate
 from .async_claims import AsyncClaim
-from .async_lobbies import async_lobby
+from .async_holds import AsyncHold
 from .contenders import EXCLUSIVE, SHARED, Need
 from .deadlines import Deadline
+
+# sync:
+# | import threading
+# end
 
 __all__ = ["AsyncLock", "AsyncSemaphore"]
 
@@ -36,19 +37,15 @@ log = get_logger("batchkeeper.coordination")
 _LOOK: Final = 1.0
 
 
-class AsyncHolder:
-    """What locks and semaphores have in common: at most one claim for a path at a time."""
+class AsyncHolder(AsyncHold):
+    """What locks and semaphores have in common: whoever shares the object takes turns."""
 
     def __init__(
         self, store: AsyncMetadataStore, path: str, need: Need, value: bytes = b""
     ) -> None:
-        self._store = store
+        super().__init__(store, path, value)
         self._need = need
-        self._value = check_value(value)
-        self._lobby = async_lobby(store, path)
         self._gate = AsyncGate()  # Whoever holds the lock, or waits for it, has passed it.
-        self._lock = threading.Lock()  # guards the changes of the following fields
-        self._claim: AsyncClaim | None = None
         # async:
         self._owner: asyncio.Task[object] | None = None
         # sync:
@@ -56,58 +53,9 @@ class AsyncHolder:
         # end
 
     @property
-    def path(self) -> str:
-        """The path of the lock. Its contenders have values below it."""
-        return self._lobby.path
-
-    @property
-    def value(self) -> bytes:
-        """The value that others see while this object holds the lock, or waits for it."""
-        return self._value
-
-    @property
     def held(self) -> bool:
         """Whether this object holds the lock for certain, at this moment."""
         return self.held_until() > time.monotonic()
-
-    @property
-    def lost(self) -> AsyncSignal:
-        """An event that is set when the lock is not held any more.
-
-        It belongs to the present hold, and is set at once if there is none. It is also set by
-        :meth:`release`.
-        """
-        claim = self._claim
-        if claim is not None:
-            return claim.lost
-        signal = AsyncSignal()
-        signal.set()
-        return signal
-
-    @property
-    def fencing_token(self) -> int:
-        """A number that is greater for each later holder of the lock: the revision of its claim.
-
-        Pass it to a service outside the store that refuses smaller tokens than it has seen. For
-        writes in the store itself, use :func:`fenced`. A token stays readable after a loss, until
-        ``release``.
-
-        Raises:
-            LockLostError: this object does not hold the lock.
-        """
-        claim = self._claim
-        if claim is None or claim.stat is None:
-            raise self._not_held()
-        return claim.stat.revision
-
-    def held_until(self) -> float:
-        """Return the time before which nobody else can hold the lock.
-
-        It is a value of ``time.monotonic()``, which grows with each keep-alive of the session:
-        ``math.inf`` on stores without a server, ``-math.inf`` if the lock is not held.
-        """
-        claim = self._claim
-        return -math.inf if claim is None else claim.held_until()
 
     async def acquire(self, timeout: float | None = None) -> None:
         """Wait in line until this object holds the lock.
@@ -198,19 +146,6 @@ class AsyncHolder:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
 
-    def check(self) -> Check:
-        """Return the condition that this object holds the lock, for a transaction.
-
-        It names the present version of the claim, which changes with :meth:`update`.
-
-        Raises:
-            LockLostError: this object does not hold the lock.
-        """
-        claim = self._claim
-        if claim is None:
-            raise self._not_held()
-        return claim.check()
-
     async def _acquire(self, deadline: Deadline, *, wait: bool) -> bool:
         self._check_process()
         if wait:
@@ -278,9 +213,6 @@ class AsyncHolder:
     def _check_process(self) -> None:
         # In a forked process, another thread may have held a lock of this object for ever.
         self._store.session  # noqa: B018 - it raises there
-
-    def _not_held(self) -> LockLostError:
-        return LockLostError(f"this object does not hold {self.path}", path=self.path)
 
 
 class AsyncLock(AsyncHolder):

@@ -3,17 +3,16 @@
 
 A candidate stands in the line of a lobby, as a lock does, but in the background: a task of its own
 (for threads: a thread) keeps it there from the first campaign until it resigns. The first in line
-leads. Listeners have a task each, which runs while there is something to tell.
+leads.
 """
 
 from __future__ import annotations
 
-import math
-import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from ..batching import MetadataStore
 from ..ops.backoff import Backoff
@@ -26,17 +25,17 @@ from ..ops.errors import (
     passes,
 )
 from ..ops.log import get_logger
-from ..ops.operations import Check, check_value
+from ..ops.operations import check_value
 from ..ops.sessions import SessionState
 from .background import Signal, spawn
-from .callbacks import ElectionCallback, ElectionEvent, ElectionListener
 from .claims import Claim
 from .contenders import EXCLUSIVE
 from .deadlines import Deadline
+from .holds import Hold
 from .leaders import LeaderWatch
-from .lobbies import lobby
+from .listeners import Listener, still_open
 
-__all__ = ["Election"]
+__all__ = ["Election", "ElectionListener"]
 
 log = get_logger("batchkeeper.coordination")
 
@@ -45,6 +44,20 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 _GRACE: Final = 2.0
 # Seconds until a leader whose time has passed is sure to have noticed it.
 _NOTICE: Final = 0.01
+
+ElectionEvent = Literal["leading", "following", "lost"]
+
+ElectionCallback = Callable[[ElectionEvent], None]
+
+
+class ElectionListener(Listener[ElectionEvent]):
+    """A listener of an election. Close it to get no more events; it is also a context manager."""
+
+    def forget_untrue(self) -> None:
+        """Drop the last events, which a resignation has made untrue."""
+        with self._lock:
+            while self._waiting and self._waiting[-1] != "lost":
+                self._waiting.pop()
 
 
 class _Candidacy:
@@ -68,7 +81,7 @@ class _Candidacy:
         self.kept = False
 
 
-class Election:
+class Election(Hold):
     """An election: at most one of its candidates leads at a time, across processes.
 
     A candidate that has led once, or that called :meth:`stand`, remains one until :meth:`resign` or
@@ -94,83 +107,16 @@ class Election:
     """
 
     def __init__(self, store: MetadataStore, path: str, value: bytes = b"") -> None:
-        self._store = store
-        self._lobby = lobby(store, path)
+        super().__init__(store, path, value)
         self._closed = False
-        # Guards the following fields, the candidacy, and the events of the listeners.
-        self._lock = threading.Lock()
-        self._value = check_value(value)
+        # The lock guards the following fields, too, the candidacy, and the order of the events.
         self._candidacy: _Candidacy | None = None
-        self._claim: Claim | None = None  # that leads, or has led last
-        self._listeners: list[ElectionListener] = []
+        self._listeners: tuple[ElectionListener, ...] = ()
         self._told: ElectionEvent | None = None  # last, to the listeners
-
-    @property
-    def path(self) -> str:
-        """The path of the election. Its candidates have values below it."""
-        return self._lobby.path
-
-    @property
-    def value(self) -> bytes:
-        """The value that others see while this candidate leads."""
-        return self._value
 
     def is_leader(self) -> bool:
         """Say whether this candidate leads for certain, at this moment, without a request."""
         return self.held_until() > time.monotonic()
-
-    def held_until(self) -> float:
-        """Return the time before which nobody else can lead.
-
-        It is a value of ``time.monotonic()``, which grows with each keep-alive of the session:
-        ``math.inf`` on stores without a server, ``-math.inf`` if this candidate does not lead.
-        """
-        claim = self._claim
-        return -math.inf if claim is None else claim.held_until()
-
-    @property
-    def lost(self) -> Signal:
-        """An event that is set when this term of leadership is over.
-
-        It belongs to the present term, and is set at once if there is none. It is also set by
-        :meth:`resign`.
-        """
-        claim = self._claim
-        if claim is not None:
-            return claim.lost
-        signal = Signal()
-        signal.set()
-        return signal
-
-    @property
-    def fencing_token(self) -> int:
-        """A number that is greater for each later term of leadership, whoever leads.
-
-        Pass it to a service outside the store that refuses smaller tokens than it has seen. Read it
-        once when the term begins: a candidate that is elected again has another token. It stays
-        readable after a loss, until the next term, or until :meth:`resign`.
-
-        Raises:
-            LockLostError: this candidate does not lead.
-        """
-        claim = self._claim
-        if claim is None or claim.stat is None:
-            raise self._not_leading()
-        return claim.stat.revision
-
-    def check(self) -> Check:
-        """Return the condition that this candidate leads, for a transaction.
-
-        It names the term, and the present version of the value, which changes with :meth:`update`.
-        A transaction with it is refused if the leadership has ended meanwhile.
-
-        Raises:
-            LockLostError: this candidate does not lead.
-        """
-        claim = self._claim
-        if claim is None:
-            raise self._not_leading()
-        return claim.check()
 
     def campaign(self, timeout: float | None = None) -> None:
         """Stand for election, and wait until this candidate leads; return at once if it does.
@@ -240,7 +186,7 @@ class Election:
             MetadataStoreError: as for :meth:`resign`.
         """
         self._closed = True
-        for listener in list(self._listeners):
+        for listener in self._listeners:
             listener.close()
         self.resign()
 
@@ -305,10 +251,10 @@ class Election:
             InvalidSettingError: ``callback`` is not a function, or for threads a coroutine
                 function.
         """
-        listener = ElectionListener(callback, self._lock)
+        listener = ElectionListener(self.path, callback)
         self._state()
         with self._lock:
-            self._listeners = [*self._open_listeners(), listener]
+            self._listeners = (*still_open(self._listeners), listener)
         return listener
 
     def __enter__(self) -> Self:
@@ -465,11 +411,7 @@ class Election:
         if event == self._told:
             return []
         self._told = event
-        self._listeners = self._open_listeners()
         return [listener for listener in self._listeners if listener.add(event)]
-
-    def _open_listeners(self) -> list[ElectionListener]:
-        return [listener for listener in self._listeners if not listener.closed]
 
     def _state(self) -> SessionState:
         """Return the state of the session, before anything takes the lock.
@@ -501,10 +443,10 @@ class Election:
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(f"the election is closed: {self.path}", path=self.path)
 
-    def _not_leading(self) -> LockLostError:
+    def _not_held(self) -> LockLostError:
         return LockLostError(f"this candidate does not lead {self.path}", path=self.path)
 
 
 def _start(listeners: list[ElectionListener]) -> None:
     for listener in listeners:
-        spawn("election listener", listener.run)
+        listener.start()

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
-from collections.abc import Callable
-from typing import Final, Literal, Self, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, TypeAlias
 
 from ..batching import MetadataStore
 from ..batching.checks import check_capability
 from ..ops.backoff import Backoff
 from ..ops.capabilities import Capability
 from ..ops.errors import (
-    InvalidSettingError,
     MetadataStoreError,
     SessionLostError,
     StoreClosedError,
@@ -27,6 +25,7 @@ from ..ops.results import GetResult, WatchEvent
 from .background import Signal, spawn
 from .deadlines import Deadline
 from .following import Follower
+from .listeners import Listener, still_open
 from .members import Card, Member, check_name, decode, is_member
 from .memberships import Membership
 
@@ -44,49 +43,32 @@ GroupEvent: TypeAlias = Literal["joined", "left", "changed"]
 #: Receives what has happened, and the member: as it is now, or as it was when it left.
 GroupCallback: TypeAlias = Callable[[GroupEvent, Member], object]
 
-_CAUGHT = BaseException  # SystemExit would end the thread of all listeners.
 
-
-class GroupListener:
+class GroupListener(Listener[dict[str, Member]]):
     """A listener of a group. Close it to get no more events; it is also a context manager."""
 
-    def __init__(self, callback: GroupCallback, closed: Callable[[GroupListener], None]) -> None:
-        self._callback = callback
-        self._closed = closed
-        self._known: dict[str, Member] = {}  # what it was told, for the thread that tells it
-        self.closed = False
+    def __init__(self, of: str, callback: GroupCallback, done: Callable[[], None]) -> None:
+        super().__init__(of, callback, most=1)  # A newer view replaces one that waits.
+        self._done = done
+        self._known: dict[str, Member] = {}  # what it was told, for whoever calls the callback
 
     def close(self) -> None:
-        """End the listener. Any thread may call it, also its own callback; twice does no harm."""
-        self.closed = True
-        self._closed(self)
+        """End the listener. Anybody may call it, also its own callback; twice does no harm."""
+        super().close()
+        self._done()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def tell(self, members: dict[str, Member]) -> None:
-        """Tell the difference to what was told before. Those who left come first."""
-        known, self._known = self._known, dict(members)
+    def _calls(self, members: dict[str, Member]) -> Iterator[tuple[GroupEvent, Member]]:
+        """Yield the difference to what was told before. Those who left come first."""
+        known, self._known = self._known, members
         for name, old in known.items():
             if name not in members or members[name].incarnation != old.incarnation:
-                self._call("left", old)
+                yield "left", old
         for name, new in members.items():
             before = known.get(name)
             if before is None or before.incarnation != new.incarnation:
-                self._call("joined", new)
+                yield "joined", new
             elif before.data != new.data:
-                self._call("changed", new)
-
-    def _call(self, event: GroupEvent, member: Member) -> None:
-        if self.closed:
-            return
-        try:
-            self._callback(event, member)
-        except _CAUGHT:
-            log.exception("a group listener failed", group_event=event, member=member.name)
+                yield "changed", new
 
 
 class Group:
@@ -112,7 +94,7 @@ class Group:
         self._lock = threading.Lock()  # guards the following fields
         self._own: set[Membership] = set()
         self._keeping = False  # whether the keeper runs
-        self._listeners: list[GroupListener] = []
+        self._listeners: tuple[GroupListener, ...] = ()
         self._follower: Follower | None = None
         self._changed: set[str] = set()  # the names to read again
         self._all_changed = False
@@ -163,20 +145,19 @@ class Group:
         each other quickly may be one: a member that came and went may not be told. After an outage,
         or where the store cannot give all events, the difference is told.
 
-        The function runs on a thread of the group's listeners, one call at a time; for tasks, on
-        the loop. One that takes long delays the listeners of this group object, and nothing else.
-        An exception in it is logged. Close the result to end the listener.
+        Each listener has a task (for threads: a thread) of its own while there is something to
+        tell. So it may block, wait, and call this object: it delays nothing but its own later
+        events. An exception in it is logged. Close the result to end the listener.
 
         Raises:
-            InvalidSettingError: the callback is not a plain function.
+            InvalidSettingError: the callback is not a function, or for threads a coroutine
+                function.
         """
-        if not callable(callback) or inspect.iscoroutinefunction(callback):
-            raise InvalidSettingError(f"callback must be a plain function, not {callback!r:.80}")
+        listener = GroupListener(self.path, callback, self._listen_no_more)
         self._store.session  # noqa: B018 - it raises in a forked process, whose lock may be held
-        listener = GroupListener(callback, self._close_listener)
         with self._lock:
-            self._listeners.append(listener)
-            follower = self._follower
+            self._listeners = (*still_open(self._listeners), listener)
+            follower, begin = self._follower, self._follower is None
             if follower is None:
                 follower = self._follower = Follower(
                     self._store,
@@ -185,12 +166,9 @@ class Group:
                     event=self._note,
                     ended=self._end,
                 )
-                begin = True
-            else:
-                begin = False
         if begin:
             follower.start()
-            spawn(f"listeners of {self.path}", self._tell_listeners, follower)
+            spawn(f"view of {self.path}", self._tell_listeners, follower)
         else:
             self._mark(None)
         return listener
@@ -238,10 +216,14 @@ class Group:
 
     # --- the view of the listeners
 
-    def _close_listener(self, listener: GroupListener) -> None:
+    def _listen_no_more(self) -> None:
+        """Follow no more if all listeners are closed."""
+        try:
+            self._store.session  # noqa: B018 - it raises in a forked process
+        except StoreClosedError:
+            return
         with self._lock:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
+            self._listeners = still_open(self._listeners)
             follower = None
             if not self._listeners:
                 follower, self._follower = self._follower, None
@@ -258,7 +240,7 @@ class Group:
             self._mark(name)
 
     def _mark(self, name: str | None) -> None:
-        """Let the listeners' thread read a name, or all of them."""
+        """Let the view of the listeners read a name, or all of them."""
         with self._lock:
             if name is None:
                 self._all_changed = True
@@ -271,7 +253,9 @@ class Group:
         report("a group's listeners end", path=self.path, reason=str(error))
         with self._lock:
             self._follower = None
-            self._listeners.clear()
+            listeners, self._listeners = self._listeners, ()
+        for listener in listeners:
+            listener.close()
         self._wake.set()
 
     def _tell_listeners(self, follower: Follower) -> None:
@@ -284,7 +268,7 @@ class Group:
                 if self._follower is not follower:
                     return
                 self._wake = Signal()
-                listeners, own = list(self._listeners), list(self._own)
+                listeners, own = self._listeners, list(self._own)
                 names, self._changed = self._changed, set()
                 everything, self._all_changed = self._all_changed, False
             try:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import cache as caches
+from batchkeeper.coordination import cache_watch
 from batchkeeper.coordination.cache import MetadataCache
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
@@ -92,14 +92,14 @@ class Heard:
         self.paths: list[str] = []
         self._open = threading.Event()
         self._open.set()
-        take = cache._take
+        take = cache._watch._learn
 
         def taken(event: bk.WatchEvent) -> None:
             assert self._open.wait(PATIENCE)
             take(event)
             self.paths.append(event.path)
 
-        monkeypatch.setattr(cache, "_take", taken)
+        monkeypatch.setattr(cache._watch, "_learn", taken)
 
     def hold(self) -> None:
         self._open.clear()
@@ -332,7 +332,7 @@ def test_a_refused_watch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without the right to watch, the cache empties, and reads go to the store."""
-    monkeypatch.setattr(caches, "_REFUSED", PATIENCE)
+    monkeypatch.setattr(cache_watch, "_REFUSED", PATIENCE)
     cache.put("/a/b", 1)
     warm(cache, "/a/b")
     faults.end_watches(bk.AuthenticationError("no"), "/a")
@@ -351,7 +351,7 @@ def test_after_a_refused_watch(
     """It tries again by itself: a program that only listens hears of changes again."""
     seen: list[tuple[str, str]] = []
     cache.add_listener(lambda event: seen.append((event.kind, event.path)))
-    monkeypatch.setattr(caches, "_REFUSED", 0.01)
+    monkeypatch.setattr(cache_watch, "_REFUSED", 0.01)
     faults.end_watches(bk.AuthenticationError("no"), "/a")
     until(lambda: ("gap", "/a") in seen)
     put(other, 1)

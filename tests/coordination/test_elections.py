@@ -14,6 +14,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import claims
+from batchkeeper.coordination.background import spawn as spawn_thread
 from batchkeeper.coordination.elections import Election
 from batchkeeper.ops import Check, Put
 from batchkeeper.ops.errors import (
@@ -577,8 +578,27 @@ def test_a_listener_that_raises(
         remove_leader(store)
         raised.wait("leading", "lost", "leading")
         heard.wait("leading", "lost", "leading")
-    logged = [record for record in caplog.records if "election listener" in record.getMessage()]
+    logged = [record for record in caplog.records if "a listener failed" in record.getMessage()]
     assert len(logged) == 2
+
+
+def test_a_listener_without_a_thread(
+    store: bk.MetadataStore, first: Election, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If no thread can begin, the term goes on; with the next event, it hears all, in order."""
+    heard, left = Heard(), [RuntimeError("can't start new thread")]
+
+    def spawn(*args: Any) -> None:
+        if left:
+            raise left.pop()
+        spawn_thread(*args)
+
+    first.add_listener(heard)
+    monkeypatch.setattr("batchkeeper.coordination.listeners.spawn", spawn)
+    first.campaign(PATIENCE)
+    until(lambda: not left)
+    remove_leader(store)
+    heard.wait("leading", "lost", "leading")
 
 
 def test_a_listener_that_blocks(store: bk.MetadataStore, first: Election, second: Election) -> None:
