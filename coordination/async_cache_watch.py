@@ -140,12 +140,12 @@ class AsyncCacheWatch:
 
     def _new_follower(self) -> AsyncFollower:
         async def read() -> None:
-            with self._lock:
-                if self._follower is not follower:
-                    return
-                self._entries.open()
             # Also the first time: what changed before this watch, nobody has heard of.
+            self._entries.clear()
             self._tell(WatchEvent("gap", self._prefix))
+            with self._lock:
+                if self._follower is follower:
+                    self._entries.open()
 
         async def event(event: WatchEvent) -> None:
             self._learn(event)

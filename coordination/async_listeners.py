@@ -143,7 +143,7 @@ class AsyncListener(Generic[T]):
             # sync:
             # | self._lock.wait_for(lambda: self._waiting, _LINGER)
             # end
-            if self._waiting and not self.closed:
+            if self._waiting:
                 return self._waiting.popleft()
             self._running = False
             return None

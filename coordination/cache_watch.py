@@ -138,12 +138,12 @@ class CacheWatch:
 
     def _new_follower(self) -> Follower:
         def read() -> None:
-            with self._lock:
-                if self._follower is not follower:
-                    return
-                self._entries.open()
             # Also the first time: what changed before this watch, nobody has heard of.
+            self._entries.clear()
             self._tell(WatchEvent("gap", self._prefix))
+            with self._lock:
+                if self._follower is follower:
+                    self._entries.open()
 
         def event(event: WatchEvent) -> None:
             self._learn(event)

@@ -114,7 +114,7 @@ class Listener(Generic[T]):
     def _next(self) -> T | None:
         with self._lock:
             self._lock.wait_for(lambda: self._waiting, _LINGER)
-            if self._waiting and not self.closed:
+            if self._waiting:
                 return self._waiting.popleft()
             self._running = False
             return None

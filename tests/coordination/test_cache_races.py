@@ -22,7 +22,7 @@ from batchkeeper.stores.faults.calls import Call
 from batchkeeper.testing import FaultInjector, Injection
 
 from ..waiting import PATIENCE, until
-from .caching import Thread, is_cached, loads, together, warm
+from .caching import Thread, is_cached, loads, memory, together, warm
 
 #: Begins a call, and holds back the answer to its request of a kind and a path, which is there when
 #: this returns. Returns the hold and the call's thread.
@@ -431,3 +431,21 @@ def test_reads_never_go_back(
             assert found is not None
             until(lambda path=path, found=found: cache.get(path) == int(found.value))  # type: ignore[misc]
         assert cache._entries.under_way == 0
+
+
+def test_a_late_read_of_a_former_watch() -> None:
+    """A watch that a lost connection has ended opens the cache no more: events may be missing."""
+    faults = FaultInjector()
+    with memory(faults) as store, MetadataCache(store, "/a", json_serde) as cache:
+        cache.put("/a/b", 1)
+        warm(cache, "/a/b")
+        former = cache._watch._follower
+        assert former is not None
+        held = faults.delay("watch", "/a")
+        cache._watch._hear("connection_lost")
+        held.wait(timeout=PATIENCE)
+        former._read()
+        assert cache.get("/a/b") == 1
+        assert cache.get_if_cached("/a/b") is NOT_CACHED
+        held.release()
+        warm(cache, "/a/b")
