@@ -55,10 +55,13 @@ _CERTAIN: Final = Backoff(first=0.01, longest=0.1)
 
 
 class _Before(NamedTuple):
-    """Whom a contender must wait for, in their order, and a revision after which they leave."""
+    """Whom a contender must wait for, in their order.
+
+    They leave after the revision ``since``; if it is ``None``, they may have left already.
+    """
 
     contenders: list[Contender]
-    since: int
+    since: int | None
 
 
 class Lobby:
@@ -197,9 +200,19 @@ class Lobby:
         """Add a claim to the known line, unless others may stand between."""
         assert claim.contender is not None
         with self._lock:
-            if claim.number == self._up_to + 1:
+            if claim.number == self._up_to + 1 and (self._counts_on or self._stays()):
                 self._line.append(claim.contender)
                 self._up_to = claim.number
+
+    def _stays(self) -> bool:
+        """Say, with the lock, whether a value of the known line is still there for certain.
+
+        Nobody has deleted the path meanwhile, then.
+        """
+        return any(
+            other.contender in self._line and not other.ended and other.same_session
+            for other in self._claims.values()
+        )
 
     def _leave(self, contender: Contender) -> None:
         """Note that a value is gone."""
@@ -213,9 +226,6 @@ class Lobby:
             self._leave(claim.contender)
         with self._lock:
             self._claims.pop(claim.head, None)
-            # While a value of this store is there, nobody has deleted the path.
-            if not (self._claims or self._counts_on):
-                self._line, self._up_to = [], _NONE
             behind, claim.behind = claim.behind, set()
         for woken in behind:
             woken.set()
@@ -270,7 +280,8 @@ class Lobby:
             if before != [] and need.limit == 1:
                 contenders = [other.contender for other in self._claims.values()]
                 own = blocking(sorted(filter(None, contenders)), number, need)
-                before = own[-1:] or before
+                if own:
+                    return _Before(own[-1:], None)
             return None if before is None else _Before(before, self._since)
 
     def _look(self, claim: Claim, deadline: Deadline) -> _Before:
@@ -280,7 +291,7 @@ class Lobby:
         line = line_of(names)
         if claim.contender not in line:
             claim.vanish()
-            return _Before([], 0)
+            return _Before([], None)
         assert claim.stat is not None
         since = claim.stat.revision
         with self._lock:

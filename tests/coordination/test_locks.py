@@ -157,58 +157,6 @@ def test_a_hand_over_wakes_one_waiter(
     assert not any(at.metrics().watches for at in stores)
 
 
-@pytest.mark.parametrize("waiters", [5, 20])
-def test_requests_per_hand_over(store: bk.MetadataStore, waiters: int) -> None:
-    """Within a store, a hand-over costs at most three operations, and no watch."""
-
-    def wait() -> None:
-        with Lock(store, PATH):
-            pass
-
-    def count() -> int:
-        return sum(store.metrics().operations.values())
-
-    first = Lock(store, PATH)
-    first.acquire()
-    before = count()
-    futures = [begun(wait) for _ in range(waiters)]
-    until(lambda: in_line(store) == waiters + 1)
-    first.release()
-    for future in futures:
-        future.result(PATIENCE)
-    assert count() - before <= 3 * (waiters + 1)
-    assert store.metrics().watch_events == 0
-
-
-def test_requests_per_hand_over_between_stores(
-    store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
-) -> None:
-    """It costs at most five operations, and only four where a watch can begin in the past."""
-    stores = [store, *(another() for _ in range(5))]
-
-    def count() -> int:
-        return sum(sum(at.metrics().operations.values()) for at in set(stores))
-
-    first, locks = Lock(store, PATH), [Lock(at, PATH) for at in stores[1:]]
-    first.acquire()
-    before, waiters = count(), []
-    for number, lock in enumerate(locks):
-        waiters.append(begun(lock.acquire))
-        until(lambda n=number: sum(map(in_line, set(stores))) == n + 2)
-    first.release()
-    for lock, waiter in zip(locks, waiters, strict=True):
-        waiter.result(PATIENCE)
-        lock.release()
-    most = 4 if "history" in store.capabilities else 5
-    assert count() - before <= most * len(stores)
-
-
-def in_line(store: bk.MetadataStore) -> int:
-    """Return how many contenders of a store have a number."""
-    claims = list(lobby(store, PATH)._claims.values())
-    return sum(claim.contender is not None for claim in claims)
-
-
 def test_a_lock_that_is_used_again(store: bk.MetadataStore) -> None:
     """Where numbers never begin again, an acquire and a release are two operations."""
     lock = Lock(store, PATH)

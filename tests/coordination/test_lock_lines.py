@@ -1,0 +1,117 @@
+"""What a store knows of a line: it saves requests, and is not trusted for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.coordination.lobbies import Lobby, lobby
+from batchkeeper.coordination.locks import Lock
+from batchkeeper.testing import FaultInjector
+
+from ..waiting import PATIENCE, until
+from .in_line import opened, until_line
+from .recipes import begun
+
+PATH = "/locks/a"
+
+
+def hand_over_all(stores: list[bk.MetadataStore], each: int) -> int:
+    """Let contenders of stores stand in line in turn; return how many operations that takes."""
+
+    def operations() -> int:
+        return sum(sum(store.metrics().operations.values()) for store in set(stores))
+
+    def in_line() -> int:
+        claims = [claim for store in set(stores) for claim in lobby(store, PATH)._claims.values()]
+        return sum(claim.contender is not None for claim in claims)
+
+    locks = [Lock(store, PATH) for _ in range(each) for store in stores]
+    before, waiting = operations(), []
+    locks[0].acquire()
+    for length, lock in enumerate(locks[1:], 2):
+        waiting.append(begun(lock.acquire))
+        until(lambda n=length: in_line() == n)
+    locks[0].release()
+    for lock, future in zip(locks[1:], waiting, strict=True):
+        future.result(PATIENCE)
+        lock.release()
+    return operations() - before
+
+
+@pytest.mark.parametrize("waiters", [5, 20])
+def test_a_line_of_one_store(store: bk.MetadataStore, waiters: int) -> None:
+    """A hand-over takes a creation and a deletion, and no watch. The first one may have to look."""
+    assert hand_over_all([store], waiters) <= 2 * waiters + 1
+    assert store.metrics().watch_events == 0
+
+
+def test_a_line_of_several_stores(
+    store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
+) -> None:
+    """A hand-over takes at most four operations. The first one of each store looks once more."""
+    stores = [store, *(another() for _ in range(3))]
+    assert hand_over_all(stores, 4) <= 4 * 16 + 4
+
+
+def test_a_line_of_many_stores(
+    store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
+) -> None:
+    """With one contender each, it takes at most five, or four if a watch can begin in the past."""
+    stores = [store, *(another() for _ in range(5))]
+    assert hand_over_all(stores, 1) <= (4 if "history" in store.capabilities else 5) * 6
+
+
+def test_a_path_that_was_deleted(fresh_url: Callable[[str], str], faults: FaultInjector) -> None:
+    """ZooKeeper numbers anew below it: what was known does not count, also during a creation."""
+    url = fresh_url("zookeeper")
+    with opened(url, wrap=faults) as store, opened(url) as other:
+        first = Lock(store, PATH)
+        first.acquire()
+        creation = faults.delay("put")
+        lock = Lock(store, PATH)
+        acquiring = begun(lock.acquire)
+        creation.wait()
+        first.release()
+        other.delete(PATH).result(PATIENCE)
+        holder = Lock(other, PATH)
+        holder.acquire()
+        creation.release()
+        until_line(other, PATH, 2)
+        until(lambda: lock.held or store.metrics().watches == 1)
+        assert not lock.held
+        holder.release()
+        acquiring.result(PATIENCE)
+
+
+def test_a_release_whose_answer_comes_late(
+    fresh_url: Callable[[str], str], faults: FaultInjector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come just before somebody waits for that value, which went before the last look."""
+    url, batching = fresh_url("etcd"), bk.BatchingConfig(max_in_flight=4)
+    with opened(url, wrap=faults, batching=batching) as store, opened(url) as other:
+        first, holder = Lock(store, PATH), Lock(other, PATH)
+        first.acquire()
+        answer = faults.delay("delete", applied=True)
+        releasing = begun(first.release)
+        answer.wait()
+        holder.acquire(PATIENCE)
+        assert not Lock(store, PATH).try_acquire()
+        real = Lobby._known
+
+        def known(*args: Any) -> object:
+            found = real(*args)
+            answer.release()
+            releasing.result(PATIENCE)
+            return found
+
+        monkeypatch.setattr(Lobby, "_known", known)
+        lock = Lock(store, PATH)
+        acquiring = begun(lock.acquire)
+        until_line(other, PATH, 2)
+        holder.release()
+        acquiring.result(PATIENCE)
+        assert lock.held
