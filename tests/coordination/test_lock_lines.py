@@ -65,22 +65,29 @@ def test_a_line_of_many_stores(
     assert hand_over_all(stores, 1) <= (4 if "history" in store.capabilities else 5) * 6
 
 
-def test_a_path_that_was_deleted(fresh_url: Callable[[str], str], faults: FaultInjector) -> None:
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_path_that_was_deleted(
+    fresh_url: Callable[[str], str], faults: FaultInjector, answered: bool
+) -> None:
     """ZooKeeper numbers anew below it: what was known does not count, also during a creation."""
-    url = fresh_url("zookeeper")
-    with opened(url, wrap=faults) as store, opened(url) as other:
-        first = Lock(store, PATH)
+    url, batching = fresh_url("zookeeper"), bk.BatchingConfig(max_in_flight=4)
+    with opened(url, wrap=faults, batching=batching) as store, opened(url) as other:
+        first, lock, holder = Lock(store, PATH), Lock(store, PATH), Lock(other, PATH)
         first.acquire()
+        answer = faults.delay("delete", applied=True)
         creation = faults.delay("put")
-        lock = Lock(store, PATH)
         acquiring = begun(lock.acquire)
         creation.wait()
-        first.release()
+        releasing = begun(first.release)
+        answer.wait()
+        if answered:
+            answer.release()
+            releasing.result(PATIENCE)
         other.delete(PATH).result(PATIENCE)
-        holder = Lock(other, PATH)
         holder.acquire()
         creation.release()
         until_line(other, PATH, 2)
+        answer.release()
         until(lambda: lock.held or store.metrics().watches == 1)
         assert not lock.held
         holder.release()
