@@ -24,8 +24,16 @@ _RUNNING: Final[set[asyncio.Task[None]]] = set()
 def async_spawn(
     name: str, call: Callable[_P, Coroutine[Any, Any, None]], *args: _P.args, **kwargs: _P.kwargs
 ) -> None:
-    """Run a coroutine function in a task of its own. An exception in it is logged."""
-    task = asyncio.get_running_loop().create_task(call(*args, **kwargs), name=f"batchkeeper-{name}")
+    """Run a coroutine function in a task of its own. An exception in it is logged.
+
+    It begins only after the caller has gone on, so the caller may hold a lock.
+    """
+
+    async def run() -> None:
+        await asyncio.sleep(0)  # A loop with an eager task factory has begun it already.
+        await call(*args, **kwargs)
+
+    task = asyncio.get_running_loop().create_task(run(), name=f"batchkeeper-{name}")
     _RUNNING.add(task)
     task.add_done_callback(_ended)
 

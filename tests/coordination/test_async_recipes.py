@@ -268,3 +268,34 @@ def test_the_store_is_closed(run_faulty: Callable[[Test], None]) -> None:
                 await task
 
     run_faulty(test)
+
+
+def test_a_loop_that_begins_tasks_at_once(fresh_url: Callable[[str], str]) -> None:
+    """An eager task factory, which Python has since 3.12, stops nothing."""
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory", None))
+        url = fresh_url("memory")
+        async with (
+            asyncio.timeout(PATIENCE),
+            bk.open_async_store(url) as store,
+            bk.open_async_store(url) as other,
+        ):
+            heard = asyncio.Event()
+            async with bk.AsyncLock(store, "/lock"):
+                waiting = asyncio.create_task(bk.AsyncLock(other, "/lock").acquire())
+            await waiting
+            election = bk.AsyncElection(store, "/election", b"me")
+            election.add_listener(lambda _: heard.set())
+            await election.campaign()
+            await heard.wait()
+            await election.resign()
+            await bk.AsyncGroup(store, "/group").join("a")
+            cache = bk.AsyncMetadataCache(store, "/cache")
+            await cache.put("/cache/a", b"1")
+            assert await cache.get("/cache/a") == b"1"
+            queue = bk.AsyncWorkQueue(store, "/queue")
+            await queue.put(b"1")
+            await (await queue.claim()).done()
+
+    asyncio.run(main())
