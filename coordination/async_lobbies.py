@@ -27,7 +27,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..batching import AsyncMetadataStore
 from ..batching.checks import check_capability
@@ -35,7 +35,6 @@ from ..ops.backoff import Backoff
 from ..ops.capabilities import Capability
 from ..ops.errors import (
     MetadataStoreError,
-    RevisionCompactedError,
     SessionLostError,
     passes,
 )
@@ -56,16 +55,6 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 _CERTAIN: Final = Backoff(first=0.01, longest=0.1)
 
 
-class _Before(NamedTuple):
-    """Whom a contender must wait for, in their order.
-
-    They leave after the revision ``since``; if it is ``None``, they may have left already.
-    """
-
-    contenders: list[Contender]
-    since: int | None
-
-
 class AsyncLobby:
     """The line of contenders for one path. :func:`async_lobby` returns it."""
 
@@ -81,10 +70,6 @@ class AsyncLobby:
         # them, without those that are known to be gone.
         self._line: list[Contender] = []
         self._up_to = _NONE
-        # The revision of the looker's own value. Who is in the line leaves after that.
-        self._since = 0
-        # etcd keeps what has happened since a creation. So a watch can begin there.
-        self._history = "history" in store.capabilities
         # ZooKeeper, which lacks this, counts from 0 again below a path that was deleted meanwhile.
         self._counts_on = "linearizable_reads" in store.capabilities
 
@@ -246,10 +231,10 @@ class AsyncLobby:
         while not claim.ended:
             try:
                 before = None if look else self._known(claim)
-                if before is None or (before.contenders and not wait):
+                if before is None or (before and not wait):
                     before = await self._look(claim, deadline)
                     failures = 0
-                if not before.contenders:
+                if not before:
                     break
                 if not wait or deadline.passed:
                     return False
@@ -258,8 +243,7 @@ class AsyncLobby:
                     waits = None
                 look = not await self._until_left(claim, before, deadline)
                 if deadline.passed:
-                    before = self._known(claim)
-                    return before is not None and not before.contenders
+                    return self._known(claim) == []
             except MetadataStoreError as error:
                 if claim.ended:  # This may be the end of its watch.
                     break
@@ -270,7 +254,7 @@ class AsyncLobby:
                 look = True
         return True
 
-    def _known(self, claim: AsyncClaim) -> _Before | None:
+    def _known(self, claim: AsyncClaim) -> list[Contender] | None:
         """Return whom a claim must wait for, or ``None`` if only a look at the line tells.
 
         If the store has contenders before it, it must wait for the last of them first. Only after
@@ -282,29 +266,28 @@ class AsyncLobby:
             if before != [] and need.limit == 1:
                 contenders = [other.contender for other in self._claims.values()]
                 own = blocking(sorted(filter(None, contenders)), number, need)
-                if own:
-                    return _Before(own[-1:], None)
-            return None if before is None else _Before(before, self._since)
+                before = own[-1:] or before
+            return before
 
-    async def _look(self, claim: AsyncClaim, deadline: Deadline) -> _Before:
+    async def _look(self, claim: AsyncClaim, deadline: Deadline) -> list[Contender]:
         """Read the line; return those before a claim that it must wait for."""
         # An answer that comes late does no harm: those before the claim can only leave.
         names = await self.store.get_children(self.path, timeout=deadline.for_request())
         line = line_of(names)
         if claim.contender not in line:
             claim.vanish()
-            return _Before([], None)
-        assert claim.stat is not None
-        since = claim.stat.revision
+            return []
         with self._lock:
-            self._line, self._up_to, self._since = line, line[-1].number, since
-        return _Before(blocking(line, claim.number, claim.need), since)
+            self._line, self._up_to = line, line[-1].number
+        return blocking(line, claim.number, claim.need)
 
-    async def _until_left(self, claim: AsyncClaim, before: _Before, deadline: Deadline) -> bool:
+    async def _until_left(
+        self, claim: AsyncClaim, before: list[Contender], deadline: Deadline
+    ) -> bool:
         """Wait until some of those before a claim have left; return whether it is known who."""
         if claim.need.limit > 1:
             return await self._until_few(claim, deadline)
-        last = before.contenders[-1]
+        last = before[-1]
         with self._lock:
             own = self._claims.get(last.head)
             if own is not None:
@@ -319,25 +302,19 @@ class AsyncLobby:
                 with self._lock:
                     own.behind.discard(woken)
             return True
-        try:
-            after = before.since if self._history else None
-            gone = await self._until_deleted(claim, last, after, deadline)
-        except RevisionCompactedError:
-            gone = await self._until_deleted(claim, last, None, deadline)
+        gone = await self._until_deleted(claim, f"{self.path}/{last.name}", deadline)
         if gone:
             self._leave(last)
         # Others have most often left before the last one.
-        return gone and len(before.contenders) == 1
+        return gone and len(before) == 1
 
-    async def _until_deleted(
-        self, claim: AsyncClaim, last: Contender, after: int | None, deadline: Deadline
-    ) -> bool:
-        path = f"{self.path}/{last.name}"
-        async with self.store.watch(path, after=after, timeout=deadline.for_request()) as watch:
+    async def _until_deleted(self, claim: AsyncClaim, path: str, deadline: Deadline) -> bool:
+        """Wait until a value is gone; return ``False`` if that is uncertain."""
+        # Not a watch that begins in the past, which would need no look: etcd lets those catch up
+        # only every 100 ms.
+        async with self.store.watch(path, timeout=deadline.for_request()) as watch:
             claim.wake = watch.close
-            gone = after is None and not await self.store.exists(
-                path, timeout=deadline.for_request()
-            )
+            gone = not await self.store.exists(path, timeout=deadline.for_request())
             while not (gone or claim.ended):
                 event = await watch.next_event(timeout=deadline.left())
                 if event is None or event.kind == "gap":
@@ -349,13 +326,13 @@ class AsyncLobby:
         """Wait until so few stand before a claim that its turn has come; return whether it has."""
         async with self.store.watch(self.path, timeout=deadline.for_request()) as watch:
             claim.wake = watch.close
-            before = (await self._look(claim, deadline)).contenders
+            before = await self._look(claim, deadline)
             while before and not claim.ended:
                 event = await watch.next_event(timeout=deadline.left())
                 if event is None:
                     return False
                 if event.kind == "gap":
-                    before = (await self._look(claim, deadline)).contenders
+                    before = await self._look(claim, deadline)
                 elif event.kind == "deleted":
                     left = parse(event.path.rpartition("/")[2])
                     before = blocking(

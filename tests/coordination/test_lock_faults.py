@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import claims
-from batchkeeper.coordination.lobbies import lobby
 from batchkeeper.coordination.locks import Lock, Semaphore
 from batchkeeper.ops.errors import LockBusyError, LockLostError
 from batchkeeper.ops.sessions import SessionEvent
@@ -471,29 +469,6 @@ def test_a_value_that_cannot_be_removed(
     assert not next_one.held
     other.delete(f"{PATH}/{stays}").result(PATIENCE)
     waiting.result(PATIENCE)
-
-
-def test_a_history_that_is_compacted(
-    store: bk.MetadataStore, other: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A watch that cannot begin at the creation begins now."""
-    asked: list[int | None] = []
-    real = bk.MetadataStore.watch
-
-    def watch(self: bk.MetadataStore, path: str, *, after: int | None, **more: Any) -> bk.Watch:
-        asked.append(after)
-        if after is not None:
-            raise bk.RevisionCompactedError("too old")
-        return real(self, path, **more)
-
-    monkeypatch.setattr(bk.MetadataStore, "watch", watch)
-    monkeypatch.setattr(lobby(store, PATH), "_history", True)
-    lock = Lock(store, PATH)
-    with Lock(other, PATH):
-        waiting = begun(lock.acquire)
-        until(lambda: len(asked) == 2)
-    waiting.result(PATIENCE)
-    assert asked == [lock.fencing_token, None]
 
 
 # --- updates

@@ -60,9 +60,9 @@ def test_a_line_of_several_stores(
 def test_a_line_of_many_stores(
     store: bk.MetadataStore, another: Callable[[], bk.MetadataStore]
 ) -> None:
-    """With one contender each, it takes at most five, or four if a watch can begin in the past."""
+    """With one contender each, it takes at most five, as many as with kazoo's lock."""
     stores = [store, *(another() for _ in range(5))]
-    assert hand_over_all(stores, 1) <= (4 if "history" in store.capabilities else 5) * 6
+    assert hand_over_all(stores, 1) <= 5 * 6
 
 
 @pytest.mark.parametrize("answered", [True, False])
