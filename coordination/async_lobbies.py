@@ -160,7 +160,11 @@ class AsyncLobby:
             self._enter(claim)
         finally:
             self._entrance.leave()
-        self._warden.guard(claim)
+        try:
+            self._warden.guard(claim)
+        except BaseException:  # For example, no thread can be started.
+            await claim.release(deadline.for_request())
+            raise
         return await self._wait(claim, deadline, wait, waits) and await self._hold(claim, deadline)
 
     async def _hold(self, claim: AsyncClaim, deadline: Deadline) -> bool:

@@ -158,7 +158,11 @@ class Lobby:
             self._enter(claim)
         finally:
             self._entrance.leave()
-        self._warden.guard(claim)
+        try:
+            self._warden.guard(claim)
+        except BaseException:  # For example, no thread can be started.
+            claim.release(deadline.for_request())
+            raise
         return self._wait(claim, deadline, wait, waits) and self._hold(claim, deadline)
 
     def _hold(self, claim: Claim, deadline: Deadline) -> bool:

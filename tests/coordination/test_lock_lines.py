@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.coordination import claims
 from batchkeeper.coordination.lobbies import Lobby, lobby
 from batchkeeper.coordination.locks import Lock
 from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE, until
-from .in_line import opened, until_line
+from .in_line import line, opened, until_line
 from .recipes import begun
 
 PATH = "/locks/a"
@@ -121,4 +122,20 @@ def test_a_release_whose_answer_comes_late(
         until_line(other, PATH, 2)
         holder.release()
         acquiring.result(PATIENCE)
+        assert lock.held
+
+
+def test_no_thread_can_be_started(store: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call ends with that error, and leaves no contender behind that all others wait for."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    lock = Lock(store, PATH)
+    with monkeypatch.context() as patch:
+        patch.setattr(claims, "spawn", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            lock.acquire()
+    assert line(store, PATH) == []
+    with lock:
         assert lock.held
