@@ -397,14 +397,24 @@ class Warden:
         with self._lock:
             self._leaving.append(claim)
             self._more.set()
-            if not self._removing:
+        self._begin_removal()
+
+    def _begin_removal(self) -> None:
+        with self._lock:
+            if self._removing or not self._leaving:
+                return
+            try:
                 spawn("removal", self._remove)
+            except RuntimeError:  # There is no thread left. The next look tries again.
+                log.exception("values stay for now")
+            else:
                 self._removing = True
 
     def _watch(self) -> None:
         empty = 0
         while True:
             claims = self._look()
+            self._begin_removal()
             left = min((claim.held_until() for claim in claims if claim.held), default=math.inf)
             empty = 0 if claims else empty + 1
             with self._lock:

@@ -9,6 +9,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import claims
+from batchkeeper.coordination.background import spawn
 from batchkeeper.coordination.lobbies import Lobby, lobby
 from batchkeeper.coordination.locks import Lock
 from batchkeeper.testing import FaultInjector
@@ -139,3 +140,26 @@ def test_no_thread_can_be_started(store: bk.MetadataStore, monkeypatch: pytest.M
     assert line(store, PATH) == []
     with lock:
         assert lock.held
+
+
+def test_no_thread_can_be_started_for_a_removal(
+    fresh_url: Callable[[str], str], faults: FaultInjector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The value of a claim that has failed is removed as soon as a thread can be started."""
+    url = fresh_url("memory")
+    refused = []
+
+    def refuse(name: str, *arguments: Any) -> None:
+        if name == "removal":
+            refused.append(name)
+            raise RuntimeError("can't start new thread")
+        spawn(name, *arguments)
+
+    with opened(url, wrap=faults) as store, opened(url) as other, Lock(other, PATH):
+        with monkeypatch.context() as patch:
+            patch.setattr(claims, "spawn", refuse)
+            faults.refuse(bk.AuthenticationError("no read"), "get_children")
+            with pytest.raises(bk.AuthenticationError):
+                Lock(store, PATH).acquire()
+            until(lambda: len(refused) >= 2)
+        until_line(other, PATH, 1)
