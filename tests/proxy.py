@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 
 __all__ = ["Proxy"]
@@ -47,6 +48,17 @@ class Proxy:
         with self._lock:
             self.swallows = self.drops = False
             self._end_all()
+
+    def lose_an_answer(self, patience: float) -> None:
+        """Wait until an answer is lost, and end all connections. Set ``swallows`` before the call.
+
+        Requests that have arrived are executed first: etcd before 3.5.5 crashes if a client goes
+        away during its reading transaction (#14110).
+        """
+        assert self.swallowed.wait(patience), "nothing was answered"
+        self.drops = True
+        time.sleep(0.1)
+        self.restore()
 
     def close(self) -> None:
         """End all connections, and accept no more."""

@@ -152,8 +152,7 @@ def test_a_lost_session(server: LocalServer, proxy: Callable[[str], Proxy]) -> N
         line.drops = line.swallows = True
         until(lambda: not other.exists("/mine").result(PATIENCE))
         put(other, 2)
-        line.drops = line.swallows = False
-        line.cut()
+        line.restore()
         until(lambda: "session_lost" in events)
         until(lambda: reads(cache, 2))
         until(lambda: "session_reestablished" in events)

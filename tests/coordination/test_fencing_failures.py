@@ -198,9 +198,7 @@ def test_a_write_without_an_answer_is_settled(
     line.swallowed.clear()
     line.swallows = True
     future = writer.put("/guarded", b"1")
-    assert line.swallowed.wait(PATIENCE)  # On ZooKeeper, it may be that of a look before it.
-    line.swallows = False
-    line.cut()
+    line.lose_an_answer(PATIENCE)  # On ZooKeeper, it may be that of a look before it.
     failed: Any = future.exception(PATIENCE)
     assert failed is None or failed.outcome == "unknown"
     store_has = guarded(other)

@@ -87,9 +87,7 @@ def test_a_creation_whose_answer_is_swallowed(
         lock = Lock(store, PATH)
         before.swallows = True
         acquiring = begun(lock.acquire)
-        assert before.swallowed.wait(PATIENCE)
-        before.swallows = False
-        before.cut()
+        before.lose_an_answer(PATIENCE)
         acquiring.result(PATIENCE)
         assert lock.held
         assert f"{PATH}/{until_line(store, PATH, 1)[0]}" == lock.check().path

@@ -173,8 +173,7 @@ def test_a_worker_that_is_cut_off(server: LocalServer, proxy: Callable[[str], Pr
         job = result(waiting)
         assert not lost.held
         assert job.fencing_token > lost.fencing_token
-        between.drops = between.swallows = False
-        between.cut()
+        between.restore()
         assert isinstance(until(lambda: _end_of(lost)), LockLostError)
         job.done()
         assert queue.size() == 0
@@ -200,9 +199,7 @@ def test_a_claim_whose_answer_is_lost(server: LocalServer, proxy: Callable[[str]
         queue.claim(PATIENCE).done()
         between.swallows = True
         claiming = begun(queue.claim, PATIENCE)
-        between.swallowed.wait(PATIENCE)
-        between.swallows = False
-        between.cut()
+        between.lose_an_answer(PATIENCE)
         job = result(claiming)
         job.done()
         assert result(store.get_children("/q/claims")) == []
