@@ -46,6 +46,7 @@ class Target:
         connect_timeout: seconds within which the store must answer.
         members: the number of members of the server that was started for the measurement; ``None``
             if none was.
+        groups: the process groups of these members.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Target:
     plain: PlainClient | None
     connect_timeout: float
     members: int | None = None
+    groups: tuple[int, ...] = ()
 
     @property
     def kind(self) -> StoreKind:
@@ -98,6 +100,7 @@ def open_target(
         ServerMissingError: a part of the server is not on this machine.
         ServerStartError: the server does not start.
     """
+    groups: tuple[int, ...] = ()
     root = f"/bench-{uuid.uuid4().hex[:8]}"
     started = name in BARE_TARGETS and BUILT_IN[name].server is not None
     if members is not None:
@@ -122,11 +125,12 @@ def open_target(
             disk = examine(scratch)
             if disk.in_memory:
                 warn(f"{directory} is in memory ({disk.file_system}): no sync reaches a disk there")
-            url = parse_url(_made(stack, BUILT_IN[name], scratch, members or 1))
+            text, groups = _made(stack, BUILT_IN[name], scratch, members or 1)
+            url = parse_url(text)
         kind = store_kind(url)
         plain = None if os.environ.get("BATCHKEEPER_USERNAME") else PLAIN_CLIENTS.get(kind.scheme)
         size = (members or 1) if started else None
-        target = Target(name, url, root, disk, plain, connect_timeout, size)
+        target = Target(name, url, root, disk, plain, connect_timeout, size, groups)
         if kind.in_process:
             # A memory store ends with its last client, and the bench opens it several times. So
             # keep one client open.
@@ -154,13 +158,20 @@ def _scratch(directory: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _made(stack: ExitStack, kind: StoreKind, scratch: Path, members: int) -> str:
-    """Create a store in a directory, with its server if it needs one, and return its URL."""
+def _made(
+    stack: ExitStack, kind: StoreKind, scratch: Path, members: int
+) -> tuple[str, tuple[int, ...]]:
+    """Create a store in a directory, with its server if it needs one.
+
+    Returns:
+        its URL, and the process groups of its server.
+    """
     if kind.local_directory:
-        return f"{kind.scheme}://{quote(str(scratch / 'store'))}"
+        return f"{kind.scheme}://{quote(str(scratch / 'store'))}", ()
     assert kind.server is not None
     server: type[LocalServer] = load_name(kind.server)
-    return stack.enter_context(server.for_bench(scratch / "server", members=members)).url
+    started = stack.enter_context(server.for_bench(scratch / "server", members=members))
+    return started.url, tuple(member.process.pid for member in started.members)
 
 
 def _clean(target: Target, warn: Callable[[str], None]) -> None:

@@ -36,7 +36,7 @@ def cache_hits(there: Target, count: int) -> Figures:
             while not all(isinstance(cache.get_if_cached(path), bytes) for path, _ in seeded):
                 found = [get(path) for path, _ in seeded]
             before = store.metrics().operations
-            with Stopwatch() as watch:
+            with Stopwatch(there) as watch:
                 found = [get(path) for path in asked]
             if store.metrics().operations != before:
                 raise WrongAnswerError("reads of cached paths have reached the store")
@@ -56,7 +56,7 @@ def updates(there: Target, count: int) -> Figures:
             for turn in turns:
                 cache.read_modify_update(paths[turn % _PATHS], _add_one)
 
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             _of_threads(update, parts(range(count), -(-count // THREADS)))
         found = [store.get(path).result() for path in paths]
     check_count(sum(int(result.value) for result in found if result is not None), count)
@@ -76,7 +76,7 @@ def puts_of_few_threads(there: Target, count: int) -> Figures:
                     check_stat(path, version + 1, stat)
 
         rounds = max(1, count // _PATHS)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             _of_threads(put, parts(paths, _PATHS // THREADS))
     return watch.figures(rounds * _PATHS)
 

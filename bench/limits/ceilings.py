@@ -23,6 +23,8 @@ Ceiling: TypeAlias = Mapping[str, Callable[[Target, int], Figures]]
 def ceilings(store: str) -> Mapping[str, Ceiling]:
     """Return the ceilings of a kind of store: ``puts``, ``conditional puts`` and ``gets``.
 
+    The other kinds' puts are creations, too. etcd has ``creates`` of its own.
+
     It imports the store's module only now, so the packages of other stores may be missing.
     """
     found: Mapping[str, Ceiling] = import_module(f".raw_{store}", __package__).CEILINGS

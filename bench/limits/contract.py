@@ -84,7 +84,7 @@ def _guarded(there: Target, count: int, checked: int) -> Figures:
             check_count(in_bursts(parts(found, _BURST), submit, _check_transactions), len(found))
 
         put(warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             put(timed)
         return watch.figures(len(timed))
 
@@ -127,6 +127,6 @@ def _measured(
             check_count(in_bursts(parts(found, _BURST), submit_all, check), len(found))
 
         put(made.warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             put(made.timed)
         return watch.figures(count)

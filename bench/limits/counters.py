@@ -41,7 +41,7 @@ def numbers(there: Target, count: int) -> Figures:
         small = Counter(store, f"{there.root}/small", block=BLOCK)
         for each in (counter, small):
             each.next()
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             taken = _take(counter, count)
         with Stopwatch() as blocks:
             taken_in_blocks = _take(small, count)

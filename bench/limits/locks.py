@@ -46,7 +46,7 @@ def lone_locks(there: Target, count: int) -> Figures:
     """Measure acquire and release of a lock that nobody else wants, one after the other."""
     with there.open() as store:
         lock, tokens = Lock(store, f"{there.root}/lock"), array("q")
-        figures = _lone(lock, count, lambda: tokens.append(lock.fencing_token))
+        figures = _lone(there, lock, count, lambda: tokens.append(lock.fencing_token))
     _check(tokens, _WARM_UP + count)
     return figures
 
@@ -54,10 +54,10 @@ def lone_locks(there: Target, count: int) -> Figures:
 def lone_plain_locks(there: Target, count: int) -> Figures:
     """Measure the same of the plain client's lock."""
     with plain_locks(there) as make:
-        return _lone(make(), count, lambda: None)
+        return _lone(there, make(), count, lambda: None)
 
 
-def _lone(lock: _Lock, count: int, held: Callable[[], None]) -> Figures:
+def _lone(there: Target, lock: _Lock, count: int, held: Callable[[], None]) -> Figures:
     clock = time.perf_counter_ns
     latencies: array[int] = array("q")
 
@@ -71,7 +71,7 @@ def _lone(lock: _Lock, count: int, held: Callable[[], None]) -> Figures:
 
     one_by_one(_WARM_UP)
     del latencies[:]
-    with Stopwatch() as watch:
+    with Stopwatch(there) as watch:
         one_by_one(count)
     return {**watch.figures(count), "latency": percentiles(histogram(latencies))["p50"]}
 
@@ -107,7 +107,7 @@ def _ours_in_line(there: Target, count: int, clients: int) -> Figures:
             Lock(store, f"{there.root}/lock") for store in stores for _ in _contenders(clients)
         ]
         before = _operations(stores)
-        figures = _in_line(locks, count, lambda lock: tokens.append(lock.fencing_token))
+        figures = _in_line(there, locks, count, lambda lock: tokens.append(lock.fencing_token))
         operations = _operations(stores) - before
     _check(tokens, count)
     return {**figures, "cost": operations / count}
@@ -117,14 +117,16 @@ def _plain_in_line(there: Target, count: int, clients: int) -> Figures:
     with ExitStack() as stack:
         makers = [stack.enter_context(plain_locks(there)) for _ in range(clients)]
         locks = [make() for make in makers for _ in _contenders(clients)]
-        return _in_line(locks, count, lambda _lock: None)
+        return _in_line(there, locks, count, lambda _lock: None)
 
 
 def _contenders(clients: int) -> range:
     return range(_CONTENDERS // clients)
 
 
-def _in_line(locks: Sequence[_Lock], count: int, held: Callable[[_Lock], None]) -> Figures:
+def _in_line(
+    there: Target, locks: Sequence[_Lock], count: int, held: Callable[[_Lock], None]
+) -> Figures:
     total = 0
     turns = iter(range(count))  # shared by the threads: its `next` is atomic
 
@@ -138,7 +140,7 @@ def _in_line(locks: Sequence[_Lock], count: int, held: Callable[[_Lock], None]) 
             total = before + 1
             lock.release()
 
-    with Stopwatch() as watch:
+    with Stopwatch(there) as watch:
         with ThreadPoolExecutor(len(locks)) as pool:
             contenders = [pool.submit(contender, lock) for lock in locks]
         for ended in contenders:

@@ -70,7 +70,7 @@ def puts(there: Target, count: int) -> Figures:
     made = work(there.root, count)
     with there.open() as store:
         _put_in_bursts(store, made.warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             _put_in_bursts(store, made.timed)
         return watch.figures(count)
 
@@ -92,7 +92,7 @@ def _conditional(there: Target, count: int, conflicts: bool) -> Figures:
         if conflicts:
             seed(store, [*_to_conflict(made.warm_up), *_to_conflict(made.timed)])
         _step(store, warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             _step(store, timed)
         return watch.figures(len(timed))
 
@@ -113,7 +113,7 @@ def gets(there: Target, count: int) -> Figures:
             check_count(in_bursts(parts(found, _BURST), submit, _check_gets), len(found))
 
         get_in_bursts(seeded)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             get_in_bursts(asked)
         return watch.figures(count)
 
@@ -129,7 +129,7 @@ def applied_puts(there: Target, count: int) -> Figures:
     more = items(f"{there.root}/more", count)
     with there.open() as store:
         seed(store, made.warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             check_outcomes(store.apply(ready), count)
         with Stopwatch() as making:
             check_outcomes(store.apply([Put(path, value) for path, value in more]), count)
@@ -149,7 +149,7 @@ def puts_of_threads(there: Target, count: int) -> Figures:
     with _store_on(timed) as store:
         _of_threads(store, made.warm_up)
         timed.times.clear()
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             _of_threads(store, made.timed)
         request, limits = timed.median(), timed.limits
     with _store_on(Delayed(request, limits)) as store:
@@ -184,7 +184,7 @@ async def _measure_tasks(there: Target, count: int) -> Figures:
     made = work(there.root, count)
     async with open_async_store(there.url.text, connect_timeout=there.connect_timeout) as store:
         await _of_tasks(store, made.warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             await _of_tasks(store, made.timed)
         return watch.figures(count)
 
@@ -222,7 +222,7 @@ def lone_puts(there: Target, count: int) -> Figures:
             return latencies
 
         one_by_one(made.warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             latencies = one_by_one(made.timed)
         return {**watch.figures(count), "latency": percentiles(histogram(latencies))["p50"]}
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from array import array
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
-from ..baseline import PlainClient, Put, measure_plain
-from ..drive import Duration
+from ..baseline import PlainClient, Put
 from ..figures import histogram, percentiles
 from ..target import Target
 from .ours import THREADS
-from .work import VALUE_BYTES, Figures, Item, Stopwatch, work
+from .work import Figures, Item, Stopwatch, work
 
 __all__ = ["plain_puts", "plain_puts_of_threads"]
-
-_WARM_UP: Final = 0.1
-_LONGEST: Final = 3600.0
 
 
 def plain_client(there: Target) -> PlainClient:
@@ -27,9 +24,22 @@ def plain_client(there: Target) -> PlainClient:
 
 def plain_puts(there: Target, count: int) -> Figures:
     """Measure puts in a loop, and the median of their latencies."""
-    duration = Duration(_LONGEST, _WARM_UP, operations=count)
-    samples = measure_plain(plain_client(there), there.url, there.root, VALUE_BYTES, duration)
-    return {"rate": samples.rate, "latency": percentiles(histogram(samples.latencies))["p50"]}
+    made = work(there.root, count)
+    with plain_client(there).connect(there.url, there.root) as put:
+        clock = time.perf_counter_ns
+
+        def one_by_one(found: Sequence[Item]) -> array[int]:
+            latencies: array[int] = array("q")
+            for path, value in found:
+                begun = clock()
+                put(path, value)
+                latencies.append(clock() - begun)
+            return latencies
+
+        one_by_one(made.warm_up)
+        with Stopwatch(there) as watch:
+            latencies = one_by_one(made.timed)
+        return {**watch.figures(count), "latency": percentiles(histogram(latencies))["p50"]}
 
 
 def plain_puts_of_threads(there: Target, count: int) -> Figures:
@@ -37,7 +47,7 @@ def plain_puts_of_threads(there: Target, count: int) -> Figures:
     made = work(there.root, count)
     with plain_client(there).connect(there.url, there.root) as put:
         _of_threads(put, made.warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             _of_threads(put, made.timed)
         return watch.figures(count)
 

@@ -45,21 +45,32 @@ def _puts(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
     )
     with _calls(there, channels) as calls:
         replay(calls, warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             replay(calls, timed)
         return watch.figures(len(made.timed))
 
 
 def _conditional_puts(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
     """Measure compares and puts of fresh keys, then of the same keys at their next versions."""
-    made = work(there.root, _whole(count // 3, _CONDITIONAL_PUTS))
+    return _compared(replay, channels, there, count, EXPECTATIONS)
+
+
+def _creates(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
+    """Measure compares and puts of fresh keys."""
+    return _compared(replay, channels, there, count, EXPECTATIONS[:1])
+
+
+def _compared(
+    replay: _Replay, channels: int, there: Target, count: int, expectations: Sequence[int]
+) -> Figures:
+    made = work(there.root, _whole(count // len(expectations), _CONDITIONAL_PUTS))
 
     def requests(found: Sequence[Item], expected: int) -> list[bytes]:
         return [_compare_request(there, p, expected) for p in parts(found, _CONDITIONAL_PUTS)]
 
     # Requests in flight have no order, so all puts of one version end before those of the next.
-    warm_up = [requests(made.warm_up, expected) for expected in EXPECTATIONS]
-    timed = [requests(made.timed, expected) for expected in EXPECTATIONS]
+    warm_up = [requests(made.warm_up, expected) for expected in expectations]
+    timed = [requests(made.timed, expected) for expected in expectations]
     with _calls(there, channels) as calls:
 
         def replay_all(stages: Sequence[Sequence[bytes]]) -> None:
@@ -67,7 +78,7 @@ def _conditional_puts(replay: _Replay, channels: int, there: Target, count: int)
                 replay(calls, stage)
 
         replay_all(warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             replay_all(timed)
         return watch.figures(len(made.timed) * len(timed))
 
@@ -81,7 +92,7 @@ def _gets(replay: _Replay, channels: int, there: Target, count: int) -> Figures:
     requests = [*islice(cycle(pages), max(1, count // _RANGES))]
     with _calls(there, channels) as calls:
         replay(calls, pages)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             replay(calls, requests)
         return watch.figures(len(requests) * _RANGES)
 
@@ -193,5 +204,6 @@ def _ways(measure: Callable[[_Replay, int, Target, int], Figures]) -> Ceiling:
 CEILINGS: Final[Mapping[str, Ceiling]] = {
     "puts": _ways(_puts),
     "conditional puts": _ways(_conditional_puts),
+    "creates": _ways(_creates),
     "gets": _ways(_gets),
 }

@@ -47,7 +47,7 @@ def _puts(write: _Write, there: Target, count: int) -> Figures:
     warm_up, timed = _batches(made.warm_up, ABSENT), _batches(made.timed, ABSENT)
     with _database(there) as database:
         _replay(database, warm_up, write)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             _replay(database, timed, write)
         return watch.figures(count)
 
@@ -61,7 +61,7 @@ def _conditional_puts(write: _Write, there: Target, count: int) -> Figures:
     )
     with _database(there) as database:
         _replay(database, warm_up, write)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             _replay(database, timed, write)
         return watch.figures(len(made.timed) * len(EXPECTATIONS))
 
@@ -97,7 +97,7 @@ def _gets(there: Target, count: int, get: Any) -> Figures:
     asked = [*islice(cycle(known), count)]
     with _database(there) as database:
         get(database, known)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             get(database, asked)
         return watch.figures(count)
 

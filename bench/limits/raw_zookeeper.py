@@ -36,7 +36,7 @@ def _puts(in_flight: int, there: Target, count: int) -> Figures:
             _Multis(client, there, found, ABSENT) for found in (made.warm_up, made.timed)
         )
         warm_up.commit(in_flight)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             timed.commit(in_flight)
         return watch.figures(count)
 
@@ -55,7 +55,7 @@ def _conditional_puts(in_flight: int, there: Target, count: int) -> Figures:
                 multis.commit(in_flight)
 
         commit(warm_up)
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             commit(timed)
         return watch.figures(len(made.timed) * len(timed))
 
@@ -77,7 +77,7 @@ def _gets(in_flight: int, there: Target, count: int) -> Figures:
                 _check_get(value, result)
 
         get(asked[: max(1, count // 8)])
-        with Stopwatch() as watch:
+        with Stopwatch(there) as watch:
             get(asked)
         return watch.figures(count)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from ..figures import Figure, Ratio, ratio
@@ -81,9 +81,9 @@ def quick(rounds: int) -> Extent:
 
 def variants(store: str) -> list[Variant]:
     """Return the variants of a kind of store. Variants that are compared are neighbours."""
-    raw = {name: f"raw {name}" for name in ceilings(store)}
+    raw = {name: Variant(f"raw {name}", ways) for name, ways in ceilings(store).items()}
     return [
-        Variant(raw["puts"], ceilings(store)["puts"]),
+        raw["puts"],
         _one("puts", ours.puts),
         _one("applied puts", ours.applied_puts),
         _one("puts of tasks", ours.puts_of_tasks),
@@ -91,15 +91,16 @@ def variants(store: str) -> list[Variant]:
         _one("lone puts", ours.lone_puts),
         _one("plain puts of threads", plain_puts_of_threads),
         _one("puts of threads", ours.puts_of_threads),
-        Variant(raw["conditional puts"], ceilings(store)["conditional puts"]),
+        raw["conditional puts"],
         _one("conditional puts", ours.conditional_puts),
         _one("transactions", contract.transactions),
         _one("fenced puts", contract.fenced_puts),
         _one("conflicting puts", ours.conflicting_puts),
+        *([raw["creates"]] if "creates" in raw else []),
         _one("creates", contract.creates),
         _one("ephemeral creates", contract.ephemeral_creates),
         _one("sequential creates", contract.sequential_creates),
-        Variant(raw["gets"], ceilings(store)["gets"], grows=False),
+        replace(raw["gets"], grows=False),
         Variant("gets", {"": ours.gets}, grows=False),
         Variant("neighbour's puts", {"": neighbours_puts}, times=4.0, least=100),
         Variant("watched puts", {"": watched.watched_puts}, times=2.0, least=1_000),

@@ -73,6 +73,13 @@ ROWS: Final[Sequence[Row]] = (
         _each(Goal(0.8, 1.0), Goal(0.7, 0.9), Goal(0.4)),
     ),
     Row(
+        "creates",
+        "creations with a verdict each, against the raw ceiling",
+        ("creates", "rate"),
+        ("raw creates", "rate"),
+        {"etcd": Goal(0.8, 1.0)},
+    ),
+    Row(
         "gets",
         "gets, against the raw ceiling",
         ("gets", "rate"),

@@ -70,6 +70,8 @@ def print_report(console: Console, target: Target, extent: Extent, results: Resu
         "",
     )
     console.print(_table(console, results))
+    _say(console, "", "microseconds of CPU for each operation")
+    console.print(_costs(console, results))
     _say(console, *_details(results))
 
 
@@ -108,6 +110,26 @@ def _table(console: Console, results: Results) -> Table:
     return table
 
 
+def _costs(console: Console, results: Results) -> Table:
+    """Return the CPU time of client and server, for each row and for what it is compared with."""
+    table = _new_table(console)
+    table.add_column("row", no_wrap=True)
+    for head in ("client", "against", "server", "against"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in results.rows:
+        sides = (row.figure[0], None if row.base is None else row.base[0])
+        table.add_row(
+            row.name, *(_cost(results, side, n) for n in ("cpu", "server") for side in sides)
+        )
+    return table
+
+
+def _cost(results: Results, variant: str | None, name: str) -> str:
+    if variant is None or (variant, name) not in results.figures:
+        return ""
+    return f"{results.figure((variant, name)).median * 1e6:,.3g}"
+
+
 def _spread(row: Row, ratio: Ratio | None, measured: Figure) -> list[str]:
     if ratio is None:
         return ["", *(_value(row.figure[1], value) for value in (measured.low, measured.high))]
@@ -135,12 +157,6 @@ def _details(results: Results) -> Iterator[str]:
             figure = results.figure(name)
             low, high = (_value(name[1], value) for value in (figure.low, figure.high))
             yield f"{row.name}: {said}: {_value(name[1], figure.median)} ({low} to {high})"
-    costs = (
-        f"{variant} {results.figure((variant, name)).median * 1e6:,.3g}"
-        for variant, name in results.figures
-        if name == "cpu"
-    )
-    yield f"microseconds of the client's CPU for each operation: {', '.join(costs)}"
     for variant, way in results.ways.items():
         yield f"{variant}: {way}, the best of the ways tried"
 

@@ -48,7 +48,7 @@ def watched_puts(there: Target, count: int) -> Figures:
         store.watch(there.root, max_events=_EVENTS) as watch,
     ):
         begin(process)
-        with Stopwatch() as clock:
+        with Stopwatch(there) as clock:
             events.append(next(watch))
             begun = time.perf_counter()
             while len(events) < count:
@@ -81,7 +81,7 @@ def watched_puts_alone(there: Target, count: int) -> Figures:
 
         thread = Thread(target=take, daemon=True)
         thread.start()
-        with Stopwatch() as clock:
+        with Stopwatch(there) as clock:
             for path, value in items(there.root, count):
                 writer.put(path, value).result()
                 ended = time.perf_counter_ns()

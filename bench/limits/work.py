@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from ...ops.operations import ABSENT
+from ..servers.processes import cpu_seconds
+from ..target import Target
 from ..workload import put_path, put_value
 
 __all__ = [
@@ -39,8 +41,8 @@ _WRONG_VERSION: Final = 7
 # The operations of the warm-up, as a part of those that are measured. They are not counted.
 _WARM_UP: Final = 0.15
 
-#: The figures of a measurement, by name: ``rate`` in operations per second; ``cpu``, the client's
-#: CPU seconds for each operation; others in seconds.
+#: The figures of a measurement, by name: ``rate`` in operations per second; ``cpu`` and
+#: ``server``, the CPU seconds of client and server for each operation; others in seconds.
 Figures: TypeAlias = dict[str, float]
 
 #: A path and its value.
@@ -104,18 +106,23 @@ def parts(sequence: Sequence[_T], size: int) -> list[Sequence[_T]]:
 
 
 class Stopwatch:
-    """Measures the time of a block, and the CPU time that this process spends on it.
+    """Measures the time of a block, and the CPU time that client and server spend on it.
+
+    The client is this process. The server's CPU time is measured if the bench has started it.
 
     The garbage collector runs, as it does in any process. It ignores the objects prepared before
     the block, because a real caller would not hold them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, there: Target | None = None) -> None:
+        self._groups = () if there is None else there.groups
         self._seconds = self._cpu = 0.0
+        self._server: float | None = None
 
     def __enter__(self) -> Self:
         gc.collect()
         gc.freeze()
+        self._server = cpu_seconds(self._groups)
         self._seconds, self._cpu = time.perf_counter(), time.process_time()
         return self
 
@@ -127,8 +134,11 @@ class Stopwatch:
     ) -> None:
         self._seconds = time.perf_counter() - self._seconds
         self._cpu = time.process_time() - self._cpu
+        if self._server is not None:
+            self._server = (cpu_seconds(self._groups) or 0.0) - self._server
         gc.unfreeze()
 
     def figures(self, count: int) -> Figures:
-        """Return ``rate`` and ``cpu`` for ``count`` operations in the block."""
-        return {"rate": count / self._seconds, "cpu": self._cpu / count}
+        """Return ``rate``, ``cpu`` and ``server`` for ``count`` operations in the block."""
+        found = {"rate": count / self._seconds, "cpu": self._cpu / count}
+        return found if self._server is None else {**found, "server": self._server / count}

@@ -7,11 +7,12 @@ import random
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["HOST", "ServerProcess", "ServerStartError", "free_ports"]
+__all__ = ["HOST", "ServerProcess", "ServerStartError", "cpu_seconds", "free_ports"]
 
 #: The address of all servers.
 HOST: Final = "127.0.0.1"
@@ -151,6 +152,24 @@ class ServerProcess:
         if self._process is None or self._process.poll() is not None:
             raise RuntimeError(f"{self._name} is not running")
         return self._process
+
+
+def cpu_seconds(groups: Collection[int]) -> float | None:
+    """Return the CPU seconds that the processes of some groups have used; ``None`` if unknown.
+
+    A server has a group because its program may be a script that starts the server.
+    """
+    if not groups or not Path("/proc/self/stat").exists():
+        return None
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # The process has ended.
+            # The fields after the program's name, which may contain spaces and parentheses.
+            fields = stat.read_text().rpartition(") ")[2].split()
+            group, user, system = (int(fields[place]) for place in (2, 11, 12))
+            if group in groups:
+                ticks += user + system
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def free_ports(count: int) -> tuple[int, ...]:

@@ -71,6 +71,11 @@ def test_every_row_is_measured(
     ways = {name: found["way"] for name, found in report["variants"].items() if found["way"]}
     assert "raw gets" in ways
     assert all(found["operations"] > 0 for found in report["variants"].values())
+    for name in ("puts", "raw puts", "plain puts", "creates", "gets", "raw gets"):
+        found = report["variants"][name]
+        assert found["cpu"]["median"] > 0
+        # The server's clock counts hundredths of a second, so few operations may take none.
+        assert ("server" in found) == (store != "rocksdb")
 
 
 def test_the_table_has_a_line_for_each_row(
@@ -79,10 +84,16 @@ def test_the_table_has_a_line_for_each_row(
     """The table has the figures, the ratio, the target and the verdict."""
     assert limits("rocksdb", "--only", "puts", "--only", "threads", "--rounds", "2") == 0
     out = capsys.readouterr().out
-    puts, threads = (line for line in out.splitlines() if line.startswith(("puts  ", "threads  ")))
+    lines = [line for line in out.splitlines() if line.startswith(("puts  ", "threads  "))]
+    puts, threads, *costs = lines
     assert puts.split()[-3] == "0.5"
     assert threads.split()[-5:-1] == ["3", "x", "5", "x"]
     assert {puts.split()[-1], threads.split()[-1]} <= {"goal", "target", "missed"}
+    for cost in costs:
+        name, client, against = cost.split()  # and no server
+        assert name in {"puts", "threads"}
+        assert 0 < float(client) < math.inf
+        assert 0 < float(against) < math.inf
     assert "threads: the same on a store that only takes as long: " in out
     assert "2 interleaved rounds" in out
 

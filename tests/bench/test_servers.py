@@ -24,6 +24,7 @@ from batchkeeper.bench.servers import (
     ZooKeeperServer,
     local,
 )
+from batchkeeper.bench.servers.processes import cpu_seconds
 from batchkeeper.stores.kinds import BUILT_IN, load_name
 
 
@@ -238,3 +239,22 @@ def test_signals_to_us_spare_the_server(tmp_path: Path) -> None:
         assert os.getsid(server.pid) == server.pid
         assert os.getpgid(server.pid) != os.getpgrp()
         os.killpg(server.pid, signal.SIGCONT)  # Harmless; the group is there to be signalled.
+
+
+def test_the_cpu_time_of_a_server_that_a_script_starts_counts() -> None:
+    """A group's CPU time is that of all its processes, whatever their names."""
+    burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\ninput()"
+    script = f"""'{sys.executable}' -c '{burn}'; :"""
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as shell:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == b"1\n"
+        used = cpu_seconds((shell.pid,))
+        shell.communicate(b"\n")
+    assert used is not None
+    assert used > 0.25  # The clock counts hundredths.
+    assert cpu_seconds(()) is None
