@@ -128,11 +128,13 @@ from .ops import (
     ValueTooLargeError,
     WatchEvent,
 )
+from .ops.acceleration import ACCELERATED
 from .ops.log import get_logger
 from .stores import Backend, ConnectOptions, StoreKind, StoreURL, connect, parse_url, store_kind
 
 __all__ = [
     "ABSENT",
+    "accelerated",
     "async_fenced",
     "AsyncCacheListener",
     "AsyncCounter",
@@ -241,6 +243,9 @@ __all__ = [
 ]
 
 _log = get_logger(__name__)
+
+#: Whether hot functions run compiled. ``batchkeeper --version`` says why not.
+accelerated: bool = ACCELERATED
 
 # The attributes that a back end must have.
 _BACKEND = tuple(name for name in vars(Backend) if not name.startswith("_"))

@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 from . import MetadataStoreError, StoreKind
 from .commands import load, output, transactions, values, walks, watches
 from .commands.arguments import InputError, Run
+from .ops.acceleration import ACCELERATED, REASON
 from .ops.exit_codes import BAD_INPUT, OK, exit_code
 from .stores import BUILT_IN
 
@@ -153,10 +154,11 @@ class _CommandParser(_ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Prints the version of the installed package, and looks it up only then."""
+    """Prints the version of the installed package, and whether it is accelerated."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        print(f"{parser.prog} {version('batchkeeper')}")
+        state = "accelerated" if ACCELERATED else f"not accelerated: {REASON}"
+        print(f"{parser.prog} {version('batchkeeper')} ({state})")
         raise SystemExit(OK)
 
 

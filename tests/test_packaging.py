@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 import batchkeeper
+from batchkeeper.ops.acceleration import ACCELERATED, REASON
 
+from .compiling import COMPILES
 from .programs import run_python, spark_environment
 
 ROOT = Path(__file__).parent.parent
@@ -34,12 +37,15 @@ build_meta.build_wheel(sys.argv[1])
 """
 
 
+EXTENSION = "batchkeeper/_accelerator.abi3.so"
+
+
 def sources(root: Path) -> set[str]:
     """Return the files of the package: its modules, and the marker for its types.
 
     Of the root's folders, packages are those with an ``__init__.py``, and the conformance suite.
     """
-    found = {"py.typed", *(path.name for path in root.glob("*.py"))}
+    found = {"py.typed", *(path.name for path in root.glob("*.py"))} - {"setup.py"}
     found.update(str(path.relative_to(root)) for path in root.glob("tests/conformance/*.py"))
     for package in root.glob("*/__init__.py"):
         found.update(str(path.relative_to(root)) for path in package.parent.rglob("*.py"))
@@ -62,7 +68,9 @@ def as_installed(root: Path) -> set[str]:
 def clone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout, or of the source archive, as a new clone under another name."""
     target = tmp_path_factory.mktemp("clones") / str(request.param)
-    for name in (*sources(ROOT), "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md"):
+    of_build = {"pyproject.toml", "setup.py", "MANIFEST.in", "LICENSE", "README.md"}
+    of_build.update(str(path.relative_to(ROOT)) for path in ROOT.glob("accelerator/*"))
+    for name in sources(ROOT) | of_build:
         copy = target / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((ROOT / name).read_bytes())
@@ -85,9 +93,14 @@ def unpacked(wheel: Path) -> Path:
 @pytest.fixture(scope="module")
 def wheel(clone: Path) -> Path:
     """The wheel built in the clone."""
-    out = clone.parent / "wheel"
+    return build(clone, clone.parent / "wheel")
+
+
+def build(clone: Path, out: Path, **environment: str) -> Path:
+    """Build a wheel in a clone, into an empty folder."""
     command = [sys.executable, "-W", "ignore", "-c", BUILD, str(out)]
-    done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
+    env = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=clone, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (built,) = out.glob("*.whl")
     return built
@@ -129,7 +142,7 @@ def test_the_installed_files_are_those_of_the_tree() -> None:
         for file in files
         if file.parts[0] in {"batchkeeper", "pyspark_batchkeeper"} and file.suffix != ".pyc"
     }
-    assert installed == as_installed(ROOT)
+    assert installed - {EXTENSION} == as_installed(ROOT)
 
 
 def test_a_wheel_holds_the_packages_and_nothing_else(clone: Path, wheel: Path) -> None:
@@ -137,8 +150,25 @@ def test_a_wheel_holds_the_packages_and_nothing_else(clone: Path, wheel: Path) -
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         license_files = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
-    assert sorted(names) == sorted(as_installed(clone))
+    assert sorted(names) == sorted(as_installed(clone) | ({EXTENSION} if COMPILES else set()))
     assert len(license_files) == 1
+    tags = wheel.stem.split("-", 2)[2]
+    assert tags.startswith("cp311-abi3-linux_" if COMPILES else "py3-none-any")
+
+
+@pytest.mark.parametrize("clone", ["bk-clone"], indirect=True)
+def test_a_wheel_built_without_a_compiler_is_pure(clone: Path, tmp_path: Path) -> None:
+    """If the accelerator cannot be compiled, the wheel has everything else, for all Pythons."""
+    shutil.rmtree(clone / "build", ignore_errors=True)  # It may hold an extension.
+    pure = build(clone, tmp_path, CC="false")
+    assert pure.stem.endswith("-py3-none-any")
+    with zipfile.ZipFile(pure) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        archive.extractall(tmp_path)
+    assert names == as_installed(clone)
+    program = "from batchkeeper.ops.acceleration import REASON; print(REASON)"
+    found = run_python("-c", program, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=True)
+    assert found.stdout == "it was not built\n"
 
 
 def test_a_wheel_is_one_package_for_whoever_imports_it(clone: Path, unpacked: Path) -> None:
@@ -247,7 +277,9 @@ def test_the_package_is_the_command_for_python_m() -> None:
     """`python -m batchkeeper` is the command, with its exit codes, and calls itself by its name."""
     command = [sys.executable, "-m", "batchkeeper"]
     shown = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
-    assert shown.stdout == f"batchkeeper {importlib.metadata.version('batchkeeper')}\n"
+    state = "accelerated" if ACCELERATED else f"not accelerated: {REASON}"
+    version = importlib.metadata.version("batchkeeper")
+    assert shown.stdout == f"batchkeeper {version} ({state})\n"
     bad = [*command, "--store", "no-url", "ls"]
     assert subprocess.run(bad, capture_output=True, check=False).returncode == 3
 

@@ -28,6 +28,8 @@ from batchkeeper.stores.backend import ReadRequest, WriteRequest
 from batchkeeper.stores.faults import FaultyBackend
 from batchkeeper.testing import FaultInjector, Hit, Injection
 
+assert_type(bk.accelerated, bool)
+
 # Opening
 
 
