@@ -120,12 +120,17 @@ class Accumulator:
             return "bytes"
         if self.hurry is not None:
             return self.hurry
-        # The callers that are being informed may submit more, which had better leave together.
-        if self._adaptive and not self.in_flight and not self.delivering:
+        if self.leaves_at_once:
             return "idle"
         if now >= self._due_at():
             return "delay"
         return None
+
+    @property
+    def leaves_at_once(self) -> bool:
+        """Whether an operation that is ready waits for no others."""
+        # The callers that are being informed may submit more, which had better leave together.
+        return self._adaptive and not self.in_flight and not self.delivering
 
     def due_in(self, now: float) -> float | None:
         """Return the seconds until a batch is due by age; ``None`` while nothing is ready."""

@@ -36,8 +36,7 @@ from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend
 from . import lifetime
 from .accumulator import Accumulator, Cause
-from .entry import QUEUED, ROOM, SENT, TURN, Entry
-from .epochs import Epochs
+from .entry import QUEUED, ROOM, SENT, Entry
 from .execution import execute, name_close, overdue, shut_out, too_heavy
 from .facets import Facets
 from .feeds import Feeds
@@ -84,7 +83,7 @@ class Engine:
         self.reads, self.writes, self.lanes = queues.reads, queues.writes, queues.lanes
         # Local references, because every operation uses them.
         self._lines, self._unstarted = queues.lines, queues.unstarted
-        self._epochs = Epochs(lock)
+        self._intake, self._epochs = queues.intake, queues.epochs
         self.facets = Facets(backend, capabilities, name, self.check_open, self.check_not_forked)
         self.feeds = Feeds()  # of the open watches
         self._closing = False  # new operations are refused
@@ -103,9 +102,7 @@ class Engine:
 
     # Taking operations in. Runs in callers' threads.
 
-    def submit(  # noqa: C901 - in one piece: every operation pays for each call
-        self, entry: Entry, when_full: WhenFull = "setting", *, block: bool = True
-    ) -> None:
+    def submit(self, entry: Entry, when_full: WhenFull = "setting", *, block: bool = True) -> None:
         """Submit an operation. Unless this raises, the operation ends exactly once.
 
         Args:
@@ -120,42 +117,70 @@ class Engine:
             QueueFullError: the queue has no room, now or by the deadline.
             ValueTooLargeError: the operation is larger than the store's largest request.
         """
+        lane, intake = entry.lane, self._intake
+        if len(intake) >= lane.allowance or entry.weight > lane.light:
+            self._enter(entry, when_full, block)
+            return
+        try:
+            intake.append(entry)
+            # Only now: a sender that stops attending says so before its last look into the intake.
+            if not lane.allowance or entry.deadline < self._queues.next_deadline:
+                self._take_in(entry)
+        except BaseException as error:
+            if not isinstance(error, MetadataStoreError):
+                self._take_back(entry)
+            raise
+
+    def _enter(self, entry: Entry, when_full: WhenFull, block: bool) -> None:
+        """Submit an operation to a lane that nobody attends to, or that may be full."""
         if entry.weight > self.limits.request_bytes:
             raise too_heavy(entry, self.limits.request_bytes)
-        lane = entry.lane
-        gate: Lock | None = None
         queues = self._queues
+        gate: Lock | None = None
         with self._lock:
+            if self._closing:
+                raise StoreClosedError(self._why_closed(), path=entry.path)
+            queues.take_in()
             try:
-                if self._closing:
-                    raise StoreClosedError(self._why_closed(), path=entry.path)
-                # `Lane.hold`, without what calling it costs.
-                held_bytes = lane.held_bytes + entry.weight
-                if lane.held < lane.room and held_bytes <= lane.bytes_room and not lane.waiting:
-                    lane.held += 1
-                    lane.held_bytes = held_bytes
-                    if self._lines.enter(entry):
-                        lane.batches.add(entry)
-                        if not lane.signalled:
-                            queues.wake(lane, entry.submitted)
-                    else:
-                        entry.waits_for = TURN
+                queues.watch_deadline(entry)
+                if entry.lane.has_room(entry):
+                    self._intake.append(entry)
+                    queues.take_in()
                 else:
                     gate = queues.enter_full(entry, when_full, block)
-                if entry.deadline < queues.next_deadline:
-                    queues.next_deadline = entry.deadline
-                    queues.deadline_moved.notify()
+                    # Last, so that nothing can interrupt between the two.
+                    epoch = entry.epoch = queues.epochs.current
+                    epoch.pending += 1
             except BaseException as error:
                 if not isinstance(error, MetadataStoreError):
                     queues.take_back([entry])
                 raise
-            # Last, so that nothing can interrupt between the two.
-            epoch = entry.epoch = self._epochs.current
-            epoch.pending += 1
         if self._unstarted:
             self._start_senders()
         if gate is not None:
             self._wait_at(gate, entry)
+
+    def _take_in(self, entry: Entry) -> None:
+        """Give an operation in the intake its place, because nobody else may look in time."""
+        with self._lock:
+            if self._closing:
+                if entry in self._intake:  # and was not taken in before that
+                    self._intake.remove(entry)
+                    raise StoreClosedError(self._why_closed(), path=entry.path)
+                return
+            self._queues.take_in()
+            self._queues.watch_deadline(entry)
+        if self._unstarted:
+            self._start_senders()
+
+    def _take_back(self, entry: Entry) -> None:
+        """Undo a submission that Ctrl-C interrupted, unless the operation was sent."""
+        with self._lock:
+            arrived = entry in self._intake
+            if arrived:
+                self._intake.remove(entry)
+        if not arrived and self.withdraw(entry):
+            self.settle([entry])
 
     def submit_all(self, entries: list[Entry]) -> int:
         """Submit operations in order while there is room, and return the number submitted.
@@ -165,20 +190,21 @@ class Engine:
         """
         queues = self._queues
         with self._lock:
+            if self._closing:
+                return 0
+            queues.take_in()
             try:
-                taken = 0 if self._closing else queues.hold_all(entries)
+                taken = queues.fitting(entries)
                 if not taken:
                     return 0
                 if taken < len(entries):
                     entries = entries[:taken]
-                epoch = self._epochs.current
-                for entry in entries:
-                    entry.epoch = epoch
-                queues.enter_all(entries)
+                queues.watch_deadline(entries[0])
+                self._intake.extend(entries)
+                queues.take_in()
             except BaseException:
                 queues.take_back(entries)
                 raise
-            epoch.pending += taken
         if self._unstarted:
             self._start_senders()
         return taken
@@ -201,7 +227,10 @@ class Engine:
         """
         with self._lock:
             # A forked child may have a copy of the queues from the middle of a change.
-            withdrawn = entry.state == QUEUED and not self._forked
+            if self._forked:
+                return False
+            self._queues.take_in()
+            withdrawn = entry.state == QUEUED
             if withdrawn:
                 self._queues.cancel(entry)
         if self._unstarted:
@@ -218,6 +247,7 @@ class Engine:
 
     def _withdraw_dropped(self) -> None:
         with self._lock:
+            self._queues.take_in()
             # Another sender may do the same; under the lock, only one takes each entry.
             while not self._dropped.empty():
                 entry = self._dropped.get()
@@ -270,23 +300,31 @@ class Engine:
 
     def _next_batch(self, lane: Lane, delivered: Sequence[Entry] | None) -> list[Entry] | None:
         """Settle the sender's last batch, if any, and wait for the next one."""
-        batches = lane.batches
+        batches, queues = lane.batches, self._queues
         if not self._dropped.empty():
             self._withdraw_dropped()
         with self._lock:
             self._count_delivered(batches, delivered)
+            queues.take_in(lane)
             while (cause := batches.due(now := time.monotonic())) is None:
                 if self._stopping:
                     return None
+                if lane.allowance:
+                    # Nobody may attend from now on. What arrived before that is taken in.
+                    lane.allowance = 0
+                    queues.take_in(lane)
+                    continue
                 watch = None if lane.watched else batches.due_in(now)
                 lane.watched |= watch is not None
                 lane.idle += 1
+                queues.allow(lane)
                 lane.wakeup.wait(watch)
                 lane.idle -= 1
                 lane.signalled = False
                 if watch is not None:
                     lane.watched = False
-            batch = self._queues.take(lane, cause, now)
+                queues.take_in(lane)
+            batch = queues.take(lane, cause, now)
         if self._unstarted:
             self._start_senders()
         if log.isEnabledFor(DEBUG):
@@ -375,6 +413,7 @@ class Engine:
         """Return when all operations submitted earlier have ended."""
         with self._lock:
             self.check_not_forked()
+            self._queues.take_in()
             self._flush("flush", None)
 
     def _flush(self, cause: Cause, deadline: float | None) -> bool:
@@ -406,6 +445,8 @@ class Engine:
         operations' own deadlines are the bound. The first call does the work; others wait for it.
         """
         with self._lock:
+            if not self._closing:
+                self._queues.shut_intake()
             first, self._closing = not self._closing, True
         if not first:
             self._closed.wait()
@@ -463,6 +504,8 @@ class Engine:
         Its threads run only in the parent, and its lock may be held for ever.
         """
         self._lock = Lock()
+        for lane in self._queues.all_lanes:
+            lane.allowance = 0
         self.feeds = Feeds()
         self._forked = self._closing = True
         self._closed = Event()
@@ -519,6 +562,8 @@ class Engine:
                         if sender in lane.senders:
                             lane.senders.remove(sender)
                             lane.signalled = False
+                            lane.allowance = 0
+                            self._queues.take_in()
                             lane.wakeup.notify()
 
     def metrics(self) -> Metrics:
@@ -527,6 +572,7 @@ class Engine:
         session = self._backend.session
         watches, watch_events, watch_drops = self.feeds.numbers()
         with self._lock:
+            self._queues.take_in()
             metrics = self._queues.metrics(events)
         return replace(
             metrics,

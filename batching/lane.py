@@ -57,6 +57,7 @@ class Lane:
         self.bytes_room = bytes_room
         self.window = window
         self.op_bytes = op_bytes
+        self.light = 0  # the most bytes of an operation that may lie in the intake
         self.session = session
         # Only the thread side of the queue is used, and never to wait: entries that wait for room
         # are in `waiting`, in order of arrival, for threads and tasks alike. An event loop on the
@@ -76,6 +77,9 @@ class Lane:
         # Entries without room, oldest first, each with the gate of its caller's thread, if any.
         self.waiting: OrderedDict[Entry, Lock | None] = OrderedDict()
         self.wakeup = Condition(lock)  # senders wait here for a batch that is due
+        # So many operations may lie in the intake; see Queues.allow. A caller reads it without the
+        # lock before it appends one, and again afterwards: 0 says that nobody will look.
+        self.allowance = 0
         self.idle = 0  # senders that wait
         self.signalled = False  # a sender was woken, and has not run yet
         self.watched = False  # a sender wakes by itself when the oldest entry is due
@@ -84,6 +88,14 @@ class Lane:
 
     def _new_queue(self) -> janus.Queue[list[Entry]]:
         return janus.Queue(maxsize=2 * self.room)
+
+    def has_room(self, entry: Entry) -> bool:
+        """Say whether an entry need not wait for room, or for those that do."""
+        return (
+            not self.waiting
+            and self.held < self.room
+            and self.held_bytes + entry.weight <= self.bytes_room
+        )
 
     def hold(self, entry: Entry) -> bool:
         """Count an entry against the room, if there is any; say whether there was.

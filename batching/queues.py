@@ -1,15 +1,20 @@
 """Makes the engine's decisions: the place of each operation, and which goes next.
 
-Callers hold the engine's lock. Nothing here waits, or calls a back end or a caller. Operations
-enter alone or in groups. A sender takes a batch of ready operations, and ends it with its answers.
-An operation may also end earlier, at its deadline or when its caller cancels it. Each of these
-steps frees room and turns, and passes them to waiting operations.
+Callers hold the engine's lock. Nothing here waits, or calls a back end or a caller.
+
+Operations arrive in the intake, without the lock, as long as somebody attends to their lane. Each
+decision begins with ``take_in``, which gives all of them their places, in the order of arrival.
+A sender takes a batch of ready operations, and ends it with its answers. An operation may also end
+earlier, at its deadline or when its caller cancels it. Each of these steps frees room and turns,
+and passes them to waiting operations.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat, starmap
 from threading import Condition, Lock, Thread
 from typing import Final, Literal, TypeAlias
 
@@ -18,6 +23,7 @@ from ..ops.kinds import KINDS
 from ..stores.backend import Answer, Event, Limits, Session
 from .accumulator import Cause
 from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, move
+from .epochs import Epochs
 from .execution import queue_full
 from .lane import Lane
 from .lines import Lines
@@ -32,6 +38,15 @@ WhenFull: TypeAlias = Literal["setting", "wait", "raise"]
 # At least this many seconds pass between two looks at the deadlines, so many of them cost little.
 _TICK: Final = 0.01
 
+# The most bytes of an operation in the intake, so that the bytes there are bounded, too.
+_LIGHT: Final = 4096
+# The most operations in the intake: with so many, the lock's cost for each is negligible.
+_MOST: Final = 128
+# So many threads may submit at the same moment without a queue being fuller than its bound.
+_AT_ONCE: Final = 64
+# Consumes an iterator in one step, which Ctrl-C cannot interrupt.
+_consume = deque[object](maxlen=0).extend
+
 
 class Queues:
     """The lines and the lanes of an engine; guarded by its lock.
@@ -43,6 +58,9 @@ class Queues:
         add_sender: adds a sender to a lane, and returns its thread without starting it.
 
     Attributes:
+        intake: the operations that have arrived and have no places yet, oldest first. Any thread
+            appends to it, without the lock, if the lane's ``allowance`` permits.
+        epochs: counts the operations that a flush waits for.
         lines: the order of operations that share a key.
         reads: the lane of reads.
         writes: the lane of writes.
@@ -62,6 +80,8 @@ class Queues:
         add_sender: Callable[[Lane], Thread],
         session: Session | None = None,
     ) -> None:
+        self.intake: deque[Entry] = deque()
+        self.epochs = Epochs(lock)
         self.lines = Lines()
         self.unstarted: list[Thread] = []
         self.next_deadline = math.inf
@@ -69,6 +89,7 @@ class Queues:
         self._config = config
         self._add_sender = add_sender
         self._record = Record()
+        self._shut = False
         if config.enabled:
             window = config.max_in_flight or limits.in_flight
             reads_window = config.max_in_flight or limits.reads_in_flight or window
@@ -109,27 +130,102 @@ class Queues:
                 most = limits.write_ops if lane.writes else limits.read_ops
                 lane.batches.max_ops = min(config.max_ops, most)
             lane.batches.max_bytes = min(config.max_bytes, limits.request_bytes)
+        for lane in self.all_lanes:
+            lane.light = min(_LIGHT, limits.request_bytes)
 
     # Entering
 
-    def hold_all(self, entries: Sequence[Entry]) -> int:
-        """Hold room for operations, in order, while there is room; return their number."""
+    def take_in(self, own: Lane | None = None) -> None:
+        """Give the operations in the intake their places.
+
+        ``own`` is the lane of the calling sender, which looks itself whether a batch is due.
+        """
+        if self.intake and not self._shut:
+            self._take_in(own)
+
+    def _take_in(self, own: Lane | None) -> None:
+        intake = self.intake
+        entries = list(intake)  # in one step, so no other thread changes it meanwhile
+        try:
+            for lane in (self.reads, self.writes):
+                weights = [entry.weight for entry in entries if entry.lane is lane]
+                lane.held += len(weights)
+                lane.held_bytes += sum(weights)
+            self._place(entries, own)
+            epoch = self.epochs.current
+            for entry in entries:
+                entry.epoch = epoch
+            leaving = starmap(intake.popleft, repeat((), len(entries)))
+            # Last, and so that nothing can interrupt between the two.
+            epoch.pending += len(entries)
+            _consume(leaving)
+        except BaseException:  # KeyboardInterrupt
+            if intake and intake[0] is entries[0]:
+                for entry in reversed(entries):
+                    self.lines.remove(entry)
+                    entry.waits_for = 0
+                self._count_again()
+            raise
+
+    def fitting(self, entries: Sequence[Entry]) -> int:
+        """Return how many operations have room now, in order."""
+        reads, writes = self.reads, self.writes
+        held = {lane: lane.held for lane in (reads, writes)}
+        held_bytes = {lane: lane.held_bytes for lane in (reads, writes)}
         for count, entry in enumerate(entries):
             lane = entry.lane
-            if lane.waiting or not lane.hold(entry):
+            size = held_bytes[lane] + entry.weight
+            if lane.waiting or held[lane] >= lane.room or size > lane.bytes_room:
                 return count
+            held[lane] += 1
+            held_bytes[lane] = size
         return len(entries)
 
-    def enter_all(self, entries: Sequence[Entry]) -> None:
-        """Let operations enter that have their room and share one deadline."""
-        first = entries[0]
+    def _place(self, entries: list[Entry], own: Lane | None) -> None:
+        """Give operations that have their room places in their lines, and in their queues."""
         may_go = self.lines.enter_all(entries)
         for lane in (self.reads, self.writes):
             if going := [entry for entry in may_go if entry.lane is lane]:
                 lane.batches.add_all(going)
-                self.wake(lane, first.submitted)
-        if first.deadline < self.next_deadline:
-            self.next_deadline = first.deadline
+                if lane is not own:
+                    self.wake(lane, going[-1].submitted)
+            self.allow(lane)
+
+    def allow(self, lane: Lane) -> None:
+        """Say how many operations may lie in the intake, after a change of what decides it.
+
+        None, unless somebody attends to the lane: a sender that was just woken, one that waits for
+        the time when a batch is due, or all senders, if they are under way. Each looks into the
+        intake when it comes back.
+        """
+        batches = lane.batches
+        most = 0
+        if self._shut or lane.waiting:
+            pass
+        elif lane.signalled or (not lane.idle and len(lane.senders) >= lane.window):
+            most = _MOST
+        elif lane.watched and not batches.leaves_at_once:
+            # The operation that makes a batch due is not left to a sender that waits.
+            left = (batches.max_bytes - batches.ready_bytes) // lane.light
+            most = min(_MOST, batches.max_ops - batches.ready - 1, left)
+        if most:
+            # All that may lie there has room.
+            left = int(lane.bytes_room - lane.held_bytes) // lane.light
+            most = max(0, min(most, lane.room - lane.held - _AT_ONCE, left - _AT_ONCE))
+        lane.allowance = most
+
+    def shut_intake(self) -> None:
+        """Take in what has arrived, and let nothing else arrive."""
+        self._shut = True
+        for lane in self.all_lanes:
+            lane.allowance = 0
+        if self.intake:
+            self._take_in(None)
+
+    def watch_deadline(self, entry: Entry) -> None:
+        """Make sure that the timekeeper looks at an operation's deadline."""
+        if entry.deadline < self.next_deadline:
+            self.next_deadline = entry.deadline
             self.deadline_moved.notify()
 
     def enter_full(self, entry: Entry, when_full: WhenFull, block: bool) -> Lock | None:
@@ -165,6 +261,7 @@ class Queues:
         if gate is not None:
             gate.acquire()
         entry.lane.waiting[entry] = gate
+        entry.lane.allowance = 0
         self._record.waits += 1
         return gate
 
@@ -180,7 +277,14 @@ class Queues:
         move(entries, CANCELLED)
         for entry in entries:
             entry.lane.waiting.pop(entry, None)
+            if entry in self.intake:
+                self.intake.remove(entry)
+            elif hasattr(entry, "epoch"):
+                entry.epoch.pending -= 1
             self.lines.remove(entry)
+        self._count_again()
+
+    def _count_again(self) -> None:
         for lane in self.all_lanes:
             lane.recount(self.lines.entries())
             # `signalled` may be set although the interrupt came before the wake-up.
@@ -217,6 +321,7 @@ class Queues:
                 self._admit()
         if batches.ready:
             self.wake(lane, now)
+        self.allow(lane)
         return batch
 
     def end_batch(
@@ -262,6 +367,9 @@ class Queues:
         """
         expired: list[Entry] = []
         earliest = math.inf
+        # In this order: what arrives after the second step has seen the first.
+        self.next_deadline = math.inf
+        self.take_in()
         for entry in self.lines.entries():
             if entry.state == QUEUED or entry.state == SENT:
                 end = entry.deadline if entry.state == QUEUED else entry.deadline + grace

@@ -19,10 +19,11 @@ from .waiting import PATIENCE
 
 
 class Interrupt:
-    """Raise KeyboardInterrupt in this thread at the ``at``-th point under the engine's lock.
+    """Raise KeyboardInterrupt in this thread at the ``at``-th point of a submission.
 
-    At the points at which the interpreter looks for signals: where a function of Python's begins,
-    and where one in C has returned.
+    In the function itself, and in those that it calls while it holds the engine's lock. The points
+    are those at which the interpreter looks for signals: where a function of Python's begins, and
+    where one in C has returned.
     """
 
     def __init__(self, at: int) -> None:
@@ -36,7 +37,8 @@ class Interrupt:
             self._submitting = None if event == "return" else frame
         if self._submitting is None or event not in {"call", "c_return"}:
             return
-        if self._submitting.f_locals["self"]._lock.locked():
+        itself = frame is self._submitting and event == "c_return"
+        if itself or self._submitting.f_locals["self"]._lock.locked():
             self._left -= 1
             if not self._left:
                 self.raised = True
@@ -61,7 +63,7 @@ def interrupted(at: int, call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("held", [False, True])
-@pytest.mark.parametrize("how", ["put", "again", "apply", "single"])
+@pytest.mark.parametrize("how", ["put", "again", "large", "apply", "single"])
 def test_an_interrupted_call_leaves_nothing_behind(
     make_backend: MakeBackend,
     open_on: OpenOn,
@@ -72,8 +74,8 @@ def test_an_interrupted_call_leaves_nothing_behind(
 ) -> None:
     """Interrupted at any point of a submission: flush returns, the path and the room are free.
 
-    For an operation alone on its path, one behind another, many at once, and a single execution;
-    with senders that wait, and with senders that are busy.
+    For an operation alone on its path, one behind another, one that takes in what arrived before it,
+    many at once, and a single execution; with senders that wait, and with senders that are busy.
     """
     for at in range(1, 1000):
         backend = make_backend(hold_all if held else None)
@@ -83,11 +85,14 @@ def test_an_interrupted_call_leaves_nothing_behind(
             backend.plan = hold_all
             futures.append(store.put("/first", b""))
             backend.wait_for_calls(1)
+        if how == "large":
+            futures += [store.put(path, b"") for path in ("/first", "/a", "/arrived", "/a")]
         if how == "single":
             futures += [store.put(f"/queued/{number}", b"") for number in range(2)]
         calls: dict[str, Callable[[], object]] = {
             "put": lambda store=store: store.put("/a", b""),  # type: ignore[misc]
             "again": lambda store=store: store.put("/first", b""),  # type: ignore[misc]
+            "large": lambda store=store: store.put("/a", bytes(5000)),  # type: ignore[misc]
             "apply": lambda store=store: next(  # type: ignore[misc]
                 store.apply_stream([Put("/a", b""), Get("/a"), Put("/b", b"")])
             ),
@@ -101,13 +106,13 @@ def test_an_interrupted_call_leaves_nothing_behind(
         after = [store.put(path, b"") for path in ("/a", "/b", "/first", "/c")]
         pool.submit(store.flush).result(PATIENCE)
         for future in (*futures, *after):
-            assert future.result(0).version in {0, 1, 2}
+            assert future.result(0).version in {0, 1, 2, 3}
         metrics = store.metrics()
         for lane in (metrics.reads, metrics.writes, metrics.singles):
             assert (lane.queued, lane.waiting, lane.in_flight) == (0, 0, 0), at
         assert metrics.queued_bytes == 0
         pool.submit(store.close).result(PATIENCE)
         if went_through:
-            assert at > 5
+            assert at > 2
             return
     raise AssertionError("it never got through")

@@ -13,14 +13,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from batchkeeper.batching import BatchingConfig, MetadataStore
+from batchkeeper.batching import BatchingConfig, MetadataStore, queues
 from batchkeeper.ops import (
     ABSENT,
     Delete,
@@ -241,6 +243,7 @@ class EngineMachine(RuleBasedStateMachine):
         window=st.integers(1, 3),
         singles=st.integers(0, 2),
         drains=st.booleans(),
+        alone=st.booleans(),
     )
     def open(
         self,
@@ -254,7 +257,14 @@ class EngineMachine(RuleBasedStateMachine):
         window: int,
         singles: int,
         drains: bool,
+        alone: bool,
     ) -> None:
+        # With so small queues, the engine must know that one thread submits: otherwise, nothing
+        # would come in without its lock.
+        self.patched = ExitStack()
+        if alone:
+            self.patched.enter_context(patch.object(queues, "_AT_ONCE", 0))
+            self.patched.enter_context(patch.object(queues, "_LIGHT", 5))
         self.config = BatchingConfig(
             enabled=enabled,
             on_full=on_full,
@@ -559,6 +569,7 @@ class EngineMachine(RuleBasedStateMachine):
         finally:
             self.backend.close()
             self.pool.shutdown()
+            self.patched.close()
 
     def check_last(self, asked: Asked) -> None:
         """Check that an operation has ended once, and in accordance with the steps taken."""
