@@ -12,7 +12,15 @@ import pytest
 
 from batchkeeper.batching import MetadataStore, queues
 from batchkeeper.batching.accumulator import Accumulator
-from batchkeeper.ops import GetResult, OperationTimeoutError, QueueFullError, StoreClosedError
+from batchkeeper.ops import (
+    Get,
+    GetResult,
+    Operation,
+    OperationTimeoutError,
+    Put,
+    QueueFullError,
+    StoreClosedError,
+)
 from batchkeeper.stores.faults import FaultyBackend
 
 from .faulty import OpenOn
@@ -232,3 +240,26 @@ def test_small_ones_do_not_pass_a_large_one_that_waits_for_bytes(
     backend.plan = None
     backend.calls[0].release()
     assert [future.result(PATIENCE).result(PATIENCE).version for future in (large, small)] == [0, 0]
+
+
+def test_what_an_abandoned_stream_has_submitted_is_cancelled(
+    busy: MetadataStore, backend: FaultyBackend
+) -> None:
+    """It may lie in the intake when a sender cancels it."""
+    store = busy
+
+    def ops() -> Iterator[Operation]:
+        yield Get("/a")
+        backend.wait_for_calls(2)[1].release()
+        until(lambda: store._engine.reads.idle)
+        yield Put("/b", b"")
+
+    stream = store.apply_stream(ops())
+    assert next(stream).ok
+    assert in_intake(store) == ["/b"]
+    del stream
+    backend.plan = None
+    assert store.get("/c").result(PATIENCE) is None  # A sender has looked for dropped ones.
+    backend.calls[0].release()
+    store.flush()
+    assert store.exists("/b").result(PATIENCE) is False
