@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 from ...ops.paths import OWN
 
-__all__ = ["ABSENCE_MARK", "MARKS", "NULL", "SKIPPED", "VALUE_MARK", "Nodes"]
+__all__ = [
+    "ABSENCE_MARK",
+    "MARKS",
+    "NULL",
+    "SKIPPED",
+    "VALUE_MARK",
+    "Generations",
+    "Nodes",
+    "size_of",
+]
 
 #: The size of a node whose value is null: a parent that holds no value.
 NULL: Final = -1
@@ -23,6 +33,9 @@ MARKS: Final = (VALUE_MARK, ABSENCE_MARK)
 # Nodes in a generation. Two generations of paths of 50 bytes take about 10 MB.
 _GENERATION: Final = 1 << 15
 
+#: The sizes of values by path, or ``NULL``: of the nodes seen lately, and of those seen earlier.
+Generations: TypeAlias = tuple[dict[str, int], dict[str, int]]
+
 
 class Nodes:
     """A bounded memory of the nodes that existed when last seen, with the sizes of their values.
@@ -33,30 +46,42 @@ class Nodes:
     It forgets in generations: nodes that were not looked up while a whole generation arrived are
     dropped, which costs less than moving an entry at every lookup. Several threads use it without a
     lock: each step is one operation on one dict, and a race loses only a guess.
+
+    Attributes:
+        generations: the young and the old generation, for functions that look up many paths.
     """
 
     def __init__(self) -> None:
-        self._young: dict[str, int] = {}
-        self._old: dict[str, int] = {}
+        self.generations: Generations = ({}, {})
 
     def size(self, path: str) -> int | None:
         """Return the size of the value in bytes, ``NULL``, or ``None`` if it is not known."""
-        size = self._young.get(path)
-        if size is None:
-            size = self._old.get(path)
-            if size is not None:
-                self.note(path, size)
-        return size
+        return size_of(self.generations, path)
 
     def note(self, path: str, size: int) -> None:
         """Remember that ``path`` exists, with a value of ``size`` bytes or ``NULL``."""
-        young = self._young
-        young[path] = size
+        self.note_all({path: size})
+
+    def note_all(self, found: Mapping[str, int]) -> None:
+        """Remember many paths that exist, with their sizes."""
+        young, _ = self.generations
+        young.update(found)
         if len(young) >= _GENERATION:
-            self._old = young
-            self._young = {}
+            self.generations = ({}, young)
 
     def forget(self, path: str) -> None:
         """Remember that ``path`` does not exist."""
-        self._young.pop(path, None)
-        self._old.pop(path, None)
+        young, old = self.generations
+        young.pop(path, None)
+        old.pop(path, None)
+
+
+def size_of(generations: Generations, path: str) -> int | None:
+    """Return what :meth:`Nodes.size` does, and move the path to the young generation."""
+    young, old = generations
+    size = young.get(path)
+    if size is None:
+        size = old.get(path)
+        if size is not None:
+            young[path] = size
+    return size

@@ -22,10 +22,12 @@ from .jute import (
     PROBE,
     SEQUENTIAL,
     SET_DATA,
+    StepOpcode,
     Update,
     ZNode,
 )
 from .multi_settling import Applied
+from .puts import answer_steps
 from .reads import Reader
 
 __all__ = [
@@ -45,32 +47,13 @@ _CREATIONS: Final = (CREATE, EPHEMERAL, SEQUENTIAL)
 
 def answer(batch: Batch, group: Group, applied: Applied, reader: Reader) -> None:
     """Answer the requests of a multi that was applied and answered."""
-    requests, answers = batch.requests, batch.answers
     zxid, when, results = applied
     assert results is not None
-    new = tuple.__new__  # half the cost of Stat(...), for each of a thousand
-    # The fields after path and version in the Stat of every node that this multi creates, a plain
-    # or an ephemeral one.
-    fields, fleeting = (zxid, when, when, False, False), (zxid, when, when, True, True)
-    left, suffixes = iter(results.updates), iter(results.suffixes)
-    for opcode, i, _ in group.steps:
-        if opcode == CREATE and zxid is not None:
-            answers[i] = new(Stat, (requests[i].path, 0, *fields))
-        elif opcode == EPHEMERAL and zxid is not None:
-            answers[i] = new(Stat, (requests[i].path, 0, *fleeting))
-        elif opcode == SET_DATA:
-            request = requests[i]
-            update = next(left)
-            _, _, revision, made, modified, version, owner = update
-            expected = request.expected_version
-            if owner == 0 and (expected is None or expected > 0) and request.options is None:
-                answers[i] = new(
-                    Stat, (request.path, version, revision, made, modified, False, False)
-                )
-            else:
-                answers[i] = _updated(batch, i, update, reader)
-        elif opcode == DELETE:
-            answers[i] = None
+    left = answer_steps(group.steps, batch.requests, batch.answers, results.updates, zxid, when)
+    suffixes = iter(results.suffixes)
+    for opcode, i, update in left:
+        if update is not None:
+            batch.answers[i] = _updated(batch, i, update, reader)
         else:
             suffix = next(suffixes) if opcode == SEQUENTIAL else ""
             answer_step(batch, i, opcode, applied, suffix)
@@ -79,7 +62,7 @@ def answer(batch: Batch, group: Group, applied: Applied, reader: Reader) -> None
 def answer_step(
     batch: Batch,
     i: int,
-    opcode: Literal[1, 13, -1, -2, -3, -4],
+    opcode: StepOpcode | Literal[-1],
     applied: Applied,
     suffix: str | None,
 ) -> None:

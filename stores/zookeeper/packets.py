@@ -42,13 +42,17 @@ class Packet(Generic[_T]):
     Attributes:
         reads: the caller's objects, one for each read.
         encoded: opcode and path of each, as they are sent.
+        sent_bytes: the bytes of the request. Those who add reads keep it, if they need it.
+        answer_bytes: the expected bytes of the answer, likewise.
     """
 
-    __slots__ = ("encoded", "reads")
+    __slots__ = ("answer_bytes", "encoded", "reads", "sent_bytes")
 
     def __init__(self) -> None:
         self.reads: list[_T] = []
         self.encoded: list[tuple[int, bytes]] = []
+        self.sent_bytes = REQUEST_OVERHEAD
+        self.answer_bytes = 0
 
     @classmethod
     def of(cls, read: _T, opcode: int, path: bytes) -> Packet[_T]:

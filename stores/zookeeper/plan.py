@@ -7,22 +7,10 @@ from typing import Final
 
 from ...ops.errors import ValueTooLargeError
 from .batches import Batch, guess, parent_of
-from .codecs import WriteStep
 from .groups import CREATE_OVERHEAD, DELETE_OVERHEAD, Group
-from .jute import (
-    CREATE,
-    DELETE,
-    EPHEMERAL,
-    REPLACE,
-    SEQUENTIAL,
-    SET_DATA,
-    WriteOpcode,
-    ephemeral,
-    header_and_length,
-    length,
-    version_field,
-)
+from .jute import EPHEMERAL, REPLACE, SEQUENTIAL, SET_DATA, WriteOpcode
 from .nodes import SKIPPED, VALUE_MARK, Nodes
+from .puts import add_puts
 from .sizes import Sizes
 from .transactions import Changes, TransactionPlanner
 
@@ -32,6 +20,8 @@ __all__ = ["OP_OVERHEAD", "REQUEST_OVERHEAD", "MultiPlan"]
 REQUEST_OVERHEAD: Final = 17
 #: The most bytes that a put has beside path and value.
 OP_OVERHEAD: Final = CREATE_OVERHEAD + 32
+# What a setData has behind its value.
+_VERSION_BYTES: Final = 4
 
 
 class MultiPlan:
@@ -79,74 +69,56 @@ class MultiPlan:
         by_length = sorted(batch.pending, key=[*map(len, paths)].__getitem__)
         if batch.parts:
             by_length = [i for i in by_length if i not in batch.parts]
-        steps = [(i, guess(batch, nodes, i)) for i in by_length]
-        deletes = [(i, version) for i, (opcode, version, _) in steps if opcode == DELETE]
-        self._changes = Changes({paths[i] for i, _ in deletes})
-        self._set([step for step in steps if step[1][0] != DELETE] if deletes else steps)
+        deletes = [i for i in by_length if batch.requests[i].kind == "delete"]
+        self._changes = Changes({paths[i] for i in deletes})
+        self._put_all(
+            [i for i in by_length if batch.requests[i].kind != "delete"] if deletes else by_length
+        )
         if batch.parts:
             planner = TransactionPlanner(batch, nodes, acl, self._changes, by_length, self._mark)
             planner.add_all(self._fit)
-        for i, version in reversed(deletes):
+        for i in reversed(deletes):
             if paths[i] not in self._changes.kept:
-                self._delete(i, version)
+                self._delete(i)
         self._close()
 
-    def _set(  # noqa: C901 - in one piece: every operation pays for each call
-        self, steps: Sequence[tuple[int, WriteStep]]
-    ) -> None:
-        """Add the steps that set a value."""
-        paths, ephemerals = self._batch.paths, self._batch.ephemerals
-        acl = self._acl
-        rights = {EPHEMERAL: ephemeral(acl)}
-        group = self._group
-        made, fleeting = self._changes.made.add, self._changes.fleeting.add
-        session = self._batch.session
-        packet, limit = self._packet, self._limit
-        last_parent = ""
-        for i, (opcode, version, value) in steps:
-            path = paths[i]
-            raw = path.encode()
-            tail: bytes | None
-            if opcode == SET_DATA:
-                tail = version_field(version)
-            else:
-                above = path[: path.rindex("/")]
-                if above != last_parent:
-                    if not self._need(above, i):
-                        continue
-                    group = self._group
-                    last_parent = above
-                tail = acl if opcode == CREATE else rights.get(opcode)
-                if tail is None:
-                    self._create_special(i, opcode, version, value)
-                    group = self._group
-                    continue
-            size = CREATE_OVERHEAD + len(raw) + len(value) + len(tail)
-            if group.size + size > packet or group.operations >= limit:
-                found = self._fit(size, i)
-                if found is None:
-                    continue
-                group = found
-            else:
-                group.size += size
-            path_bytes = len(raw)
-            group.parts += (
-                header_and_length(opcode if opcode > 0 else CREATE, path_bytes),
-                raw,
-                length(len(value)),
-                value,
-                tail,
+    def _put_all(self, places: Sequence[int]) -> None:
+        batch, changes, nodes = self._batch, self._changes, self._nodes
+        acl, room, limit = self._acl, self._packet, self._limit
+        start, end = 0, len(places)
+        while start < end:
+            start = add_puts(
+                self._group, batch, changes, nodes.generations, places, start, acl, room, limit
             )
-            group.operations += 1
-            made(path)
-            assert opcode != REPLACE
-            group.steps.append((opcode, i, path_bytes))
-            if opcode != SET_DATA and group.created is None:
-                group.created = path
-            if opcode == EPHEMERAL:
-                fleeting(path)
-            if ephemerals and i in ephemerals:
-                group.session = session
+            if start < end:
+                self._put(places[start])
+                start += 1
+
+    def _put(self, i: int) -> None:
+        """Add a put that is not plain, or the first in the next multi."""
+        batch, changes, acl = self._batch, self._changes, self._acl
+        path = batch.paths[i]
+        opcode, version, value = guess(batch, self._nodes, i)
+        if opcode != SET_DATA and not self._need(parent_of(path), i):
+            return
+        if opcode in (SEQUENTIAL, REPLACE):
+            self._create_special(i, opcode, version, value)
+            return
+        size = CREATE_OVERHEAD + len(path.encode()) + len(value)
+        group = self._fit(size + (_VERSION_BYTES if opcode == SET_DATA else len(acl)), i)
+        if group is None:
+            return
+        if opcode == SET_DATA:
+            group.add_set(i, path, value, version)
+        elif opcode == EPHEMERAL:
+            group.add_ephemeral(i, path, value, acl)
+            changes.fleeting.add(path)
+        else:
+            group.add_create(i, path, value, acl)
+        group.operations += 1
+        changes.made.add(path)
+        if i in batch.ephemerals:
+            group.session = batch.session
 
     def _mark(self, parent: str, i: int) -> None:
         """Mark the last value if it was created at ``parent``, or above it.
@@ -190,14 +162,13 @@ class MultiPlan:
                 changes.fleeting.add(path)
                 changes.made.add(path)
 
-    def _delete(self, i: int, version: int) -> None:
-        raw = self._batch.paths[i].encode()
-        group = self._fit(DELETE_OVERHEAD + len(raw), i)
-        if group is None:
-            return
-        group.parts += (header_and_length(DELETE, len(raw)), raw, version_field(version))
-        group.steps.append((DELETE, i, len(raw)))
-        group.operations += 1
+    def _delete(self, i: int) -> None:
+        path = self._batch.paths[i]
+        _, version, _ = guess(self._batch, self._nodes, i)
+        group = self._fit(DELETE_OVERHEAD + len(path.encode()), i)
+        if group is not None:
+            group.add_delete(i, path, version)
+            group.operations += 1
 
     def _need(self, parent: str, i: int) -> bool:
         """Create the parents of a put that are not known to exist; say whether it may follow."""

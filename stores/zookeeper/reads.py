@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
-from ...ops.results import GetResult, Stat
+from ...ops.operations import ReadKind
 from ..backend import Answer, ReadRequest
 from .answers import Reply
 from .codecs import READS
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_NODE, UNIMPLEMENTED, refused
+from .gets import add_reads, answer_gets
 from .jute import (
     EXISTS,
     GET_DATA,
@@ -24,7 +24,6 @@ from .jute import (
 )
 from .nodes import Nodes
 from .packets import (
-    ANSWER_BYTES,
     ENTRY_BYTES,
     FIRST_GUESS,
     READ_OVERHEAD,
@@ -36,22 +35,20 @@ from .sizes import ENVELOPE, Sizes
 
 __all__ = ["Reader"]
 
-#: A read to do: its index among the endings, opcode, full path.
-_Read: TypeAlias = tuple[int, int, str]
-
 #: The end of a read: its result, or the error of the request that contained it.
 _Ending: TypeAlias = Found | MetadataStoreError
 
 # The bytes under way for a call, about four answers, estimated from the last known size of each
 # path, or from the recent mean of all paths.
 _WAVE_BYTES: Final = 4 << 20
-_PACKET_READS: Final = 128
 # The mean may be far off, if a client that has seen only small values meets large ones. So a call
 # begins with this many paths of unknown size, and multiplies that with each wave.
 _UNKNOWN_READS: Final = 16
 # Looks serve writes, whose own values are a better guess at those that they replace.
 _UNKNOWN_LOOKS: Final = 64
 _GROWTH: Final = 4
+
+_OPCODES: Final[Mapping[ReadKind, int]] = {kind: codec.opcode for kind, codec in READS.items()}
 
 _ROOT: Final = length(1) + b"/"
 
@@ -76,26 +73,15 @@ class Reader:
             MetadataStoreError: all of them failed with this error.
         """
         chroot = self._chroot
-        wants = []
-        for request in requests:
-            path = request.path
-            full = chroot + path if path != "/" else chroot or "/"
-            wants.append((READS[request.kind].opcode, full))
-        endings = self._fetch(wants, deadline, _UNKNOWN_READS)
+        opcodes = [_OPCODES[request.kind] for request in requests]
+        paths = [request.path for request in requests]
+        if chroot:
+            paths = [chroot + path if path != "/" else chroot for path in paths]
+        endings = self._fetch(opcodes, paths, deadline, _UNKNOWN_READS)
         _raise_if_all_failed(endings)
-        answers: list[Answer] = []
-        new = tuple.__new__
-        for request, ending in zip(requests, endings, strict=True):
-            # Nearly all answers are of this kind; _answer handles the others.
-            if type(ending) is ZNode and request.kind == "get" and ending.owner == 0:
-                value, _, _, revision, created, modified, version, _, _ = ending
-                if value is None:
-                    answers.append(None)
-                    continue
-                stat = new(Stat, (request.path, version, revision, created, modified, False, False))
-                answers.append(new(GetResult, (value, stat)))
-            else:
-                answers.append(self._answer(request, ending))
+        answers, left = answer_gets(requests, endings)
+        for i in left:
+            answers[i] = self._answer(requests[i], endings[i])
         return answers
 
     def learn(self, values: int, total_bytes: int) -> None:
@@ -132,8 +118,8 @@ class Reader:
         Raises:
             MetadataStoreError: one of them got no answer.
         """
-        wants = [(EXISTS, path) for path in paths]
-        found = self._fetch(wants, deadline, _UNKNOWN_LOOKS, fresh=fresh)
+        opcodes = [EXISTS] * len(paths)
+        found = self._fetch(opcodes, paths, deadline, _UNKNOWN_LOOKS, fresh=fresh)
         for ending in found:
             if type(ending) is ZNode or type(ending) is int:
                 continue
@@ -158,8 +144,9 @@ class Reader:
         """
         czxids = [-1] * len(paths)
         endings: list[_Ending] = [CONNECTION_LOSS] * len(paths)
-        waiting = deque((i, EXISTS, path) for i, path in enumerate(paths))
-        packets = self._next_wave(waiting, _UNKNOWN_LOOKS, set(), endings)
+        opcodes = [EXISTS] * len(paths)
+        waiting = [*range(len(paths))]
+        packets = self._next_wave(opcodes, paths, waiting, _UNKNOWN_LOOKS, set(), endings)
         requests = [packet.request() for packet in packets]
         finish = self._sizes.begin(requests, sent_by, repeat=True)
 
@@ -169,15 +156,13 @@ class Reader:
                 if not isinstance(found, list):
                     waiting.extend(packet.reads)
                     continue
-                for (i, _, _), entry in zip(packet.reads, found, strict=True):
+                for i, entry in zip(packet.reads, found, strict=True):
                     if type(entry) is ZNode:
                         czxids[i] = entry.created_zxid
-            again = [(i, path) for i, _, path in waiting]
-            if self._connection.number != since:
-                again = list(enumerate(paths))
+            again = waiting if self._connection.number == since else range(len(paths))
             if again:
-                looks = self.look([path for _, path in again], deadline, fresh=True)
-                for (i, _), look in zip(again, looks, strict=True):
+                looks = self.look([paths[i] for i in again], deadline, fresh=True)
+                for i, look in zip(again, looks, strict=True):
                     czxids[i] = look.created_zxid if isinstance(look, ZNode) else -1
             return czxids
 
@@ -199,13 +184,14 @@ class Reader:
 
     def _fetch(
         self,
-        wants: Sequence[tuple[int, str]],
+        opcodes: list[int],
+        paths: Sequence[str],
         deadline: float,
         unknown: int,
         *,
         fresh: bool = False,
     ) -> list[_Ending]:
-        """Return the result for each ``(opcode, full path)``.
+        """Return the result for each opcode and full path. Opcodes of repeated reads may change.
 
         For EXISTS, the value may be missing, but ``size`` distinguishes null from empty.
         ``unknown`` is the number of values of unknown size to request at first. With ``fresh``, the
@@ -214,11 +200,11 @@ class Reader:
         Raises:
             MetadataStoreError: catching up failed.
         """
-        endings: list[_Ending] = [CONNECTION_LOSS] * len(wants)
-        waiting = deque((i, opcode, path) for i, (opcode, path) in enumerate(wants))
+        endings: list[_Ending] = [CONNECTION_LOSS] * len(paths)
+        waiting = [*range(len(paths))]
         alone: set[int] = set()
         while waiting:
-            packets = self._next_wave(waiting, unknown, alone, endings)
+            packets = self._next_wave(opcodes, paths, waiting, unknown, alone, endings)
             unknown *= _GROWTH
             requests = [packet.request() for packet in packets]
             if fresh:
@@ -229,7 +215,7 @@ class Reader:
                 )
                 if not _has_synced(synced) or self._connection.sessions != session:
                     # Lost, or answered in an earlier session, which guarantees nothing.
-                    waiting.extend(read for packet in packets for read in packet.reads)
+                    waiting += [i for packet in packets for i in packet.reads]
                     continue
                 fresh = False
             else:
@@ -238,10 +224,10 @@ class Reader:
                 opcode, reads = packet.opcode, packet.reads
                 answer = packet.understand(reply)
                 if isinstance(answer, MetadataStoreError):
-                    for i, _, _ in reads:
+                    for i in reads:
                         endings[i] = answer
                 elif isinstance(answer, list):
-                    waiting.extend(self._sort(opcode, reads, answer, endings))
+                    waiting += self._sort(packet, opcodes, paths, answer, endings)
                 elif answer == CONNECTION_LOSS or (
                     opcode == MULTI_READ and answer != UNIMPLEMENTED
                 ):
@@ -250,90 +236,106 @@ class Reader:
                     # deadline.
                     if answer == CONNECTION_LOSS:
                         self._sizes.drops(ENVELOPE + len(request[1]), deadline)
-                    alone.update(i for i, _, _ in reads)
-                    waiting.extend(reads)
+                    alone.update(reads)
+                    waiting += reads
                 else:
-                    self._sort(opcode, reads, [answer] * len(reads), endings)
+                    self._sort(packet, opcodes, paths, [answer] * len(reads), endings)
         return endings
 
     def _next_wave(
-        self, waiting: deque[_Read], most: int, alone: set[int], endings: list[_Ending]
-    ) -> list[Packet[_Read]]:
-        """Return the packets to send together, with at most ``most`` reads of unknown size."""
-        packets: list[Packet[_Read]] = []
-        packet: Packet[_Read] = Packet()
-        # The sizes of the packet's answer and of the packet.
-        answer_bytes, sent_bytes = 0, REQUEST_OVERHEAD
-        wave_bytes = unknown = 0
-        size_of, usual = self._nodes.size, self._sizes.usual
-        longest = self._sizes.most - REQUEST_OVERHEAD - READ_OVERHEAD
-        mean = self._seen_mean
+        self,
+        opcodes: Sequence[int],
+        paths: Sequence[str],
+        waiting: list[int],
+        most: int,
+        alone: set[int],
+        endings: list[_Ending],
+    ) -> list[Packet[int]]:
+        """Return the packets to send together, with at most ``most`` reads of unknown size.
+
+        Their reads no longer wait.
+        """
+        packets: list[Packet[int]] = []
+        packet: Packet[int] = Packet()
+        sizes, mean = self._sizes, self._seen_mean
         guess = ENTRY_BYTES + int(FIRST_GUESS if mean is None else mean)
-        all_single = len(waiting) == 1
-        while waiting and wave_bytes < _WAVE_BYTES and unknown < most:
-            read = waiting.popleft()
-            i, opcode, path = read
+        longest = sizes.most - REQUEST_OVERHEAD - READ_OVERHEAD
+        if len(waiting) == 1:
+            alone = {*waiting}
+        wave_bytes = unknown = start = 0
+        while start < len(waiting) and wave_bytes < _WAVE_BYTES and unknown < most:
+            start, added, guessed = add_reads(
+                packet,
+                opcodes,
+                paths,
+                waiting,
+                start,
+                alone,
+                self._nodes.generations,
+                guess,
+                longest,
+                sizes.usual,
+                _WAVE_BYTES - wave_bytes,
+                most - unknown,
+            )
+            wave_bytes += added
+            unknown += guessed
+            if added:
+                continue
+            i = waiting[start]
+            opcode, path = opcodes[i], paths[i]
             raw = path.encode()
+            size = self._nodes.size(path)
+            expected = guess if size is None else ENTRY_BYTES + size
             if len(raw) > longest:
                 endings[i] = ValueTooLargeError(
                     f"the path has {len(raw)} bytes, more than fit into a request to ZooKeeper "
-                    f"({self._sizes.most} bytes)",
+                    f"({sizes.most} bytes)",
                     path=path,
                 )
-                continue
-            size = size_of(path)
-            expected = guess if size is None else ENTRY_BYTES + size
-            single = all_single or i in alone
-            if opcode == EXISTS and (single or expected > SMALL):
-                single, expected = True, ENTRY_BYTES
-            elif size is None:
-                unknown += 1
-            wave_bytes += expected
-            if single:
-                packets.append(Packet.of(read, opcode, raw))
-                continue
-            answer_bytes += expected
-            sent_bytes += READ_OVERHEAD + len(raw)
-            if packet.reads and (
-                len(packet.reads) >= _PACKET_READS
-                or answer_bytes > ANSWER_BYTES
-                or sent_bytes > usual
-            ):
+            elif i in alone or (opcode == EXISTS and expected > SMALL):
+                packets.append(Packet.of(i, opcode, raw))
+                if opcode == EXISTS:
+                    wave_bytes += ENTRY_BYTES
+                else:
+                    wave_bytes += expected
+                    unknown += size is None
+            else:
                 packets.append(packet)
                 packet = Packet()
-                answer_bytes = expected
-                sent_bytes = REQUEST_OVERHEAD + READ_OVERHEAD + len(raw)
-            packet.reads.append(read)
-            packet.encoded.append((GET_DATA if opcode == EXISTS else opcode, raw))
+                continue
+            start += 1
         if packet.reads:
             packets.append(packet)
+        del waiting[:start]
         return packets
 
     def _sort(
         self,
-        opcode: int,
-        reads: Sequence[_Read],
+        packet: Packet[int],
+        opcodes: list[int],
+        paths: Sequence[str],
         entries: Sequence[Found],
         endings: list[_Ending],
-    ) -> list[_Read]:
-        """Put results in their places; return the reads that must be repeated."""
+    ) -> list[int]:
+        """Put results in their places; return the reads to repeat, with other opcodes."""
         again = []
-        seen_bytes = seen = 0
-        note = self._nodes.note
-        for (i, _, path), entry in zip(reads, entries, strict=True):
+        sizes: dict[str, int] = {}
+        looks = packet.opcode == EXISTS
+        for i, entry in zip(packet.reads, entries, strict=True):
             if type(entry) is ZNode:
                 size = entry[1]
-                if size == 0 and opcode == EXISTS:
+                if looks and size == 0:
                     # The value is null or empty; only getData shows which.
-                    again.append((i, GET_DATA, path))
+                    opcodes[i] = GET_DATA
+                    again.append(i)
                     continue
-                note(path, size)
-                seen_bytes += max(0, size)
-                seen += 1
+                sizes[paths[i]] = size
             elif entry == NO_NODE:
-                self._nodes.forget(path)
+                self._nodes.forget(paths[i])
             endings[i] = entry
-        self.learn(seen, seen_bytes)
+        self._nodes.note_all(sizes)
+        self.learn(len(sizes), sum([size for size in sizes.values() if size > 0]))
         return again
 
 

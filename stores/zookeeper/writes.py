@@ -35,12 +35,10 @@ from .errors import NO_AUTH, NO_CHILDREN, NO_NODE, NODE_EXISTS, is_conflict, is_
 from .groups import Group
 from .jute import (
     CREATE,
-    DELETE,
     EPHEMERAL,
     PARENT,
     PROBE,
     SEQUENTIAL,
-    SET_DATA,
     Refused,
     ZNode,
 )
@@ -48,6 +46,7 @@ from .multi_settling import Applied, MultiSettler, Outcome, TooLong
 from .nodes import NULL, Nodes
 from .outcomes import answer, fleeting, gather, members
 from .plan import MultiPlan
+from .puts import sizes_left
 from .reads import Reader
 from .recovery import recover
 from .second_look import SecondLook
@@ -74,9 +73,6 @@ _UPROOTED: Final = frozenset(
         *((opcode, NO_NODE) for opcode in (CREATE, EPHEMERAL, SEQUENTIAL, PROBE)),
     }
 )
-
-# Steps that leave their request's value at its path.
-_KEEPS: Final = frozenset({CREATE, SET_DATA, EPHEMERAL})
 
 # If the first guess was wrong for more than this share of calls, the writer reads nodes first.
 _LOOK_FIRST: Final = 0.5
@@ -396,21 +392,12 @@ class Writer:
 
     def _remember(self, batch: Batch, group: Group) -> None:
         """Remember the nodes that an applied multi has left at its paths."""
-        note, forget = self._nodes.note, self._nodes.forget
-        requests, paths = batch.requests, batch.paths
-        values = value_bytes = 0
-        for parent in group.parents:
-            note(parent, NULL)
-        for opcode, i, _ in group.steps:
-            if opcode == DELETE:
-                forget(paths[i])
-            # A write without a value of its own has left the one that was there.
-            elif opcode in _KEEPS and (value := requests[i].value) is not None:
-                size = len(value)
-                note(paths[i], size)
-                values += 1
-                value_bytes += size
-        self._reader.learn(values, value_bytes)
+        sizes, gone = sizes_left(group.steps, batch.requests, batch.paths)
+        self._nodes.note_all(dict.fromkeys(group.parents, NULL))
+        for path in gone:
+            self._nodes.forget(path)
+        self._nodes.note_all(sizes)
+        self._reader.learn(len(sizes), sum(sizes.values()))
 
 
 def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:

@@ -1,0 +1,205 @@
+"""Plain puts in a multi: nearly all operations of nearly all calls.
+
+The functions here are the loops over the operations of a call. Each leaves what is rare to its
+caller. They are compiled, if there is a compiler (see ``ops.acceleration``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+from ...ops.operations import ABSENT
+from ...ops.results import Stat
+from ..backend import Answer, PartRequest
+from .batches import Batch, parent_of
+from .codecs import ANY_VERSION
+from .groups import CREATE_OVERHEAD, Group
+from .jute import (
+    CREATE,
+    DELETE,
+    EPHEMERAL,
+    SET_DATA,
+    Step,
+    StepOpcode,
+    Update,
+    ephemeral,
+    header_and_length,
+    length,
+    version_field,
+)
+from .nodes import Generations, size_of
+from .transactions import Changes
+
+__all__ = ["add_puts", "answer_steps", "sizes_left"]
+
+#: A step that :func:`answer_steps` has not answered: its opcode, its request, and the result of a
+#: setData.
+Left: TypeAlias = tuple[StepOpcode | Literal[-1], int, Update | None]
+
+# Steps that leave their request's value at its path.
+_KEEPS: Final = frozenset({CREATE, SET_DATA, EPHEMERAL})
+
+
+def add_puts(  # noqa: C901, PLR0912, PLR0915 - in one piece: every operation pays for each call
+    group: Group,
+    batch: Batch,
+    changes: Changes,
+    generations: Generations,
+    places: Sequence[int],
+    start: int,
+    acl: bytes,
+    room: int,
+    limit: int,
+) -> int:
+    """Add puts to a multi, as long as they are plain and fit.
+
+    A put is not plain if it is sequential, if an ephemeral one may meet a node, if its parent is
+    not certain to exist when it is created, or if a mark must go before it.
+
+    Args:
+        group: the multi.
+        batch: the call.
+        changes: what the plan does to the tree.
+        generations: the known nodes.
+        places: the places of all puts of the call.
+        start: where to begin in ``places``.
+        acl: the access rights of new nodes, encoded.
+        room: the most bytes of the multi's operations.
+        limit: the most requests in one multi.
+
+    Returns:
+        the index in ``places`` of the first put that was not added.
+    """
+    requests, paths, seen = batch.requests, batch.paths, batch.seen
+    parts, steps = group.parts, group.steps
+    made = changes.made
+    size, operations = group.size, group.operations
+    fleeting_acl = ephemeral(acl)
+    last_parent: str | None = None
+    end = start
+    for end in range(start, len(places)):
+        i = places[end]
+        request, path = requests[i], paths[i]
+        expected, value, options = request.expected_version, request.value, request.options
+        assert value is not None
+        opcode: StepOpcode = CREATE
+        tail = acl
+        if options is not None:
+            if not options.ephemeral or options.sequential or i in seen:
+                break
+            if expected is None:
+                if size_of(generations, path) is not None:
+                    break
+            elif expected != ABSENT:
+                break
+            opcode, tail = EPHEMERAL, fleeting_acl
+        elif expected is None:
+            there = seen[i] if i in seen else size_of(generations, path)
+            if there is not None:
+                opcode, tail = SET_DATA, version_field(ANY_VERSION)
+        elif expected != ABSENT:
+            opcode, tail = SET_DATA, version_field(expected)
+        elif (node := seen.get(i)) is not None:
+            opcode, tail = SET_DATA, version_field(node.version)
+        if opcode != SET_DATA:
+            parent = parent_of(path)
+            if parent != last_parent:
+                if not _has_parent(group, batch, changes, generations, parent):
+                    break
+                last_parent = parent
+        raw = path.encode()
+        more = CREATE_OVERHEAD + len(raw) + len(value) + len(tail)
+        if size + more > room or operations >= limit:
+            break
+        size += more
+        operations += 1
+        parts += (
+            header_and_length(CREATE if opcode == EPHEMERAL else opcode, len(raw)),
+            raw,
+            length(len(value)),
+            value,
+            tail,
+        )
+        steps.append((opcode, i, len(raw)))
+        made.add(path)
+        if opcode != SET_DATA and group.created is None:
+            group.created = path
+        if opcode == EPHEMERAL:
+            changes.fleeting.add(path)
+            group.session = batch.session
+    else:
+        end = len(places)
+    group.size, group.operations = size, operations
+    return end
+
+
+def _has_parent(
+    group: Group, batch: Batch, changes: Changes, generations: Generations, parent: str
+) -> bool:
+    """Say whether a creation below ``parent`` needs nothing else before it."""
+    if parent in changes.deleted or parent in changes.fleeting:
+        return False
+    if parent and parent not in changes.made and size_of(generations, parent) is None:
+        return False
+    last = group.last_value(batch.paths)
+    return last is None or not f"{parent}/".startswith(f"{last}/")
+
+
+def answer_steps(
+    steps: Sequence[Step],
+    requests: Sequence[PartRequest],
+    answers: list[Answer],
+    updates: Sequence[Update],
+    zxid: int | None,
+    when: int | None,
+) -> list[Left]:
+    """Answer the requests of a multi that was applied, at a zxid and a time.
+
+    Returns:
+        the steps that it has not answered, in order.
+    """
+    new = tuple.__new__  # half the cost of Stat(...), for each of a thousand
+    fields, fleeting = (zxid, when, when, False, False), (zxid, when, when, True, True)
+    results = iter(updates)
+    left: list[Left] = []
+    for opcode, i, _ in steps:
+        if opcode == CREATE and zxid is not None:
+            answers[i] = new(Stat, (requests[i].path, 0, *fields))
+        elif opcode == EPHEMERAL and zxid is not None:
+            answers[i] = new(Stat, (requests[i].path, 0, *fleeting))
+        elif opcode == SET_DATA:
+            request = requests[i]
+            update = next(results)
+            _, _, revision, made, modified, version, owner = update
+            expected = request.expected_version
+            if owner == 0 and (expected is None or expected > 0) and request.options is None:
+                answers[i] = new(
+                    Stat, (request.path, version, revision, made, modified, False, False)
+                )
+            else:
+                left.append((opcode, i, update))
+        elif opcode == DELETE:
+            answers[i] = None
+        else:
+            left.append((opcode, i, None))
+    return left
+
+
+def sizes_left(
+    steps: Sequence[Step], requests: Sequence[PartRequest], paths: Sequence[str]
+) -> tuple[dict[str, int], list[str]]:
+    """Return the sizes of the values that a multi has left, by path, and the paths it has deleted.
+
+    A path may be deleted and created again.
+    """
+    sizes: dict[str, int] = {}
+    gone: list[str] = []
+    for opcode, i, _ in steps:
+        if opcode == DELETE:
+            sizes.pop(paths[i], None)
+            gone.append(paths[i])
+        # A write without a value of its own has left the one that was there.
+        elif opcode in _KEEPS and (value := requests[i].value) is not None:
+            sizes[paths[i]] = len(value)
+    return sizes, gone
