@@ -47,5 +47,6 @@ void buffer_free(Buffer *buffer);
 
 /* The functions of each part; terminated by an empty one. */
 extern PyMethodDef etcd_methods[];
+extern PyMethodDef zookeeper_methods[];
 
 #endif

@@ -91,7 +91,10 @@ static int start(PyObject *module)
         PyModule_AddStringConstant(module, "sources", BATCHKEEPER_SOURCES) < 0) {
         return -1;
     }
-    return PyModule_AddFunctions(module, etcd_methods);
+    if (PyModule_AddFunctions(module, etcd_methods) < 0) {
+        return -1;
+    }
+    return PyModule_AddFunctions(module, zookeeper_methods);
 }
 
 static PyModuleDef_Slot slots[] = {

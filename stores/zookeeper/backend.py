@@ -308,7 +308,7 @@ def _check_version(connection: ZooKeeperConnection, deadline: float) -> None:
             f"ZooKeeper 3.6 or newer is needed: the server at {connection.addresses} lacks "
             "multi-reads"
         )
-    answer = understand(reply, partial(parse_multi_read, []))
+    answer = understand(reply, partial(parse_multi_read, [], []))
     if isinstance(answer, MetadataStoreError):
         raise answer
     if isinstance(answer, int):

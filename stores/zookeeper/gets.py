@@ -1,38 +1,35 @@
-"""Reads in packets, and gets answered from nodes: the loops over the operations of a call.
-
-They are compiled, if there is a compiler (see ``ops.acceleration``).
-"""
+"""Reads in packets: the loop over the operations of a call."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from ...ops.errors import MetadataStoreError
-from ...ops.results import GetResult, Stat
-from ..backend import Answer, ReadRequest
-from .jute import EXISTS, GET_DATA, Found, ZNode
+from ...ops.acceleration import accelerated
+from .jute import EXISTS, GET_DATA
 from .nodes import Generations, size_of
 from .packets import ANSWER_BYTES, ENTRY_BYTES, READ_OVERHEAD, SMALL, Packet
 
-__all__ = ["add_reads", "answer_gets"]
+__all__ = ["add_reads"]
 
 _PACKET_READS: Final = 128
 
 
+@accelerated
 def add_reads(
     packet: Packet[int],
     opcodes: Sequence[int],
     paths: Sequence[str],
     waiting: Sequence[int],
     start: int,
-    alone: Container[int],
+    alone: set[int],
     generations: Generations,
     guess: int,
     longest: int,
     usual: int,
     bytes_room: int,
     unknown_room: int,
+    /,
 ) -> tuple[int, int, int]:
     """Add reads to a packet, until one goes alone or does not fit.
 
@@ -82,23 +79,3 @@ def add_reads(
         end += 1
     packet.answer_bytes, packet.sent_bytes = answer_bytes, sent_bytes
     return end, added, unknown
-
-
-def answer_gets(
-    requests: Sequence[ReadRequest], endings: Sequence[Found | MetadataStoreError]
-) -> tuple[list[Answer], list[int]]:
-    """Return the answers to the gets of persistent nodes, and the places of all other requests."""
-    answers: list[Answer] = []
-    left: list[int] = []
-    new = tuple.__new__
-    for i, (request, ending) in enumerate(zip(requests, endings, strict=True)):
-        answer = None
-        if type(ending) is not ZNode or ending.owner != 0 or request.kind != "get":
-            left.append(i)
-        else:
-            value, _, _, revision, created, modified, version, _, _ = ending
-            if value is not None:
-                fields = (request.path, version, revision, created, modified, False, False)
-                answer = new(GetResult, (value, new(Stat, fields)))
-        answers.append(answer)
-    return answers, left

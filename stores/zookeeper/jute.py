@@ -19,9 +19,12 @@ Source of the layout: ``zookeeper.jute``, ``MultiOperationRecord``, ``MultiRespo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, Literal, NamedTuple, TypeAlias
+
+from ...ops.acceleration import accelerated, bind
+from ...ops.results import GetResult, Stat
 
 __all__ = [
     "ADD_WATCH",
@@ -200,8 +203,9 @@ class ZNode(NamedTuple):
     children: int
 
 
-#: One answer to a read: a node, the names below it, or the server's error code.
-Found: TypeAlias = ZNode | list[str] | int
+#: One answer to a read: a node, the names below it, or the server's error code. A get may have its
+#: result in place of the node.
+Found: TypeAlias = ZNode | GetResult | list[str] | int
 
 
 class Family(NamedTuple):
@@ -267,7 +271,8 @@ def remove_watch(path: bytes) -> bytes:
     return _int.pack(len(path)) + path + _int.pack(_ANY_TYPE)
 
 
-def multi_read(reads: Sequence[tuple[int, bytes]]) -> bytes:
+@accelerated
+def multi_read(reads: Sequence[tuple[int, bytes]], /) -> bytes:
     """Return the body of a multi-read of ``(opcode, path)``, the opcode getData or getChildren."""
     parts: list[bytes] = []
     for opcode, path in reads:
@@ -304,21 +309,34 @@ def parse_single(opcode: int, buffer: bytes, offset: int) -> ZNode | list[str]:
     return found
 
 
-def parse_reads(reads: Sequence[tuple[int, bytes]], buffer: bytes, offset: int) -> list[Found]:
+def parse_reads(
+    reads: Sequence[tuple[int, bytes]], paths: Sequence[str | None], buffer: bytes, offset: int
+) -> list[Found]:
     """Read the answer to a multi-read, or to a single read that was sent without one."""
     if len(reads) == 1:
         return [parse_single(reads[0][0], buffer, offset)]
-    return parse_multi_read(reads, buffer, offset)
+    return parse_multi_read(reads, paths, buffer, offset)
 
 
-def parse_multi_read(reads: Sequence[tuple[int, bytes]], buffer: bytes, offset: int) -> list[Found]:
-    """Read the answer to a multi-read: one entry for each of its ``reads``."""
+@accelerated
+def parse_multi_read(
+    reads: Sequence[tuple[int, bytes]],
+    paths: Sequence[str | None],
+    buffer: bytes,
+    offset: int,
+    /,
+) -> list[Found]:
+    """Read the answer to a multi-read: one entry for each of its ``reads``.
+
+    ``paths`` has the caller's path for each get, and ``None`` for other reads; it may be empty. The
+    value of a persistent node becomes the result of its get.
+    """
     found: list[Found] = []
     append = found.append
     head, stat = _header_and_length.unpack_from, _stat.unpack_from
     new = tuple.__new__
     # getData is written out here, because a call for each of a thousand costs as much as the rest.
-    for asked, _ in reads:
+    for k, (asked, _) in enumerate(reads):
         opcode, _, _, number = head(buffer, offset)
         offset += _HEADER_SIZE
         if opcode == GET_DATA == asked:
@@ -331,12 +349,13 @@ def parse_multi_read(reads: Sequence[tuple[int, bytes]], buffer: bytes, offset: 
                 raise ValueError(f"a value of {number} bytes")
             czxid, mzxid, ctime, mtime, version, _, _, owner, _, children, _ = stat(buffer, offset)
             offset += _STAT_SIZE
-            append(
-                new(
-                    ZNode,
-                    (value, number, czxid, mzxid, ctime, mtime, version, owner, children),
-                )
-            )
+            path = paths[k] if paths else None
+            if path is None or value is None or owner != 0:
+                fields = (value, number, czxid, mzxid, ctime, mtime, version, owner, children)
+                append(new(ZNode, fields))
+            else:
+                result = new(Stat, (path, version, mzxid, ctime, mtime, False, False))
+                append(new(GetResult, (value, result)))
         elif opcode == _ERROR:
             append(number)
             offset += 4
@@ -383,10 +402,11 @@ def parse_names_and_family(buffer: bytes, offset: int) -> tuple[list[str], Famil
     return names, parse_family(buffer, offset)
 
 
-def parse_multi(steps: Iterable[Step], buffer: bytes, offset: int) -> Done | Refused:
+@accelerated
+def parse_multi(steps: Sequence[Step], buffer: bytes, offset: int, /) -> Done | Refused:
     """Read the answer to a multi: its results, or the reason why it failed."""
     if _int.unpack_from(buffer, offset)[0] == _ERROR:
-        return _failures(sum(1 for _ in steps), buffer, offset)
+        return _failures(len(steps), buffer, offset)
     updates: list[Update] = []
     suffixes: list[str] = []
     append = updates.append
@@ -459,3 +479,8 @@ def parse_zxid(buffer: bytes) -> int:
     """Return the zxid of an answer; for a write, this is the write's own."""
     zxid: int = _zxid.unpack_from(buffer)[0]
     return zxid
+
+
+# The compiled functions call these.
+bind(Done=Done, GetResult=GetResult, Stat=Stat, ZNode=ZNode)
+bind(parse_names=_names, parse_suffix=_suffix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -72,6 +73,11 @@ class Packet(Generic[_T]):
             return self.opcode, single_read(self.encoded[0][1])
         return MULTI_READ, multi_read(self.encoded)
 
-    def understand(self, reply: Reply) -> list[Found] | int | MetadataStoreError:
-        """Return an entry for each read, or the code or error that the reply is."""
-        return understand(reply, partial(parse_reads, self.encoded))
+    def understand(
+        self, reply: Reply, paths: Sequence[str | None] = ()
+    ) -> list[Found] | int | MetadataStoreError:
+        """Return an entry for each read, or the code or error that the reply is.
+
+        ``paths`` is that of ``parse_multi_read``.
+        """
+        return understand(reply, partial(parse_reads, self.encoded, paths))

@@ -1,7 +1,7 @@
 """Plain puts in a multi: nearly all operations of nearly all calls.
 
 The functions here are the loops over the operations of a call. Each leaves what is rare to its
-caller. They are compiled, if there is a compiler (see ``ops.acceleration``).
+caller, so that its compiled twin need not handle it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
+from ...ops.acceleration import accelerated, bind
 from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer, PartRequest
@@ -31,7 +32,7 @@ from .jute import (
 from .nodes import Generations, size_of
 from .transactions import Changes
 
-__all__ = ["add_puts", "answer_steps", "sizes_left"]
+__all__ = ["add_puts", "answer_steps", "note_steps"]
 
 #: A step that :func:`answer_steps` has not answered: its opcode, its request, and the result of a
 #: setData.
@@ -40,7 +41,10 @@ Left: TypeAlias = tuple[StepOpcode | Literal[-1], int, Update | None]
 # Steps that leave their request's value at its path.
 _KEEPS: Final = frozenset({CREATE, SET_DATA, EPHEMERAL})
 
+bind(Stat=Stat)
 
+
+@accelerated
 def add_puts(  # noqa: C901, PLR0912, PLR0915 - in one piece: every operation pays for each call
     group: Group,
     batch: Batch,
@@ -51,10 +55,11 @@ def add_puts(  # noqa: C901, PLR0912, PLR0915 - in one piece: every operation pa
     acl: bytes,
     room: int,
     limit: int,
+    /,
 ) -> int:
     """Add puts to a multi, as long as they are plain and fit.
 
-    A put is not plain if it is sequential, if an ephemeral one may meet a node, if its parent is
+    A put is not plain if it is sequential, if it is ephemeral and may meet a node, if its parent is
     not certain to exist when it is created, or if a mark must go before it.
 
     Args:
@@ -82,7 +87,8 @@ def add_puts(  # noqa: C901, PLR0912, PLR0915 - in one piece: every operation pa
         i = places[end]
         request, path = requests[i], paths[i]
         expected, value, options = request.expected_version, request.value, request.options
-        assert value is not None
+        if request.kind != "put" or value is None:
+            break
         opcode: StepOpcode = CREATE
         tail = acl
         if options is not None:
@@ -146,6 +152,7 @@ def _has_parent(
     return last is None or not f"{parent}/".startswith(f"{last}/")
 
 
+@accelerated
 def answer_steps(
     steps: Sequence[Step],
     requests: Sequence[PartRequest],
@@ -153,6 +160,7 @@ def answer_steps(
     updates: Sequence[Update],
     zxid: int | None,
     when: int | None,
+    /,
 ) -> list[Left]:
     """Answer the requests of a multi that was applied, at a zxid and a time.
 
@@ -186,20 +194,24 @@ def answer_steps(
     return left
 
 
-def sizes_left(
-    steps: Sequence[Step], requests: Sequence[PartRequest], paths: Sequence[str]
-) -> tuple[dict[str, int], list[str]]:
-    """Return the sizes of the values that a multi has left, by path, and the paths it has deleted.
-
-    A path may be deleted and created again.
-    """
-    sizes: dict[str, int] = {}
-    gone: list[str] = []
+@accelerated
+def note_steps(
+    steps: Sequence[Step],
+    requests: Sequence[PartRequest],
+    paths: Sequence[str],
+    generations: Generations,
+    /,
+) -> tuple[int, int]:
+    """Note the nodes that a multi has left at its paths; return the values and their bytes."""
+    young, old = generations
+    values = value_bytes = 0
     for opcode, i, _ in steps:
         if opcode == DELETE:
-            sizes.pop(paths[i], None)
-            gone.append(paths[i])
+            young.pop(paths[i], None)
+            old.pop(paths[i], None)
         # A write without a value of its own has left the one that was there.
         elif opcode in _KEEPS and (value := requests[i].value) is not None:
-            sizes[paths[i]] = len(value)
-    return sizes, gone
+            size = young[paths[i]] = len(value)
+            values += 1
+            value_bytes += size
+    return values, value_bytes

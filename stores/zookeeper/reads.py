@@ -7,12 +7,13 @@ from typing import Final, TypeAlias, cast
 
 from ...ops.errors import MetadataStoreError, ValueTooLargeError
 from ...ops.operations import ReadKind
+from ...ops.results import GetResult
 from ..backend import Answer, ReadRequest
 from .answers import Reply
 from .codecs import READS
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_NODE, UNIMPLEMENTED, refused
-from .gets import add_reads, answer_gets
+from .gets import add_reads
 from .jute import (
     EXISTS,
     GET_DATA,
@@ -77,12 +78,14 @@ class Reader:
         paths = [request.path for request in requests]
         if chroot:
             paths = [chroot + path if path != "/" else chroot for path in paths]
-        endings = self._fetch(opcodes, paths, deadline, _UNKNOWN_READS)
+        gets = [request.path if request.kind == "get" else None for request in requests]
+        endings = self._fetch(opcodes, paths, deadline, _UNKNOWN_READS, gets)
         _raise_if_all_failed(endings)
-        answers, left = answer_gets(requests, endings)
-        for i in left:
-            answers[i] = self._answer(requests[i], endings[i])
-        return answers
+        return [
+            # Nearly all are of this kind.
+            ending if type(ending) is GetResult else self._answer(request, ending)
+            for request, ending in zip(requests, endings, strict=True)
+        ]
 
     def learn(self, values: int, total_bytes: int) -> None:
         """Note the sizes of values that were read or written."""
@@ -174,6 +177,8 @@ class Reader:
             return ending.for_path(path)
         if isinstance(ending, list):
             return codec.of_names(request, ending)
+        if isinstance(ending, GetResult):
+            return ending
         if isinstance(ending, int):
             return codec.missing() if ending == NO_NODE else refused(ending, path)
         return codec.of_node(request, ending, self.owned_here(ending.owner))
@@ -188,14 +193,16 @@ class Reader:
         paths: Sequence[str],
         deadline: float,
         unknown: int,
+        gets: Sequence[str | None] = (),
         *,
         fresh: bool = False,
     ) -> list[_Ending]:
         """Return the result for each opcode and full path. Opcodes of repeated reads may change.
 
         For EXISTS, the value may be missing, but ``size`` distinguishes null from empty.
-        ``unknown`` is the number of values of unknown size to request at first. With ``fresh``, the
-        reader catches up with the leader before the first of them.
+        ``unknown`` is the number of values of unknown size to request at first. ``gets`` are the
+        callers' paths, for ``parse_multi_read``. With ``fresh``, the reader catches up with the
+        leader before the first of them.
 
         Raises:
             MetadataStoreError: catching up failed.
@@ -222,7 +229,7 @@ class Reader:
                 replies = self._sizes.exchange(requests, deadline, repeat=True)
             for packet, request, reply in zip(packets, requests, replies, strict=True):
                 opcode, reads = packet.opcode, packet.reads
-                answer = packet.understand(reply)
+                answer = packet.understand(reply, [gets[i] for i in reads] if gets else ())
                 if isinstance(answer, MetadataStoreError):
                     for i in reads:
                         endings[i] = answer
@@ -323,7 +330,9 @@ class Reader:
         sizes: dict[str, int] = {}
         looks = packet.opcode == EXISTS
         for i, entry in zip(packet.reads, entries, strict=True):
-            if type(entry) is ZNode:
+            if type(entry) is GetResult:
+                sizes[paths[i]] = len(entry[0])
+            elif type(entry) is ZNode:
                 size = entry[1]
                 if looks and size == 0:
                     # The value is null or empty; only getData shows which.

@@ -46,7 +46,7 @@ from .multi_settling import Applied, MultiSettler, Outcome, TooLong
 from .nodes import NULL, Nodes
 from .outcomes import answer, fleeting, gather, members
 from .plan import MultiPlan
-from .puts import sizes_left
+from .puts import note_steps
 from .reads import Reader
 from .recovery import recover
 from .second_look import SecondLook
@@ -167,6 +167,8 @@ class Writer:
         unsure = []
         for k in batch.spread(pending) if batch.parts else pending:
             request = requests[k]
+            if request.expected_version is None and request.options is None:
+                continue  # Nearly all.
             if WRITES[request.kind].unsure(request, paths[k], nodes):
                 unsure.append(k)
         if unsure:
@@ -392,12 +394,12 @@ class Writer:
 
     def _remember(self, batch: Batch, group: Group) -> None:
         """Remember the nodes that an applied multi has left at its paths."""
-        sizes, gone = sizes_left(group.steps, batch.requests, batch.paths)
-        self._nodes.note_all(dict.fromkeys(group.parents, NULL))
-        for path in gone:
-            self._nodes.forget(path)
-        self._nodes.note_all(sizes)
-        self._reader.learn(len(sizes), sum(sizes.values()))
+        nodes = self._nodes
+        nodes.note_all(dict.fromkeys(group.parents, NULL))
+        values, value_bytes = note_steps(
+            group.steps, batch.requests, batch.paths, nodes.generations
+        )
+        self._reader.learn(values, value_bytes)
 
 
 def _parents(batch: Batch, requests: Sequence[int]) -> list[str]:

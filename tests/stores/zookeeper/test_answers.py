@@ -584,9 +584,12 @@ def test_whatever_is_altered_the_store_goes_on(
         (partial(parse_single, GET_CHILDREN), pack("!ii", 2**31 - 1, -4)),
         (partial(parse_single, GET_CHILDREN), pack("!ii", 1, 2**31 - 1)),
         (partial(parse_single, GET_DATA), pack("!i", 2**31 - 1)),
-        (partial(parse_multi_read, [(GET_DATA, b"/a")]), pack("!i?ii", GET_DATA, 0, 0, 2**31 - 1)),
         (
-            partial(parse_multi_read, [(GET_CHILDREN, b"/a")]),
+            partial(parse_multi_read, [(GET_DATA, b"/a")], []),
+            pack("!i?ii", GET_DATA, 0, 0, 2**31 - 1),
+        ),
+        (
+            partial(parse_multi_read, [(GET_CHILDREN, b"/a")], []),
             pack("!i?iii", GET_CHILDREN, 0, 0, 2**31 - 1, -4),
         ),
         (partial(parse_multi, [(CREATE, 0, 2)]), pack("!i?ii", CREATE, 0, 0, 2**31 - 1)),
@@ -681,6 +684,6 @@ _NODE = pack("!i?ii", GET_DATA, False, 0, -1) + bytes(_STAT_SIZE)
 def test_what_was_not_asked_for_is_no_answer(asked: list[int], body: bytes) -> None:
     """The results of a read are of the kind that was asked for, one for each, in their order."""
     sent = [(opcode, b"/a") for opcode in asked]
-    error = understand((body, 0), partial(parse_reads, sent))
+    error = understand((body, 0), partial(parse_reads, sent, ()))
 
     assert type(error) is MetadataStoreError
