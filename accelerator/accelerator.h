@@ -20,7 +20,10 @@
 #include <string.h>
 
 /* Interned strings: `name_path` is "path". */
-#define NAMES(X) X(expected_version) X(get) X(kind) X(options) X(path) X(put) X(value)
+#define NAMES(X)                                                                                   \
+    X(answer_bytes) X(created) X(deleted) X(encoded) X(ephemeral) X(expected_version) X(fleeting)  \
+    X(get) X(kind) X(made) X(operations) X(options) X(parts) X(path) X(paths) X(put) X(reads)      \
+    X(requests) X(seen) X(sent_bytes) X(sequential) X(session) X(size) X(steps) X(value)
 #define DECLARE_NAME(name) extern PyObject *name_##name;
 NAMES(DECLARE_NAME)
 #undef DECLARE_NAME

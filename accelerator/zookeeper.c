@@ -475,7 +475,8 @@ static PyObject *parse_multi(PyObject *Py_UNUSED(module), PyObject *arguments)
         return NULL;
     }
     Py_ssize_t count = length_of(steps);
-    if (count < 0 || !answer_open(&answer, buffer, offset) || !maker_open(&done, "Done", 2)) {
+    if (count < 0 || !answer_open(&answer, buffer, offset) || answer.left < LENGTH_SIZE ||
+        get32(answer.at) == ERROR || !maker_open(&done, "Done", 2)) {
         return defer("parse_multi", arguments);
     }
     PyObject *updates = PyList_New(0), *suffixes = PyList_New(0);
@@ -573,9 +574,9 @@ static int is_kind(PyObject *kind, PyObject *name)
 }
 
 /* Say whether an option is on: -1 for neither. */
-static int option(PyObject *options, const char *name)
+static int option(PyObject *options, PyObject *name)
 {
-    PyObject *found = PyObject_GetAttrString(options, name);
+    PyObject *found = PyObject_GetAttr(options, name);
     int on = found == Py_True ? 1 : found == Py_False ? 0 : -1;
     Py_XDECREF(found);
     return on;
@@ -584,7 +585,7 @@ static int option(PyObject *options, const char *name)
 static Outcome choose_ephemeral(const Adding *adding, const Put *put, bool looked,
                                 long long expected)
 {
-    int ephemeral = option(put->options, "ephemeral"), sequential = option(put->options, "sequential");
+    int ephemeral = option(put->options, name_ephemeral), sequential = option(put->options, name_sequential);
     PyObject *size;
     if (ephemeral < 0 || sequential < 0) {
         return DEFER;
@@ -608,7 +609,7 @@ static Outcome choose_step(const Adding *adding, const Put *put, PyObject *place
     }
     if (put->expected != Py_None) {
         expected = PyLong_Check(put->expected) ? PyLong_AsLongLong(put->expected) : INT64_MAX;
-        if ((int32_t)expected != expected) {
+        if ((int32_t)expected != expected || PyErr_Occurred()) {
             return DEFER;
         }
     }
@@ -798,10 +799,10 @@ end:
     return outcome;
 }
 
-static bool set_number(PyObject *owner, const char *name, Py_ssize_t number)
+static bool set_number(PyObject *owner, PyObject *name, Py_ssize_t number)
 {
     PyObject *value = PyLong_FromSsize_t(number);
-    bool fine = value != NULL && PyObject_SetAttrString(owner, name, value) == 0;
+    bool fine = value != NULL && PyObject_SetAttr(owner, name, value) == 0;
     Py_XDECREF(value);
     return fine;
 }
@@ -811,31 +812,31 @@ static bool adding_finish(Adding *adding, PyObject *group, PyObject *batch)
 {
     bool fine = true;
     if (adding->body.size) {
-        PyObject *parts = PyObject_GetAttrString(group, "parts");
+        PyObject *parts = PyObject_GetAttr(group, name_parts);
         PyObject *body = PyBytes_FromStringAndSize(adding->body.data, (Py_ssize_t)adding->body.size);
         fine = parts != NULL && body != NULL && PyList_Append(parts, body) == 0;
         Py_XDECREF(parts);
         Py_XDECREF(body);
     }
     if (fine && adding->ephemeral) {
-        PyObject *session = PyObject_GetAttrString(batch, "session");
-        fine = session != NULL && PyObject_SetAttrString(group, "session", session) == 0;
+        PyObject *session = PyObject_GetAttr(batch, name_session);
+        fine = session != NULL && PyObject_SetAttr(group, name_session, session) == 0;
         Py_XDECREF(session);
     }
-    return fine && PyObject_SetAttrString(group, "created", adding->created) == 0 &&
-           set_number(group, "size", adding->size) &&
-           set_number(group, "operations", adding->operations);
+    return fine && PyObject_SetAttr(group, name_created, adding->created) == 0 &&
+           set_number(group, name_size, adding->size) &&
+           set_number(group, name_operations, adding->operations);
 }
 
-static bool get_attribute(PyObject *owner, const char *name, PyTypeObject *type, PyObject **found)
+static bool get_attribute(PyObject *owner, PyObject *name, PyTypeObject *type, PyObject **found)
 {
-    *found = PyObject_GetAttrString(owner, name);
+    *found = PyObject_GetAttr(owner, name);
     return *found != NULL && (type == NULL || PyObject_TypeCheck(*found, type));
 }
 
-static bool get_number(PyObject *owner, const char *name, Py_ssize_t *number)
+static bool get_number(PyObject *owner, PyObject *name, Py_ssize_t *number)
 {
-    PyObject *found = PyObject_GetAttrString(owner, name);
+    PyObject *found = PyObject_GetAttr(owner, name);
     *number = found == NULL ? -1 : PyLong_AsSsize_t(found);
     Py_XDECREF(found);
     return *number >= 0;
@@ -845,16 +846,16 @@ static bool adding_open(Adding *adding, PyObject *group, PyObject *batch, PyObje
                         PyObject *generations)
 {
     return generations_read(&adding->known, generations) &&
-           get_attribute(batch, "requests", NULL, &adding->requests) &&
-           get_attribute(batch, "paths", NULL, &adding->paths) &&
-           get_attribute(batch, "seen", &PyDict_Type, &adding->seen) &&
-           get_attribute(changes, "deleted", &PySet_Type, &adding->deleted) &&
-           get_attribute(changes, "fleeting", &PySet_Type, &adding->fleeting) &&
-           get_attribute(changes, "made", &PySet_Type, &adding->made) &&
-           get_attribute(group, "steps", &PyList_Type, &adding->steps) &&
-           get_attribute(group, "created", NULL, &adding->created) &&
-           get_number(group, "size", &adding->size) &&
-           get_number(group, "operations", &adding->operations);
+           get_attribute(batch, name_requests, NULL, &adding->requests) &&
+           get_attribute(batch, name_paths, NULL, &adding->paths) &&
+           get_attribute(batch, name_seen, &PyDict_Type, &adding->seen) &&
+           get_attribute(changes, name_deleted, &PySet_Type, &adding->deleted) &&
+           get_attribute(changes, name_fleeting, &PySet_Type, &adding->fleeting) &&
+           get_attribute(changes, name_made, &PySet_Type, &adding->made) &&
+           get_attribute(group, name_steps, &PyList_Type, &adding->steps) &&
+           get_attribute(group, name_created, NULL, &adding->created) &&
+           get_number(group, name_size, &adding->size) &&
+           get_number(group, name_operations, &adding->operations);
 }
 
 static void adding_close(Adding *adding)
@@ -956,6 +957,9 @@ static Outcome make_updated(Maker *stat, PyObject *request, PyObject *update, Py
     long long version = expected == Py_None      ? 1
                         : PyLong_Check(expected) ? PyLong_AsLongLong(expected)
                                                  : 0;
+    if (PyErr_Occurred()) {
+        goto end;
+    }
     if (owner != 0 || options != Py_None || version <= 0) {
         outcome = STOP;
         goto end;
@@ -1159,10 +1163,10 @@ static PyObject *add_reads(PyObject *Py_UNUSED(module), PyObject *arguments)
     Py_ssize_t count = length_of(waiting), end = start;
     Outcome outcome = DEFER;
     if (start >= 0 && count >= 0 && generations_read(&packing.known, generations) &&
-        get_attribute(packet, "reads", &PyList_Type, &packing.reads) &&
-        get_attribute(packet, "encoded", &PyList_Type, &packing.encoded) &&
-        get_number(packet, "answer_bytes", &packing.answer_bytes) &&
-        get_number(packet, "sent_bytes", &packing.sent_bytes)) {
+        get_attribute(packet, name_reads, &PyList_Type, &packing.reads) &&
+        get_attribute(packet, name_encoded, &PyList_Type, &packing.encoded) &&
+        get_number(packet, name_answer_bytes, &packing.answer_bytes) &&
+        get_number(packet, name_sent_bytes, &packing.sent_bytes)) {
         packing.count = PyList_Size(packing.reads);
         outcome = DONE;
     }
@@ -1176,8 +1180,8 @@ static PyObject *add_reads(PyObject *Py_UNUSED(module), PyObject *arguments)
     PyObject *result = NULL;
     if (outcome == DEFER && end == start) {
         result = defer("add_reads", arguments);
-    } else if (outcome != FAILED && set_number(packet, "answer_bytes", packing.answer_bytes) &&
-               set_number(packet, "sent_bytes", packing.sent_bytes)) {
+    } else if (outcome != FAILED && set_number(packet, name_answer_bytes, packing.answer_bytes) &&
+               set_number(packet, name_sent_bytes, packing.sent_bytes)) {
         /* What comes next is for the twin: it is met first by another call. */
         PyErr_Clear();
         result = Py_BuildValue("nnn", end, packing.added, packing.unknown);

@@ -1,0 +1,542 @@
+"""ZooKeeper's compiled functions and their Python twins, on the same inputs."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from struct import pack
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import batchkeeper as bk
+from batchkeeper.ops import ABSENT
+from batchkeeper.ops.acceleration import PAIRS, bind
+from batchkeeper.stores.zookeeper.batches import Batch
+from batchkeeper.stores.zookeeper.groups import Group
+from batchkeeper.stores.zookeeper.jute import (
+    ANYONE,
+    CHECK,
+    CREATE,
+    DELETE,
+    END,
+    EPHEMERAL,
+    EXISTS,
+    GET_CHILDREN,
+    GET_DATA,
+    PARENT,
+    PROBE,
+    SEQUENTIAL,
+    SET_DATA,
+    Done,
+    ZNode,
+)
+from batchkeeper.stores.zookeeper.packets import Packet
+from batchkeeper.stores.zookeeper.transactions import Changes
+
+pytestmark = pytest.mark.skipif(not bk.accelerated, reason="nothing is compiled here")
+
+NAMES = (
+    "add_puts",
+    "add_reads",
+    "answer_steps",
+    "multi_read",
+    "note_steps",
+    "parse_multi",
+    "parse_multi_read",
+)
+MANY = settings(deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+
+#: The arguments of one call, and what the call may change.
+Call = tuple[tuple[Any, ...], tuple[object, ...]]
+
+
+def outcome(function: Callable[..., Any], call: Call) -> object:
+    """Return what a call does: its result and what it has changed, or its error."""
+    arguments, changed = call
+    try:
+        result = function(*arguments)
+    except Exception as error:
+        return type(error), str(error)
+    return result, types_of(result), [state_of(each) for each in changed]
+
+
+def types_of(found: object) -> object:
+    """Return the types of a result and of all in it: True equals 1, and a Stat its tuple."""
+    if isinstance(found, tuple | list):
+        return type(found), [types_of(each) for each in found]
+    return type(found)
+
+
+def state_of(changed: Any) -> object:
+    if isinstance(changed, Group):
+        state = {name: getattr(changed, name) for name in Group.__slots__}
+        return {**state, "parts": b"".join(state["parts"])}
+    if hasattr(changed, "__slots__"):
+        return {name: getattr(changed, name) for name in changed.__slots__}
+    return changed, types_of(changed)
+
+
+def agree(name: str, make: Callable[[], Call]) -> None:
+    """Check that both twins do the same. ``make`` gives equal arguments at each call."""
+    python, compiled = PAIRS[name]
+    assert compiled is not None
+    assert outcome(compiled, make()) == outcome(python, make())
+
+
+@contextmanager
+def without_twin(name: str) -> Iterator[None]:
+    """Let a compiled function fail if it passes its input to its twin."""
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError(f"{name} was left to Python")
+
+    bind(**{name: refuse})
+    try:
+        yield
+    finally:
+        bind(**{name: PAIRS[name][0]})
+
+
+@dataclass
+class Request:
+    """A write, as the engine passes it."""
+
+    kind: str
+    path: str
+    value: bytes | None
+    expected_version: Any
+    options: Any
+
+
+@dataclass
+class Options:
+    ephemeral: bool
+    sequential: bool = False
+    parts: tuple[()] = field(default=())
+
+
+# Inputs.
+
+INT32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-1, 0, 1])
+INT64 = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-1, 0, 1, 2**32])
+VALUES = st.binary(max_size=40)
+PATHS = st.text("/ab\u00e9\u4e16", min_size=1, max_size=6).map(lambda text: f"/{text}")
+
+
+def header(opcode: int, number: int | None = None) -> bytes:
+    return pack("!i?i", opcode, False, 0) + (b"" if number is None else pack("!i", number))
+
+
+@st.composite
+def stats(draw: st.DrawFn) -> bytes:
+    owner = draw(st.just(0) | INT64)
+    longs = [draw(INT64) for _ in range(5)]
+    ints = [draw(INT32) for _ in range(5)]
+    return pack("!qqqqiiiqiiq", *longs[:4], *ints[:3], owner, *ints[3:], longs[4])
+
+
+@st.composite
+def read_entries(draw: st.DrawFn) -> tuple[tuple[int, bytes], str | None, bytes]:
+    """A read, the caller's path, and its entry in the answer."""
+    path = draw(PATHS)
+    opcode = draw(st.sampled_from([GET_DATA, GET_DATA, GET_DATA, GET_CHILDREN]))
+    asked = (opcode, path.encode())
+    named = draw(st.sampled_from([path, None]))
+    if draw(st.integers(0, 4)) == 0:
+        return asked, named, header(-1, draw(INT32))
+    if opcode == GET_CHILDREN:
+        names = draw(st.lists(st.text("ab\u00e9", min_size=1, max_size=3), max_size=3, unique=True))
+        raw = [name.encode() for name in names]
+        body = b"".join(pack("!i", len(name)) + name for name in raw)
+        return asked, named, header(opcode, len(names)) + body
+    value = draw(st.none() | VALUES)
+    body = header(opcode, -1 if value is None else len(value)) + (value or b"")
+    return asked, named, body + draw(stats())
+
+
+@st.composite
+def step_results(draw: st.DrawFn) -> tuple[tuple[int, int, int], bytes]:
+    """A step of a multi, and its result."""
+    opcode = draw(
+        st.sampled_from([CREATE, SET_DATA, DELETE, CHECK, EPHEMERAL, SEQUENTIAL, PROBE, PARENT])
+    )
+    raw = draw(PATHS).encode()
+    step = (opcode, draw(st.integers(0, 5)), len(raw))
+    if opcode == SET_DATA:
+        return step, header(opcode) + draw(stats())
+    if opcode in (DELETE, CHECK):
+        return step, header(opcode)
+    if opcode == SEQUENTIAL:
+        suffix = draw(st.sampled_from([b"0000000012", b"-2147483648", b"-000000001"]))
+        return step, header(CREATE, len(raw) + len(suffix)) + raw + suffix
+    return step, header(CREATE, len(raw)) + raw
+
+
+@st.composite
+def damages(draw: st.DrawFn) -> Callable[[bytes], bytes]:
+    """What may become of an answer on its way."""
+    kind = draw(st.sampled_from(["none", "cut", "change", "number", "insert"]))
+    place, byte = draw(st.integers(0, 10_000)), draw(st.binary(min_size=1, max_size=1))
+    number = draw(st.sampled_from([-1, -2, 0, 1, 2**31 - 1, -(2**31), 4, 5, 13]) | INT32)
+
+    def damage(answer: bytes) -> bytes:
+        at = place % (len(answer) + 1)
+        if kind == "cut":
+            return answer[:at]
+        if kind == "change":
+            return answer[:at] + byte + answer[at + 1 :]
+        if kind == "number":
+            return answer[:at] + pack("!i", number) + answer[at + 4 :]
+        return answer[:at] + byte + answer[at:] if kind == "insert" else answer
+
+    return damage
+
+
+@st.composite
+def requests_of_calls(draw: st.DrawFn, kinds: tuple[str, ...] = ("put",)) -> list[Request]:
+    paths = draw(st.lists(PATHS, max_size=8, unique=True))
+    versions = st.sampled_from([None, None, ABSENT, 0, 1, 2**31 - 1, 2**31, -(2**40), 2**70])
+    options = st.sampled_from(
+        [None, None, None, Options(True), Options(True, True), Options(False), Options(False, True)]
+    )
+    return [
+        Request(draw(st.sampled_from(kinds)), path, draw(VALUES), draw(versions), draw(options))
+        for path in paths
+    ]
+
+
+def znodes() -> st.SearchStrategy[ZNode]:
+    return st.builds(
+        ZNode, st.none() | VALUES, INT32, INT64, INT64, INT64, INT64, INT32, INT64, INT32
+    )
+
+
+# The twins agree.
+
+
+@MANY
+@given(st.lists(st.tuples(INT32 | INT64, PATHS.map(str.encode)), max_size=6))
+def test_multi_read(reads: list[tuple[int, bytes]]) -> None:
+    """Multi-reads are encoded alike; what has no encoding raises the same error."""
+    agree("multi_read", lambda: ((reads,), ()))
+
+
+@MANY
+@given(st.lists(read_entries(), max_size=6), damages(), st.booleans(), st.integers(0, 3))
+def test_parse_multi_read(
+    entries: list[tuple[tuple[int, bytes], str | None, bytes]],
+    damage: Callable[[bytes], bytes],
+    named: bool,
+    offset: int,
+) -> None:
+    """Answers to multi-reads are read alike, damaged ones, too."""
+    reads = [read for read, _, _ in entries]
+    paths = [path for _, path, _ in entries] if named else []
+    body = damage(b"".join(entry for *_, entry in entries) + END)
+    agree("parse_multi_read", lambda: ((reads, paths, b"x" * offset + body, offset), ()))
+
+
+@MANY
+@given(st.lists(step_results(), max_size=6), damages(), st.booleans())
+def test_parse_multi(
+    results: list[tuple[tuple[int, int, int], bytes]],
+    damage: Callable[[bytes], bytes],
+    whole: bool,
+) -> None:
+    """Answers to multis are read alike, damaged ones, too."""
+    steps = [step for step, _ in results]
+    body = damage(b"".join(result for _, result in results) + END)
+    agree("parse_multi", lambda: ((tuple(steps) if whole else steps, body, 0), ()))
+
+
+@MANY
+@given(st.lists(step_results(), max_size=6), st.lists(INT32, max_size=6), damages())
+def test_refused_multis(
+    results: list[tuple[tuple[int, int, int], bytes]],
+    codes: list[int],
+    damage: Callable[[bytes], bytes],
+) -> None:
+    """Refusals of multis are read alike, with a code for each step or not."""
+    steps = [step for step, _ in results]
+    body = damage(b"".join(header(-1, code) for code in codes) + END)
+    agree("parse_multi", lambda: ((steps, body, 0), ()))
+
+
+@MANY
+@given(st.data())
+def test_add_puts(data: st.DataObject) -> None:
+    """Puts become the same steps, and leave the same to the planner."""
+    requests = data.draw(requests_of_calls(("put", "put", "put", "put", "delete")))
+    paths = [request.path for request in requests]
+    places = data.draw(st.permutations(range(len(requests))))
+    parents = sorted({path[: path.rindex("/")] for path in paths} | {*paths})
+    some = st.sets(st.sampled_from(parents), max_size=3) if parents else st.just(set())
+    young, old = (data.draw(some | st.just({*parents})) for _ in range(2))
+    deleted, fleeting, made = (data.draw(st.just(set()) | some) for _ in range(3))
+    looks = {i: data.draw(st.none() | znodes()) for i in range(len(requests)) if i % 3 == 0}
+    seen = data.draw(st.sampled_from([{}, looks]))
+    start = data.draw(st.just(0) | st.integers(0, len(places)))
+    earlier = data.draw(st.lists(st.sampled_from([CREATE, SET_DATA, CHECK, PARENT]), max_size=2))
+    room = data.draw(st.sampled_from([1 << 20, 1 << 20, 200, 0]))
+    limit = data.draw(st.sampled_from([1000, 1000, 3, 0]))
+
+    def make() -> Call:
+        batch = Batch([], "")
+        batch.requests, batch.paths, batch.seen = requests, paths, dict(seen)
+        batch.session = 7
+        changes = Changes({*deleted})
+        changes.fleeting, changes.made = {*fleeting}, {*made}
+        group = Group()
+        group.steps = [(opcode, 0, 2) for opcode in earlier] if requests else []
+        generations = (dict.fromkeys(young, 1), dict.fromkeys(old, 2))
+        arguments = (group, batch, changes, generations, places, start, ANYONE, room, limit)
+        return arguments, (group, changes, generations)
+
+    agree("add_puts", make)
+
+
+@MANY
+@given(st.data())
+def test_answer_steps(data: st.DataObject) -> None:
+    """Steps get the same answers, and the same ones are left."""
+    requests = data.draw(requests_of_calls())
+    steps = data.draw(st.lists(step_results().map(lambda made: made[0]), max_size=8))
+    sets = sum(opcode == SET_DATA for opcode, *_ in steps)
+    owners = st.just(0) | INT64
+    update = st.tuples(st.just(SET_DATA), INT64, INT64, INT64, INT64, INT32, owners)
+    updates = data.draw(st.lists(update, min_size=max(0, sets - 1), max_size=sets))
+    zxid, when = data.draw(st.sampled_from([(None, None), (2**40, 1_700_000_000_000)]))
+
+    def make() -> Call:
+        answers: list[object] = ["undecided"] * len(requests)
+        return (steps, requests, answers, updates, zxid, when), (answers,)
+
+    agree("answer_steps", make)
+
+
+@MANY
+@given(st.data())
+def test_note_steps(data: st.DataObject) -> None:
+    """The memory of nodes learns the same."""
+    requests = data.draw(requests_of_calls())
+    for request in requests:
+        request.value = data.draw(st.none() | VALUES)
+    paths = [request.path for request in requests]
+    steps = data.draw(st.lists(step_results().map(lambda made: made[0]), max_size=8))
+
+    def make() -> Call:
+        generations = (dict.fromkeys(paths[::2], 5), dict.fromkeys(paths[1:], 6))
+        return (steps, requests, paths, generations), (generations,)
+
+    agree("note_steps", make)
+
+
+@MANY
+@given(st.data())
+def test_add_reads(data: st.DataObject) -> None:
+    """Reads come into the same packets."""
+    paths = data.draw(st.lists(PATHS, max_size=8))
+    kinds = st.sampled_from([GET_DATA, GET_DATA, GET_CHILDREN, EXISTS])
+    opcodes = [data.draw(kinds) for _ in paths]
+    sizes = st.sampled_from([-1, 0, 100, 943, 944, 1 << 19, 1 << 20])
+    known = {path: data.draw(sizes) for path in paths[::2]}
+    former = {path: data.draw(sizes) for path in paths[1::3]}
+    waiting = data.draw(st.permutations(range(len(paths))))
+    alone = {i for i in waiting if data.draw(st.integers(0, 5)) == 0}
+    start = data.draw(st.just(0) | st.integers(0, len(paths)))
+    guess, longest = data.draw(st.sampled_from([(181, 1000), (2000, 1000), (181, 4)]))
+    usual = data.draw(st.sampled_from([1 << 20, 60]))
+    bytes_room = data.draw(st.sampled_from([4 << 20, 400, 0]))
+    unknown_room = data.draw(st.sampled_from([16, 1]))
+    before = data.draw(st.sampled_from([0, 0, 126, 128]))
+
+    def make() -> Call:
+        packet: Packet[int] = Packet()
+        packet.reads = [0] * before
+        generations = ({**known}, {**former})
+        arguments = (packet, opcodes, paths, waiting, start, alone, generations)
+        rooms = (guess, longest, usual, bytes_room, unknown_room)
+        return (*arguments, *rooms), (packet, generations)
+
+    agree("add_reads", make)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_of_other_types_do_no_harm(name: str) -> None:
+    """Whatever the arguments are, a compiled function returns or raises."""
+    _, compiled = PAIRS[name]
+    assert compiled is not None
+    chosen = random.Random(13)
+    odd: list[object] = [
+        None,
+        0,
+        -1,
+        2**70,
+        "a",
+        b"ab",
+        [],
+        [0],
+        [None],
+        ((0,),),
+        {},
+        {1},
+        object(),
+    ]
+    odd += [
+        [(1, b"a")],
+        [("a", 1, 2)],
+        ({}, {}),
+        ({"a": "b"}, {}),
+        [b"a"],
+        ["/a"],
+        Group(),
+        1 << 20,
+    ]
+    for _ in range(20_000):
+        count = chosen.choice([1, 3, 4, 6, 9, 12])
+        try:
+            compiled(*chosen.choices(odd, k=count))
+        except Exception:
+            continue
+
+
+# What is frequent is compiled.
+
+PUTS = [
+    Request("put", f"/top/{i}", b"v" * i, expected, options)
+    for i, (expected, options) in enumerate(
+        [(None, None), (ABSENT, None), (3, None), (0, None), (None, Options(True))] * 5
+    )
+]
+STAT = pack("!qqqqiiiqiiq", 5, 6, 7, 8, 9, 0, 0, 0, 4, 0, 5)
+GETS = [(GET_DATA, b"/top/1"), (GET_DATA, b"/top/2"), (GET_DATA, b"/top/3")]
+GOT = header(GET_DATA, 4) + b"abcd" + STAT + header(GET_DATA, -1) + STAT + header(-1, -101) + END
+
+
+def plan() -> Call:
+    batch = Batch([], "")
+    batch.requests, batch.paths = PUTS, [put.path for put in PUTS]
+    batch.seen = {3: ZNode(None, 1, 1, 2, 3, 4, 5, 0, 0)}
+    changes, group = Changes(set()), Group()
+    generations = ({"/top": -1, "/top/0": 4}, {"/top/5": 4})
+    places = list(range(len(PUTS)))
+    return (group, batch, changes, generations, places, 0, ANYONE, 1 << 20, 1000), (group,)
+
+
+def packing() -> Call:
+    packet: Packet[int] = Packet()
+    paths = [put.path for put in PUTS]
+    opcodes, waiting = [GET_DATA] * len(paths), list(range(len(paths)))
+    generations = (dict.fromkeys(paths[::2], 100), {})
+    arguments = (packet, opcodes, paths, waiting, 0, set(), generations)
+    return (*arguments, 181, 1000, 1 << 20, 1 << 22, 1000), (packet,)
+
+
+def planned() -> tuple[list[tuple[int, int, int]], bytes]:
+    """Return the steps of a plan, and the answer to them."""
+    call, _ = plan()
+    assert PAIRS["add_puts"][0](*call) == len(PUTS)
+    steps = call[0].steps
+    answer = b""
+    for opcode, i, path_bytes in steps:
+        path = PUTS[i].path.encode()
+        made = header(SET_DATA) + STAT, header(CREATE, path_bytes) + path
+        answer += made[opcode != SET_DATA]
+    return steps, answer + END
+
+
+def answering() -> Call:
+    steps, answer = planned()
+    updates = PAIRS["parse_multi"][0](steps, answer, 0).updates
+    answers: list[object] = [None] * len(PUTS)
+    return (steps, PUTS, answers, updates, 4, 5), (answers,)
+
+
+def noting() -> Call:
+    generations: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    steps, _ = planned()
+    return (steps, PUTS, [put.path for put in PUTS], generations), (generations,)
+
+
+FREQUENT: dict[str, Callable[[], Call]] = {
+    "add_puts": plan,
+    "add_reads": packing,
+    "answer_steps": answering,
+    "multi_read": lambda: ((GETS,), ()),
+    "note_steps": noting,
+    "parse_multi": lambda: ((*planned(), 0), ()),
+    "parse_multi_read": lambda: ((GETS, ["/1", "/2", "/3"], GOT, 0), ()),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_frequent_forms_are_not_left_to_python(name: str) -> None:
+    """Plain puts and gets never reach the Python twin, and give what it gives."""
+    make = FREQUENT[name]
+    agree(name, make)
+    with without_twin(name):
+        _, compiled = PAIRS[name]
+        assert compiled is not None
+        compiled(*make()[0])
+
+
+def test_results_have_their_types() -> None:
+    """A get has a GetResult, a node of another kind a ZNode, and a multi's answer is a Done."""
+    results = PAIRS["parse_multi_read"][1]
+    multi = PAIRS["parse_multi"][1]
+    assert results is not None and multi is not None  # noqa: PT018
+    got, null, code = results(GETS, ["/1", "/2", "/3"], GOT, 0)
+    stat = bk.Stat("/1", 9, 6, 7, 8, ephemeral=False, owned=False)
+    assert got == (b"abcd", stat)
+    assert (type(got), type(got.stat)) == (bk.GetResult, bk.Stat)
+    assert hash(got) == hash(bk.GetResult(b"abcd", stat))
+    assert (type(null), null.value, code) == (ZNode, None, -101)
+    assert type(multi(*planned(), 0)) is Done
+
+
+# Memory.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_stays_level(name: str) -> None:
+    """Calls leave nothing behind: frequent forms, refusals and damaged answers."""
+    _, compiled = PAIRS[name]
+    assert compiled is not None
+    chosen = random.Random(7)
+
+    def calls() -> list[tuple[Any, ...]]:
+        arguments = FREQUENT[name]()[0]
+        made = [arguments]
+        for at, argument in enumerate(arguments):
+            if isinstance(argument, bytes):
+                cut = argument[: chosen.randrange(len(argument))]
+                made.append((*arguments[:at], cut, *arguments[at + 1 :]))
+            if isinstance(argument, list) and argument:
+                made.append((*arguments[:at], argument[:-1], *arguments[at + 1 :]))
+                made.append((*arguments[:at], [*argument[:-1], None], *arguments[at + 1 :]))
+        return made
+
+    def run(rounds: int) -> int:
+        for _ in range(rounds):
+            for arguments in calls():
+                try:
+                    compiled(*arguments)
+                except Exception:
+                    continue
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    shared = [PUTS[0], PUTS[0].path, PUTS[0].value, GETS[0], bk.Stat, bk.GetResult, ZNode, Done]
+    run(50)
+    counts = [sys.getrefcount(each) for each in shared]
+    before = run(1)
+    after = run(300)
+    assert after - before < 100
+    assert [sys.getrefcount(each) for each in shared] == counts
