@@ -350,8 +350,9 @@ static PyObject *parse_names(Answer *answer, PyObject *buffer)
     PyObject *names = NULL;
     Py_ssize_t end;
     if (found != NULL && PyArg_ParseTuple(found, "On", &names, &end)) {
-        answer_skip(answer, end - offset + HEADER_SIZE);
-        Py_INCREF(names);
+        Py_ssize_t size = end - offset + HEADER_SIZE;
+        names = size <= answer->left ? Py_NewRef(names) : NULL; /* The last name may be cut off. */
+        answer_skip(answer, names == NULL ? 0 : size);
     }
     Py_XDECREF(found);
     return names;

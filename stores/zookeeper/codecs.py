@@ -61,10 +61,7 @@ class WriteCodec(Protocol):
         """Say whether it may create its node, and so needs its parents."""
 
     def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
-        """Say whether the client must look at its node, at a full ``path``, before sending it.
-
-        This is not asked about writes that expect nothing and have no options.
-        """
+        """Say whether the client must look at its node, at a full ``path``, before sending it."""
 
     def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
         """Return how to send it.

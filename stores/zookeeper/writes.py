@@ -167,9 +167,10 @@ class Writer:
         unsure = []
         for k in batch.spread(pending) if batch.parts else pending:
             request = requests[k]
-            if request.expected_version is None and request.options is None:
-                continue  # Nearly all.
-            if WRITES[request.kind].unsure(request, paths[k], nodes):
+            kind = request.kind
+            if kind == "put" and request.expected_version is None and request.options is None:
+                continue  # Nearly all. The codec says the same.
+            if WRITES[kind].unsure(request, paths[k], nodes):
                 unsure.append(k)
         if unsure:
             self._glance(batch, unsure, deadline)
