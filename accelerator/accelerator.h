@@ -21,9 +21,9 @@
 
 /* Interned strings: `name_path` is "path". */
 #define NAMES(X)                                                                                   \
-    X(answer_bytes) X(created) X(deleted) X(encoded) X(ephemeral) X(expected_version) X(fleeting)  \
-    X(get) X(kind) X(made) X(operations) X(options) X(parts) X(path) X(paths) X(put) X(reads)      \
-    X(requests) X(seen) X(sent_bytes) X(sequential) X(session) X(size) X(steps) X(value)
+    X(answer_bytes) X(created) X(delete) X(deleted) X(encoded) X(ephemeral) X(expected_version)    \
+    X(fleeting) X(get) X(kind) X(made) X(operations) X(options) X(parts) X(path) X(paths) X(put)   \
+    X(reads) X(requests) X(seen) X(sent_bytes) X(sequential) X(session) X(size) X(steps) X(value)
 #define DECLARE_NAME(name) extern PyObject *name_##name;
 NAMES(DECLARE_NAME)
 #undef DECLARE_NAME

@@ -1,5 +1,760 @@
+/* Etcd's transactions: the frequent requests as bytes, and results from the bytes of responses.
+
+   The field numbers are from etcd's rpc.proto and kv.proto. The Python twins are in
+   stores/etcd/txn.py. */
+
 #include "accelerator.h"
 
+/* ---- requests ---- */
+
+static size_t varint_size(uint64_t number)
+{
+    size_t size = 1;
+    while (number > 127) {
+        number >>= 7;
+        size++;
+    }
+    return size;
+}
+
+static char *put_varint(char *to, uint64_t number)
+{
+    while (number > 127) {
+        *to++ = (char)(number | 128);
+        number >>= 7;
+    }
+    *to++ = (char)number;
+    return to;
+}
+
+/* The size of a field with `size` bytes of content. */
+static size_t field_size(size_t size)
+{
+    return 1 + varint_size(size) + size;
+}
+
+static char *put_head(char *to, char tag, size_t size)
+{
+    *to++ = tag;
+    return put_varint(to, size);
+}
+
+static char *put_bytes(char *to, const char *bytes, size_t size)
+{
+    memcpy(to, bytes, size);
+    return to + size;
+}
+
+typedef struct {
+    const char *prefix, *path;
+    size_t prefix_size, path_size, size;
+} Key;
+
+static char *put_key(char *to, char tag, const Key *key)
+{
+    to = put_head(to, tag, key->size);
+    to = put_bytes(to, key->prefix, key->prefix_size);
+    return put_bytes(to, key->path, key->path_size);
+}
+
+/* Append a put of a key, on the condition of a version, or of none if it is negative. */
+static bool append_put(Buffer *buffer, const Key *key, const char *value, size_t value_size,
+                       int64_t version)
+{
+    bool conditional = version >= 0;
+    size_t put = field_size(key->size) + field_size(value_size) + (conditional ? 0 : 2);
+    size_t change = field_size(put);
+    if (!conditional) {
+        char *to = buffer_grow(buffer, field_size(change));
+        if (to == NULL) {
+            return false;
+        }
+        to = put_head(to, 0x12, change);
+        to = put_head(to, 0x12, put);
+        to = put_key(to, 0x0a, key);
+        to = put_head(to, 0x12, value_size);
+        to = put_bytes(to, value, value_size);
+        put_bytes(to, "\x20\x01", 2); /* prev_kv */
+        return true;
+    }
+    size_t compare = field_size(key->size) + 1 + varint_size((uint64_t)version);
+    size_t range = field_size(key->size) + 2;
+    size_t look = field_size(range);
+    size_t txn = field_size(compare) + field_size(change) + field_size(look);
+    size_t operation = field_size(txn);
+    char *to = buffer_grow(buffer, field_size(operation));
+    if (to == NULL) {
+        return false;
+    }
+    to = put_head(to, 0x12, operation);
+    to = put_head(to, 0x22, txn);
+    to = put_head(to, 0x0a, compare);
+    to = put_key(to, 0x1a, key);
+    *to++ = 0x20;
+    to = put_varint(to, (uint64_t)version);
+    to = put_head(to, 0x12, change);
+    to = put_head(to, 0x12, put);
+    to = put_key(to, 0x0a, key);
+    to = put_head(to, 0x12, value_size);
+    to = put_bytes(to, value, value_size);
+    to = put_head(to, 0x1a, look);
+    to = put_head(to, 0x0a, range);
+    to = put_key(to, 0x0a, key);
+    put_bytes(to, "\x40\x01", 2); /* keys_only */
+    return true;
+}
+
+static bool append_get(Buffer *buffer, const Key *key)
+{
+    size_t range = field_size(key->size);
+    size_t operation = field_size(range);
+    char *to = buffer_grow(buffer, field_size(operation));
+    if (to == NULL) {
+        return false;
+    }
+    to = put_head(to, 0x12, operation);
+    to = put_head(to, 0x0a, range);
+    put_key(to, 0x0a, key);
+    return true;
+}
+
+/* A function that appends a request of one kind. Returns 1 if it has, 0 if that is up to Python, -1
+   with an error. */
+typedef int Append(Buffer *buffer, PyObject *request, Key *key);
+
+/* Let `key` have the path of a request; `path` keeps its bytes. */
+static bool take_path(PyObject *path, Key *key)
+{
+    Py_ssize_t size;
+    key->path = PyUnicode_AsUTF8AndSize(path, &size);
+    if (key->path == NULL) {
+        return false;
+    }
+    key->path_size = (size_t)size;
+    key->size = key->prefix_size + key->path_size;
+    return true;
+}
+
+static int append_put_of(Buffer *buffer, PyObject *request, Key *key)
+{
+    PyObject *path = PyObject_GetAttr(request, name_path);
+    PyObject *value = path ? PyObject_GetAttr(request, name_value) : NULL;
+    PyObject *expected = value ? PyObject_GetAttr(request, name_expected_version) : NULL;
+    int done = expected ? 0 : -1;
+    int64_t version = -1;
+    if (done == 0 && expected != Py_None) {
+        version = PyLong_CheckExact(expected) ? PyLong_AsLongLong(expected) : -2;
+        if (version == -1 && PyErr_Occurred()) {
+            PyErr_Clear();
+            version = -2;
+        }
+        version = version < -1 || version == INT64_MAX ? -2 : version + 1;
+    }
+    if (done == 0 && version > -2 && PyUnicode_CheckExact(path) &&
+        (value == Py_None || PyBytes_CheckExact(value))) {
+        if (!take_path(path, key)) {
+            done = -1;
+        } else {
+            const char *bytes = value == Py_None ? "" : PyBytes_AsString(value);
+            size_t size = value == Py_None ? 0 : (size_t)PyBytes_Size(value);
+            done = append_put(buffer, key, bytes, size, version) ? 1 : -1;
+        }
+    }
+    Py_XDECREF(path);
+    Py_XDECREF(value);
+    Py_XDECREF(expected);
+    return done;
+}
+
+static int append_get_of(Buffer *buffer, PyObject *request, Key *key)
+{
+    PyObject *path = PyObject_GetAttr(request, name_path);
+    int done = path ? 0 : -1;
+    if (path != NULL && PyUnicode_CheckExact(path)) {
+        done = take_path(path, key) && append_get(buffer, key) ? 1 : -1;
+    }
+    Py_XDECREF(path);
+    return done;
+}
+
+/* Append a request with the Python twin, which returns the bytes of a list of requests. */
+static bool append_with(const char *twin, Buffer *buffer, PyObject *request, PyObject *prefix)
+{
+    PyObject *python = bound(twin);
+    PyObject *field = python ? PyObject_CallFunction(python, "[O]O", request, prefix) : NULL;
+    char *bytes, *to;
+    Py_ssize_t size;
+    bool done = field != NULL && PyBytes_AsStringAndSize(field, &bytes, &size) == 0 &&
+                (to = buffer_grow(buffer, (size_t)size)) != NULL;
+    if (done) {
+        put_bytes(to, bytes, (size_t)size);
+    }
+    Py_XDECREF(field);
+    return done;
+}
+
+/* Return the bytes of the requests: with `append` those of a kind, with the twin the others. */
+static PyObject *encode(const char *twin, PyObject *arguments, PyObject *kind, Append *append)
+{
+    PyObject *requests, *prefix;
+    if (!PyArg_ParseTuple(arguments, "OU", &requests, &prefix)) {
+        return NULL;
+    }
+    Py_ssize_t prefix_size;
+    Key key = {.prefix = PyUnicode_AsUTF8AndSize(prefix, &prefix_size)};
+    PyObject *iterator = key.prefix ? PyObject_GetIter(requests) : NULL;
+    if (iterator == NULL) {
+        return NULL;
+    }
+    key.prefix_size = (size_t)prefix_size;
+    Buffer buffer = {0};
+    PyObject *request;
+    bool done = true;
+    while (done && (request = PyIter_Next(iterator)) != NULL) {
+        PyObject *found = PyObject_GetAttr(request, name_kind);
+        size_t before = buffer.size;
+        int appended = found == kind ? append(&buffer, request, &key) : found ? 0 : -1;
+        Py_XDECREF(found);
+        if (appended < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+            PyErr_Clear(); /* The twin raises its own error. */
+            appended = 0;
+        }
+        if (appended == 0) {
+            buffer.size = before;
+            appended = append_with(twin, &buffer, request, prefix);
+        }
+        done = appended > 0;
+        Py_DECREF(request);
+    }
+    Py_DECREF(iterator);
+    PyObject *result = NULL;
+    if (done && !PyErr_Occurred()) {
+        result = PyBytes_FromStringAndSize(buffer.data, (Py_ssize_t)buffer.size);
+    }
+    buffer_free(&buffer);
+    return result;
+}
+
+static PyObject *etcd_writes(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    return encode("etcd_writes", arguments, name_put, append_put_of);
+}
+
+static PyObject *etcd_reads(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    return encode("etcd_reads", arguments, name_get, append_get_of);
+}
+
+/* ---- responses ----
+
+   Only what etcd's own encoder writes is read here: known fields, once each and in order, with the
+   shortest integers. For all else the functions return false, and Python reads the whole response,
+   with protobuf. */
+
+typedef struct {
+    const unsigned char *at, *end;
+} Span;
+
+typedef struct {
+    int64_t mod_revision, version, lease;
+    Span value;
+} KeyValue;
+
+typedef struct {
+    int64_t revision;
+    bool succeeded;
+    Span responses; /* from the tag of the first */
+} Txn;
+
+typedef enum { NOTHING = 0, RANGE = 0x0a, PUT = 0x12, DELETE = 0x1a, TXN = 0x22 } OpKind;
+
+/* A result, with what is needed of it. */
+typedef struct {
+    OpKind kind;
+    KeyValue kv; /* of a range: its first; of a put: the previous one, or zeros */
+    size_t found; /* of a range: the number of its keys */
+    int64_t count;
+    Txn txn;
+    Span whole;
+} Op;
+
+/* Transactions in transactions: deeper ones are not ours. */
+enum { DEEPEST = 8 };
+
+static bool read_uint(Span *span, uint64_t *number)
+{
+    uint64_t read = 0;
+    for (int shift = 0; span->at < span->end; shift += 7) {
+        unsigned char byte = *span->at++;
+        if (shift == 63 && byte > 1) {
+            return false;
+        }
+        read |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) {
+            *number = read;
+            return byte != 0 || shift == 0;
+        }
+    }
+    return false;
+}
+
+static bool read_int(Span *span, int64_t *number)
+{
+    uint64_t read;
+    bool done = read_uint(span, &read);
+    if (done) {
+        memcpy(number, &read, sizeof read);
+    }
+    return done;
+}
+
+static bool read_bool(Span *span, bool *yes)
+{
+    uint64_t read;
+    bool done = read_uint(span, &read) && read < 2;
+    *yes = done && read == 1;
+    return done;
+}
+
+static bool read_span(Span *span, Span *part)
+{
+    uint64_t size;
+    if (!read_uint(span, &size) || size > (uint64_t)(span->end - span->at)) {
+        return false;
+    }
+    part->at = span->at;
+    part->end = span->at += size;
+    return true;
+}
+
+/* Read the tag of the next field, which must not precede the `last` one. */
+static bool read_tag(Span *span, unsigned char *last, bool repeated)
+{
+    unsigned char tag = *span->at++;
+    bool in_order = tag > *last || (tag == *last && repeated);
+    *last = tag;
+    return in_order;
+}
+
+static bool read_header(Span header, int64_t *revision)
+{
+    unsigned char tag = 0;
+    uint64_t ignored;
+    while (header.at < header.end) {
+        if (!read_tag(&header, &tag, false)) {
+            return false;
+        }
+        switch (tag) {
+        case 0x08: /* cluster_id */
+        case 0x10: /* member_id */
+        case 0x20: /* raft_term */
+            if (!read_uint(&header, &ignored)) {
+                return false;
+            }
+            break;
+        case 0x18:
+            if (!read_int(&header, revision)) {
+                return false;
+            }
+            break;
+        default:
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool read_kv(Span span, KeyValue *kv)
+{
+    unsigned char tag = 0;
+    uint64_t ignored;
+    Span key;
+    memset(kv, 0, sizeof *kv);
+    while (span.at < span.end) {
+        bool done = read_tag(&span, &tag, false);
+        switch (tag) {
+        case 0x0a:
+            done = done && read_span(&span, &key);
+            break;
+        case 0x10: /* create_revision */
+            done = done && read_uint(&span, &ignored);
+            break;
+        case 0x18:
+            done = done && read_int(&span, &kv->mod_revision);
+            break;
+        case 0x20:
+            done = done && read_int(&span, &kv->version);
+            break;
+        case 0x2a:
+            done = done && read_span(&span, &kv->value);
+            break;
+        case 0x30:
+            done = done && read_int(&span, &kv->lease);
+            break;
+        default:
+            return false;
+        }
+        if (!done) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Read the response to a range, a put or a delete. */
+static bool read_simple(Span span, Op *op)
+{
+    unsigned char tag = 0;
+    uint64_t ignored;
+    bool more;
+    int64_t revision;
+    KeyValue kv;
+    Span part;
+    while (span.at < span.end) {
+        unsigned char last = tag;
+        bool done = read_tag(&span, &tag, op->kind != PUT && (last == 0x12 || last == 0x1a));
+        if (!done) {
+            return false;
+        }
+        if (tag == 0x0a) {
+            done = read_span(&span, &part) && read_header(part, &revision);
+        } else if ((tag == 0x12 && op->kind != DELETE) || (tag == 0x1a && op->kind == DELETE)) {
+            done = read_span(&span, &part) && read_kv(part, &kv);
+            if (done && op->found++ == 0) {
+                op->kv = kv;
+            }
+        } else if (tag == 0x10 && op->kind == DELETE) {
+            done = read_uint(&span, &ignored);
+        } else if (tag == 0x18 && op->kind == RANGE) {
+            done = read_bool(&span, &more);
+        } else if (tag == 0x20 && op->kind == RANGE) {
+            done = read_int(&span, &op->count);
+        } else {
+            return false;
+        }
+        if (!done) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool read_op(Span span, Op *op, int depth);
+
+/* Read the next result of a transaction. */
+static bool next_op(Span *responses, Op *op, int depth)
+{
+    Span part;
+    return responses->at < responses->end && *responses->at++ == 0x1a &&
+           read_span(responses, &part) && read_op(part, op, depth);
+}
+
+/* Read a transaction up to its results. */
+static bool read_txn(Span span, Txn *txn)
+{
+    unsigned char tag = 0;
+    Span part;
+    memset(txn, 0, sizeof *txn);
+    while (span.at < span.end && *span.at != 0x1a) {
+        if (!read_tag(&span, &tag, false)) {
+            return false;
+        }
+        bool done = tag == 0x0a   ? read_span(&span, &part) && read_header(part, &txn->revision)
+                    : tag == 0x10 ? read_bool(&span, &txn->succeeded)
+                                  : false;
+        if (!done) {
+            return false;
+        }
+    }
+    txn->responses = span;
+    return true;
+}
+
+/* Read a result, and the results in it to their end. */
+static bool read_op(Span span, Op *op, int depth)
+{
+    Span part;
+    Op ignored;
+    memset(op, 0, sizeof *op);
+    op->whole = span;
+    if (span.at == span.end) {
+        return true;
+    }
+    op->kind = (OpKind)*span.at++;
+    if (!read_span(&span, &part) || span.at != span.end) {
+        return false;
+    }
+    switch (op->kind) {
+    case RANGE:
+    case PUT:
+    case DELETE:
+        return read_simple(part, op);
+    case TXN:
+        if (depth == DEEPEST || !read_txn(part, &op->txn)) {
+            return false;
+        }
+        for (part = op->txn.responses; part.at < part.end;) {
+            if (!next_op(&part, &ignored, depth + 1)) {
+                return false;
+            }
+        }
+        return true;
+    default:
+        return false;
+    }
+}
+
+static PyObject *bytes_of(Span span)
+{
+    return PyBytes_FromStringAndSize((const char *)span.at, span.end - span.at);
+}
+
+/* Return a Stat of a request's path. Steals `ephemeral` and `owned`, which may be NULL. */
+static PyObject *stat_of(PyObject *stat_type, PyObject *request, int64_t version,
+                         PyObject *revision, PyObject *ephemeral, PyObject *owned)
+{
+    PyObject *path = ephemeral && owned ? PyObject_GetAttr(request, name_path) : NULL;
+    PyObject *number = path ? PyLong_FromLongLong(version) : NULL;
+    PyObject *items = number ? PyTuple_New(7) : NULL;
+    if (items == NULL) {
+        Py_XDECREF(path);
+        Py_XDECREF(number);
+        Py_XDECREF(ephemeral);
+        Py_XDECREF(owned);
+        return NULL;
+    }
+    PyTuple_SetItem(items, 0, path);
+    PyTuple_SetItem(items, 1, number);
+    PyTuple_SetItem(items, 2, Py_NewRef(revision));
+    PyTuple_SetItem(items, 3, Py_NewRef(Py_None));
+    PyTuple_SetItem(items, 4, Py_NewRef(Py_None));
+    PyTuple_SetItem(items, 5, ephemeral);
+    PyTuple_SetItem(items, 6, owned);
+    return named_tuple(stat_type, items);
+}
+
+/* Return the answer to a write; Python makes those that are not frequent. */
+static PyObject *answer_of_write(PyObject *stat_type, PyObject *request, const Op *op,
+                                 PyObject *revision)
+{
+    PyObject *kind = PyObject_GetAttr(request, name_kind);
+    if (kind == NULL) {
+        return NULL;
+    }
+    bool is_put = kind == name_put, is_delete = kind == name_delete;
+    Py_DECREF(kind);
+    if (is_delete && op->kind == TXN && op->txn.succeeded) {
+        return Py_NewRef(Py_None);
+    }
+    if (is_put) {
+        PyObject *expected = PyObject_GetAttr(request, name_expected_version);
+        if (expected == NULL) {
+            return NULL;
+        }
+        int64_t version = -1;
+        if (expected == Py_None) {
+            /* Etcd counts from 1, so its previous version is our new one. */
+            version = op->kind == PUT && op->kv.lease == 0 ? op->kv.version : -1;
+        } else if (PyLong_CheckExact(expected) && op->kind == TXN && op->txn.succeeded) {
+            version = PyLong_AsLongLong(expected);
+            if (version == -1 && PyErr_Occurred()) {
+                PyErr_Clear();
+                version = INT64_MAX;
+            }
+            version = version < INT64_MAX ? version + 1 : -1;
+        }
+        Py_DECREF(expected);
+        if (version >= 0) {
+            return stat_of(stat_type, request, version, revision, Py_NewRef(Py_False),
+                           Py_NewRef(Py_False));
+        }
+    }
+    PyObject *python = bound("etcd_write_answer");
+    PyObject *part = python ? bytes_of(op->whole) : NULL;
+    return part ? PyObject_CallFunction(python, "ONO", request, part, revision) : NULL;
+}
+
+/* Return the answers to the writes of a group, or NULL: with an error, or if they do not fit. */
+static PyObject *answers_of_group(PyObject *requests, const Txn *txn, PyObject *revision)
+{
+    PyObject *stat_type = bound("Stat");
+    PyObject *answers = stat_type ? PyList_New(0) : NULL;
+    PyObject *iterator = answers ? PyObject_GetIter(requests) : NULL;
+    Span left = txn->responses;
+    PyObject *request = NULL;
+    bool done = iterator != NULL;
+    while (done && (request = PyIter_Next(iterator)) != NULL) {
+        Op op;
+        done = next_op(&left, &op, 0);
+        PyObject *answer = done ? answer_of_write(stat_type, request, &op, revision) : NULL;
+        done = answer != NULL && PyList_Append(answers, answer) == 0;
+        Py_XDECREF(answer);
+        Py_DECREF(request);
+    }
+    Py_XDECREF(iterator);
+    if (!done || PyErr_Occurred() || left.at < left.end) {
+        Py_CLEAR(answers);
+    }
+    return answers;
+}
+
+/* Return the result of a call of a Python twin, unless an error stands that is not for us. */
+static PyObject *instead(const char *twin, PyObject *arguments)
+{
+    if (PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+            return NULL;
+        }
+        PyErr_Clear();
+    }
+    PyObject *python = bound(twin);
+    return python ? PyObject_CallObject(python, arguments) : NULL;
+}
+
+/* Return the results of a response: for each group of requests its answers, for None the message.
+   NULL with or without an error if Python has to read the response. */
+static PyObject *read_response(Span answer, PyObject *groups)
+{
+    Txn txn;
+    if (!PyList_Check(groups) || !read_txn(answer, &txn) || !txn.succeeded ||
+        txn.revision <= 0) {
+        return NULL;
+    }
+    PyObject *revision = PyLong_FromLongLong(txn.revision);
+    PyObject *parse = revision ? bound("etcd_result") : NULL;
+    PyObject *results = parse ? PyList_New(0) : NULL;
+    bool done = results != NULL;
+    Span left = txn.responses;
+    for (Py_ssize_t place = 0; done && left.at < left.end; place++) {
+        Op op;
+        PyObject *requests = PyList_GetItem(groups, place); /* borrowed, or an error at its end */
+        PyObject *result = NULL;
+        Py_XINCREF(requests);
+        if (requests != NULL && next_op(&left, &op, 0)) {
+            if (requests == Py_None || op.kind != TXN || !op.txn.succeeded) {
+                PyObject *whole = bytes_of(op.whole);
+                result = whole ? PyObject_CallFunction(parse, "N", whole) : NULL;
+            } else {
+                result = answers_of_group(requests, &op.txn, revision);
+            }
+        }
+        Py_XDECREF(requests);
+        done = result != NULL && PyList_Append(results, result) == 0;
+        Py_XDECREF(result);
+    }
+    if (done && PyList_Size(results) == PyList_Size(groups)) {
+        return Py_BuildValue("(NN)", revision, results);
+    }
+    Py_XDECREF(revision);
+    Py_XDECREF(results);
+    return NULL;
+}
+
+static PyObject *etcd_response(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    PyObject *answer, *groups;
+    if (!PyArg_ParseTuple(arguments, "SO", &answer, &groups)) {
+        return NULL;
+    }
+    const unsigned char *start = (const unsigned char *)PyBytes_AsString(answer);
+    Span span = {start, start + PyBytes_Size(answer)};
+    PyObject *read = read_response(span, groups);
+    PyObject *type = read ? bound("etcd_Response") : NULL;
+    if (type == NULL) {
+        Py_XDECREF(read);
+        return instead("etcd_response", arguments);
+    }
+    PyObject *response = PyObject_CallObject(type, read);
+    Py_DECREF(read);
+    return response;
+}
+
+/* Return the answer to a get. */
+static PyObject *answer_of_get(PyObject *request, const Op *op, PyObject *owns)
+{
+    if (op->found == 0) {
+        return Py_NewRef(Py_None);
+    }
+    const KeyValue *kv = &op->kv;
+    PyObject *stat_type = bound("Stat");
+    PyObject *result_type = stat_type ? bound("GetResult") : NULL;
+    PyObject *revision = result_type ? PyLong_FromLongLong(kv->mod_revision) : NULL;
+    if (revision == NULL) {
+        return NULL;
+    }
+    PyObject *owned = kv->lease ? PyObject_CallFunction(owns, "L", (long long)kv->lease)
+                                : Py_NewRef(Py_False);
+    PyObject *stat = stat_of(stat_type, request, kv->version - 1, revision,
+                             Py_NewRef(kv->lease ? Py_True : Py_False), owned);
+    Py_DECREF(revision);
+    PyObject *value = stat ? bytes_of(kv->value) : NULL;
+    if (value == NULL) {
+        Py_XDECREF(stat);
+        return NULL;
+    }
+    return named_tuple(result_type, Py_BuildValue("(NN)", value, stat));
+}
+
+/* Return the answers to reads and the first pages of others, or NULL as `read_response`. */
+static PyObject *read_reads(PyObject *requests, Span answer, PyObject *owns)
+{
+    Txn txn;
+    if (!read_txn(answer, &txn) || txn.revision <= 0) {
+        return NULL;
+    }
+    PyObject *python = bound("etcd_read_answer");
+    PyObject *answers = python ? PyList_New(0) : NULL;
+    PyObject *pages = answers ? PyList_New(0) : NULL;
+    PyObject *iterator = pages ? PyObject_GetIter(requests) : NULL;
+    PyObject *request;
+    Span left = txn.responses;
+    bool done = iterator != NULL;
+    while (done && (request = PyIter_Next(iterator)) != NULL) {
+        Op op;
+        PyObject *kind = PyObject_GetAttr(request, name_kind);
+        PyObject *found = NULL;
+        if (kind != NULL && next_op(&left, &op, 0)) {
+            if (kind == name_get && op.kind == RANGE && op.kv.version > INT64_MIN) {
+                found = answer_of_get(request, &op, owns);
+            } else {
+                PyObject *place = PyLong_FromSsize_t(PyList_Size(answers));
+                PyObject *whole = place ? bytes_of(op.whole) : NULL;
+                found = whole ? PyObject_CallFunction(python, "ONOOO", request, whole, owns, place,
+                                                      pages)
+                              : NULL;
+                Py_XDECREF(place);
+            }
+        }
+        done = found != NULL && PyList_Append(answers, found) == 0;
+        Py_XDECREF(found);
+        Py_XDECREF(kind);
+        Py_DECREF(request);
+    }
+    Py_XDECREF(iterator);
+    if (done && !PyErr_Occurred() && left.at == left.end) {
+        return Py_BuildValue("(NN)", answers, pages);
+    }
+    Py_XDECREF(answers);
+    Py_XDECREF(pages);
+    return NULL;
+}
+
+static PyObject *etcd_read_answers(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    PyObject *requests, *answer, *owns;
+    if (!PyArg_ParseTuple(arguments, "OSO", &requests, &answer, &owns)) {
+        return NULL;
+    }
+    const unsigned char *start = (const unsigned char *)PyBytes_AsString(answer);
+    Span span = {start, start + PyBytes_Size(answer)};
+    PyObject *read = read_reads(requests, span, owns);
+    return read ? read : instead("etcd_read_answers", arguments);
+}
+
 PyMethodDef etcd_methods[] = {
+    {"etcd_writes", etcd_writes, METH_VARARGS, NULL},
+    {"etcd_reads", etcd_reads, METH_VARARGS, NULL},
+    {"etcd_response", etcd_response, METH_VARARGS, NULL},
+    {"etcd_read_answers", etcd_read_answers, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -18,7 +18,7 @@ from ...ops.paths import children_of
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
 from ..urls import ConnectOptions, StoreURL
 from .attempts import Terms
-from .batches import Call, halves, in_parts, parsed, understood
+from .batches import Call, halves, in_parts, understood
 from .changes import History
 from .codecs import FIRST_PAGE, below_of
 from .connection import EtcdConnection
@@ -228,7 +228,7 @@ class EtcdBackend:
         if gets := _gets(requests):
             self._read_values.saw(gets, len(answer))
         answers, listings = understood(
-            lambda: parse_read(requests, parsed(answer), self._owns), write=False
+            lambda: parse_read(requests, answer, self._owns), write=False
         )
         for index, page in listings:
             request = requests[index]

@@ -31,7 +31,7 @@ from .counters import Counters, Numbers
 from .fields import leased, then, transaction, unleased
 from .protobuf import field
 from .transactions import empty_after_all, form_of
-from .txn import HOT
+from .txn import nested_write
 
 __all__ = [
     "HOT_DEPTH",
@@ -77,7 +77,13 @@ class Shared:
 
 
 class Group(Protocol):
-    """Writes that are a transaction in the transaction of the batch."""
+    """Writes that are a transaction in the transaction of the batch.
+
+    Attributes:
+        hot: its writes if it is a hot group, whose answers come with the response.
+    """
+
+    hot: Sequence[WriteRequest] | None
 
     @property
     def depth(self) -> int:
@@ -85,7 +91,7 @@ class Group(Protocol):
 
     def field(self) -> bytes: ...
 
-    def read(self, txn: Any, revision: int, answers: list[Any]) -> None:
+    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
         """Put the answers into their places."""
 
 
@@ -96,42 +102,38 @@ class HotGroup:
         self,
         shared: Shared,
         places: Sequence[int],
-        fields: Sequence[bytes],
+        requests: Sequence[WriteRequest],
         guard: bytes,
         depth: int,
     ) -> None:
         self._shared = shared
-        self._requests = shared.requests
         self._places = places
-        self._fields = fields
         self._guard = guard
-        self.depth = len(fields) + depth
+        self.hot = requests
+        self.depth = len(requests) + depth
 
     def field(self) -> bytes:
-        return field(b"\x12", field(b"\x22", self._guard + b"".join(self._fields)))
+        writes = nested_write(self.hot, self._shared.terms.prefix)
+        return field(b"\x12", field(b"\x22", self._guard + writes))
 
-    def read(self, txn: Any, revision: int, answers: list[Any]) -> None:
-        requests, codecs = self._requests, HOT
-        if not txn.succeeded:
+    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
+        if isinstance(result, list):
+            found = result
+        else:
             self._shared.guard_failed = True
-            for place in self._places:
-                answers[place] = Attempt(requests[place], there_of(requests[place]))
-            return
+            found = [Attempt(request, there_of(request)) for request in self.hot]
         places = self._places
         if isinstance(places, range):
-            sent = requests[places.start : places.stop]
-            answers[places.start : places.stop] = [
-                codecs[request.kind].of_nested(request, result, revision)
-                for request, result in zip(sent, txn.responses, strict=True)
-            ]
+            answers[places.start : places.stop] = found
             return
-        for place, result in zip(places, txn.responses, strict=True):
-            request = requests[place]
-            answers[place] = codecs[request.kind].of_nested(request, result, revision)
+        for place, answer in zip(places, found, strict=True):
+            answers[place] = answer
 
 
 class PlainGroup:
     """Unconditional puts, on the condition that none of their keys has a lease."""
+
+    hot = None
 
     def __init__(self, shared: Shared, places: Sequence[int]) -> None:
         self._requests = shared.requests
@@ -146,15 +148,16 @@ class PlainGroup:
         puts = [PUT.nested(request, prefix) for request in found]
         return field(b"\x12", field(b"\x22", b"".join(compares + puts)))
 
-    def read(self, txn: Any, revision: int, answers: list[Any]) -> None:
+    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
+        txn = result.response_txn
         requests, put = self._requests, PUT
         if not txn.succeeded:
             there = frozenset((0,))
             for place in self._places:
                 answers[place] = Attempt(requests[place], there)
             return
-        for place, result in zip(self._places, txn.responses, strict=True):
-            answers[place] = put.of_nested(requests[place], result, revision)
+        for place, found in zip(self._places, txn.responses, strict=True):
+            answers[place] = put.of_nested(requests[place], found, revision)
 
 
 class CarefulWrite:
@@ -246,6 +249,8 @@ class Siblings:
 class CarefulGroup:
     """Writes with transactions of their own, perhaps on the condition that the session exists."""
 
+    hot = None
+
     def __init__(
         self, shared: Shared, members: Sequence[CarefulWrite | Siblings], condition: bytes
     ) -> None:
@@ -258,10 +263,11 @@ class CarefulGroup:
         fields = [member.field for member in self._members]
         return field(b"\x12", field(b"\x22", self._condition + b"".join(fields)))
 
-    def read(self, txn: Any, revision: int, answers: list[Any]) -> None:
+    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
+        txn = result.response_txn
         if txn.succeeded:
-            for member, result in zip(self._members, txn.responses, strict=True):
-                member.read(result, revision, answers)
+            for member, found in zip(self._members, txn.responses, strict=True):
+                member.read(found, revision, answers)
             return
         self._shared.doubt()
         for member in self._members:

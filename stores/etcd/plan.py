@@ -16,6 +16,7 @@ from ...ops.operations import ABSENT
 from ...ops.paths import parent
 from ..backend import Answer, WriteRequest
 from .attempts import Attempt, Creation, Pending, Terms, there_of
+from .batches import parsed
 from .codecs import DELETE
 from .counters import Counters, Numbers
 from .fields import look, otherwise
@@ -31,7 +32,7 @@ from .groups import (
     session_exists,
 )
 from .transactions import HotTransaction, form_of
-from .txn import nested_write
+from .txn import read_response
 
 __all__ = ["FlatPlan", "NestedPlan", "Plan", "weight"]
 
@@ -57,8 +58,12 @@ class Plan(Protocol):
     @property
     def doubted(self) -> int | None: ...
 
+    def parsed(self, answer: bytes, before: int) -> Any:
+        """Return the response, the first results of which, ``before``, are no writes."""
+        ...
+
     def answers(self, response: Any) -> list[Pending]:
-        """Return the answers, or the next attempts, from the response."""
+        """Return the answers, or the next attempts, from the response without those results."""
         ...
 
     def settled(self, answers: Sequence[Pending]) -> list[Pending]:
@@ -116,9 +121,8 @@ class NestedPlan:
         if hot:
             all_hot = isinstance(hot, range)
             chosen = requests if all_hot else [requests[place] for place in hot]
-            fields = nested_write(chosen, terms.prefix)
             depth = HOT_DEPTH if all_hot else max(HOT_DEPTH, *map(_conditions, chosen))
-            for places, some in zip(_parts(hot, size), _parts(fields, size), strict=True):
+            for places, some in zip(_parts(hot, size), _parts(chosen, size), strict=True):
                 groups.append(HotGroup(shared, places, some, guard, depth))
         groups += [PlainGroup(shared, places) for places in _parts(others["plain"], size)]
         groups += [CarefulGroup(shared, some, b"") for some in _parts(careful, size)]
@@ -140,12 +144,16 @@ class NestedPlan:
         """Whether the response shows that there are sessions."""
         return self._shared.guard_failed
 
+    def parsed(self, answer: bytes, before: int) -> Any:
+        """Return the response. See :class:`Plan`."""
+        return read_response(answer, [None] * before + [group.hot for group in self._groups])
+
     def answers(self, response: Any) -> list[Pending]:
         """Return the answers, or the next attempts, from the response. See :class:`Plan`."""
         answers: list[Any] = [_UNSET] * len(self.requests)
         revision = response.header.revision
         for group, result in zip(self._groups, response.responses, strict=True):
-            group.read(result.response_txn, revision, answers)
+            group.read(result, revision, answers)
         for place, answer in self._preset.items():
             answers[place] = answer
         return answers
@@ -230,6 +238,10 @@ class FlatPlan:
             changes.append(more[1])
             looks.append(more[2])
         self.body = b"".join(compares + changes + looks)
+
+    def parsed(self, answer: bytes, before: int) -> Any:
+        """Return the response. See :class:`Plan`."""
+        return parsed(answer)
 
     def answers(self, response: Any) -> list[Pending]:
         """Return the answers, or the next attempts, from the response. See :class:`Plan`."""

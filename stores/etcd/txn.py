@@ -6,20 +6,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from ...ops.acceleration import accelerated, bind
 from ...ops.operations import WriteKind
+from ...ops.results import GetResult, Stat
 from ..backend import Answer, ReadRequest, WriteRequest
+from .attempts import Pending
+from .batches import parsed
 from .codecs import DELETE, PUT, READS, WriteCodec
 from .protobuf import field
+from .protos import messages
 from .transactions import HotTransaction
 
 __all__ = [
     "HOT",
+    "Response",
     "grouped",
     "nested_write",
     "parse_read",
     "read_request",
+    "read_response",
 ]
 
 #: The codecs for writes while there are no sessions. Not all transactions suit theirs.
@@ -34,10 +41,11 @@ _kind = attrgetter("kind")
 _PAGED: Final = frozenset(kind for kind, codec in READS.items() if codec.paged)
 
 
-def nested_write(requests: Iterable[WriteRequest], prefix: str) -> list[bytes]:
+@accelerated("etcd_writes")
+def nested_write(requests: Iterable[WriteRequest], prefix: str) -> bytes:
     """Return each write as one field of the batch's transaction, with the fastest codec."""
     codecs = HOT
-    return [codecs[request.kind].nested(request, prefix) for request in requests]
+    return b"".join([codecs[request.kind].nested(request, prefix) for request in requests])
 
 
 def grouped(fields: Sequence[bytes], size: int) -> bytes:
@@ -53,14 +61,74 @@ def grouped(fields: Sequence[bytes], size: int) -> bytes:
     return b"".join(groups)
 
 
+class Header(NamedTuple):
+    """The header of a response."""
+
+    revision: int
+
+
+class Response:
+    """A transaction's response in which the answers to hot groups are already there.
+
+    Attributes:
+        header: its header.
+        succeeded: whether the transaction was applied.
+        responses: for each hot group that was applied, the list of its answers; otherwise etcd's
+            message.
+    """
+
+    __slots__ = ("header", "responses", "succeeded")
+
+    def __init__(self, revision: int, responses: list[Any], succeeded: bool = True) -> None:
+        self.header = Header(revision)
+        self.responses = responses
+        self.succeeded = succeeded
+
+
+@accelerated("etcd_response")
+def read_response(answer: bytes, groups: Sequence[Sequence[WriteRequest] | None]) -> Response:
+    """Return the response to groups of writes.
+
+    Args:
+        answer: the response.
+        groups: for each result of the transaction if it was applied, the writes of a hot group, or
+            ``None`` if the result is something else.
+
+    Raises:
+        DecodeError: the answer is no response.
+        LookupError: the answer does not fit the writes.
+        ValueError: it does not fit them, or has no revision.
+    """
+    codecs = HOT
+    response = parsed(answer)
+    revision, results = response.header.revision, [*response.responses]
+    if not response.succeeded:
+        return Response(revision, results, succeeded=False)
+    for place, (writes, result) in enumerate(zip(groups, results, strict=True)):
+        txn = result.response_txn
+        if writes is not None and txn.succeeded:
+            results[place] = [
+                codecs[write.kind].of_nested(write, found, revision)
+                for write, found in zip(writes, txn.responses, strict=True)
+            ]
+    return Response(revision, results)
+
+
+def _write_answer(write: WriteRequest, result: bytes, revision: int) -> Pending:
+    """Return the answer to a write in a hot group that is no frequent one."""
+    return HOT[write.kind].of_nested(write, messages.ResponseOp.FromString(result), revision)
+
+
+@accelerated("etcd_reads")
 def read_request(requests: Iterable[ReadRequest], prefix: str) -> bytes:
     """Return one flat transaction of ranges, which etcd answers without a raft proposal."""
     codecs = READS
     return b"".join([codecs[request.kind].encode(request, prefix) for request in requests])
 
 
+@accelerated("etcd_read_answers")
 def parse_read(
-    requests: Sequence[ReadRequest], response: Any, owns: Callable[[int], bool]
+    requests: Sequence[ReadRequest], answer: bytes, owns: Callable[[int], bool]
 ) -> tuple[list[Answer], list[tuple[int, Any]]]:
     """Return the answers to ``read_request``, and the first pages of paged answers.
 
@@ -68,7 +136,7 @@ def parse_read(
     ``owns`` says whether a lease is that of the client's session.
     """
     codecs = READS
-    results = response.responses
+    results = parsed(answer).responses
     answers = [
         codecs[request.kind].answer(request, result, owns)
         for request, result in zip(requests, results, strict=True)
@@ -80,3 +148,27 @@ def parse_read(
         for index, request in enumerate(requests)
         if request.kind in _PAGED
     ]
+
+
+def _read_answer(
+    request: ReadRequest,
+    result: bytes,
+    owns: Callable[[int], bool],
+    index: int,
+    pages: list[tuple[int, Any]],
+) -> Answer:
+    """Return the answer to a read that is no frequent one, and add its first page if it has any."""
+    parts = messages.ResponseOp.FromString(result)
+    if request.kind in _PAGED:
+        pages.append((index, parts.response_range))
+    return READS[request.kind].answer(request, parts, owns)
+
+
+bind(
+    Stat=Stat,
+    GetResult=GetResult,
+    etcd_Response=Response,
+    etcd_result=messages.ResponseOp.FromString,
+    etcd_write_answer=_write_answer,
+    etcd_read_answer=_read_answer,
+)

@@ -362,7 +362,7 @@ class Writer:
 
         def send(fields: bytes, until: float, attempt: int | None) -> Any:
             answer = self._send(len(requests), fields + plan.body, until, nested, attempt)
-            return understood(lambda: parsed(answer), write=True)
+            return understood(lambda: plan.parsed(answer, 1 if fields else 0), write=True)
 
         response = self._settler.run(requests, send, deadline, whole=not nested)
         if isinstance(response, list):

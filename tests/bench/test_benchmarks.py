@@ -23,7 +23,7 @@ from batchkeeper.batching.entry import Entry
 from batchkeeper.batching.futures import OperationFuture
 from batchkeeper.bench.figures import histogram
 from batchkeeper.ops.paths import check_path
-from batchkeeper.stores.etcd.txn import grouped, nested_write
+from batchkeeper.stores.etcd.txn import nested_write
 from batchkeeper.stores.zookeeper.jute import ANYONE
 from batchkeeper.stores.zookeeper.nodes import Nodes
 from batchkeeper.stores.zookeeper.plan import Batch, MultiPlan
@@ -143,8 +143,9 @@ def test_a_put_on_an_idle_store(measure: Measure, store: bk.MetadataStore) -> No
 
 @pytest.mark.parametrize("puts", [PUTS, CLAIMS], ids=["puts", "claims"])
 def test_encoding_for_etcd(measure: Measure, puts: list[bk.Put]) -> None:
-    """A thousand writes to the bytes of one transaction of nested ones, 32 in each."""
-    measure(lambda: grouped(nested_write(puts, "/prefix"), 32))
+    """A thousand writes to the bytes of nested transactions, 32 in each."""
+    groups = [puts[start : start + 32] for start in range(0, len(puts), 32)]
+    measure(lambda: [nested_write(group, "/prefix") for group in groups])
 
 
 @pytest.mark.parametrize("puts", [PUTS, CLAIMS], ids=["puts", "claims"])

@@ -280,7 +280,7 @@ def test_a_large_directory_is_complete_and_of_one_moment(
 
     def disturbing(self: EtcdConnection, method: Any, *args: Any, **more: Any) -> Any:
         if method == "range":
-            body = b"".join(nested_write([Put("/dir/9999", b""), Delete("/dir/4999")], prefix))
+            body = nested_write([Put("/dir/9999", b""), Delete("/dir/4999")], prefix)
             call(self, "txn", body, soon(), write=True)
         return call(self, method, *args, **more)
 

@@ -86,7 +86,7 @@ def own_transaction(operation: Any) -> Any:
 @given(st.lists(puts | deletes, max_size=5))
 def test_a_nested_batch_gives_each_operation_a_transaction(operations: list[Any]) -> None:
     """A write that can fail has its own guards and reads; an unconditional put has none."""
-    parsed = messages.TxnRequest.FromString(b"".join(nested_write(operations, PREFIX)))
+    parsed = messages.TxnRequest.FromString(nested_write(operations, PREFIX))
     assert parsed == messages.TxnRequest(success=map(own_transaction, operations))
 
 
@@ -102,7 +102,7 @@ by_version = st.lists(
 @given(by_version)
 def test_a_transaction_is_one_of_the_nested_ones(parts: list[Any]) -> None:
     """It has the guards, the changes and the reads of its parts, in order."""
-    parsed = messages.TxnRequest.FromString(b"".join(nested_write([Transaction(parts)], PREFIX)))
+    parsed = messages.TxnRequest.FromString(nested_write([Transaction(parts)], PREFIX))
     own = messages.TxnRequest(
         compare=[guard for part in parts for guard in compares(part)],
         success=[change(part) for part in parts if isinstance(part, Put)],
@@ -126,7 +126,8 @@ def test_a_transaction_minds_leases_where_there_are_sessions(parts: list[Any]) -
 @given(st.lists(puts | deletes, min_size=1, max_size=12), st.integers(1, 5))
 def test_groups_hold_all_operations_in_order(operations: list[Any], size: int) -> None:
     """No group is larger than asked, they differ by one at most, and nothing is lost."""
-    parsed = messages.TxnRequest.FromString(grouped(nested_write(operations, PREFIX), size))
+    fields = [nested_write([operation], PREFIX) for operation in operations]
+    parsed = messages.TxnRequest.FromString(grouped(fields, size))
     groups = [group.request_txn.success for group in parsed.success]
     sizes = {len(group) for group in groups}
     assert max(sizes) <= size
@@ -271,6 +272,6 @@ def test_reads_are_ranges(path: str) -> None:
 @pytest.mark.parametrize("expected", [None, 3])
 def test_the_order_of_a_delete_s_looks_is_fixed(expected: int | None) -> None:
     """The version comes first and what is below second, as the answers are read."""
-    (field,) = nested_write([Delete("/a", expected)], "")
+    field = nested_write([Delete("/a", expected)], "")
     failure = messages.TxnRequest.FromString(field).success[0].request_txn.failure
     assert [look.request_range.key for look in failure] == [b"/a", b"/a/"]

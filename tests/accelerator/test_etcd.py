@@ -1,0 +1,315 @@
+"""Etcd's codecs: the compiled ones and those in Python agree on every input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import batchkeeper as bk
+from batchkeeper.ops import acceleration
+from batchkeeper.ops.operations import (
+    ABSENT,
+    Check,
+    Delete,
+    Exists,
+    Get,
+    GetChildren,
+    Put,
+    Transaction,
+)
+from batchkeeper.stores.etcd.attempts import Attempt
+from batchkeeper.stores.etcd.protos import messages
+
+from .twins import agree, assert_keeps_no_memory
+
+pytestmark = pytest.mark.skipif(not bk.accelerated, reason="there is no accelerator")
+
+VERSIONS = (None, ABSENT, 0, 1, 126, 127, 128, 16_382, 2**31 - 1)
+LENGTHS = (0, 1, 90, 126, 127, 128, 4000, 16_383, 16_384)
+NUMBERS = (0, 1, 5, 127, 128, 2**31, 2**62, 2**63 - 1, -1, -(2**63))
+PREFIXES = ("", "/p", "/prä", "/p" * 70)
+OWNED = 7587890123456789
+
+# Requests
+
+
+def write(dice: Random) -> Any:
+    """Return a write: most are frequent ones."""
+    path = "/" + dice.choice(("a", "é", "日本", "x" * 130)) * dice.choice((1, 2, 41))
+    expected = dice.choice(VERSIONS)
+    kind = dice.random()
+    if kind < 0.7:
+        put = Put(path, b"v" * dice.choice(LENGTHS), expected)
+        return Attempt(put) if kind < 0.1 else put
+    if kind < 0.85:
+        return Delete(path, None if expected == ABSENT else expected)
+    return Transaction([Check(path, expected or 0), Put("/b", b"", 3)])
+
+
+def read(dice: Random) -> Any:
+    """Return a read: most are gets."""
+    path = "/" + dice.choice(("a", "é", "x" * 126)) * dice.choice((1, 2))
+    return dice.choice((Get, Get, Get, Exists, GetChildren))(path)
+
+
+def odd(request: Any, dice: Random) -> Any:
+    """Return a request with an attribute that the engine would not pass, or without it."""
+    names = ("kind", "path", "value", "expected_version", "options")
+    fields = {name: getattr(request, name, None) for name in names}
+    strange = (None, "", "ü", "\ud800", b"", bytearray(b"x"), 0, -2, True, 2**63, 2**70, 1.0, "put")
+    name = dice.choice(names)
+    if dice.random() < 0.3:
+        del fields[name]
+    else:
+        fields[name] = dice.choice(strange)
+    return SimpleNamespace(**fields)
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(PREFIXES), st.integers(0, 40))
+def test_both_send_the_same_bytes(dice: Random, prefix: str, count: int) -> None:
+    """Requests of all kinds become the same bytes."""
+    agree("etcd_writes", [write(dice) for _ in range(count)], prefix)
+    agree("etcd_reads", tuple(read(dice) for _ in range(count)), prefix)
+
+
+@pytest.mark.parametrize("make", [write, read], ids=["writes", "reads"])
+def test_both_refuse_the_same_requests(make: Any) -> None:
+    """What is no valid request becomes the same bytes or the same error."""
+    twin = f"etcd_{make.__name__}s"
+    results = set()
+    for seed in range(2000):
+        dice = Random(seed)
+        requests = [make(dice), odd(make(dice), dice), make(dice)]
+        results.add(str(agree(twin, requests, dice.choice(PREFIXES))[0]))
+    assert len(results) > 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), (1,), ([], 1), (None, ""), ([], ""), ([], "", 1), ([None], ""), ([], "\ud800")],
+    ids=repr,
+)
+@pytest.mark.parametrize("twin", [*acceleration.PAIRS])
+def test_wrong_arguments_are_an_error(twin: str, arguments: Any) -> None:
+    """A call that no caller makes raises an error or has a result, and nothing worse happens."""
+    _, compiled = acceleration.PAIRS[twin]
+    assert compiled is not None
+    try:
+        compiled(*arguments)
+    except Exception as error:
+        assert not isinstance(error, SystemError)  # noqa: PT017 - a result is fine, too
+
+
+# Responses
+
+
+def header(dice: Random) -> dict[str, int]:
+    """Return a header as etcd sends it."""
+    made = {"cluster_id": 2**64 - 1, "member_id": 2**63, "raft_term": 3}
+    return {**made, "revision": dice.choice((*NUMBERS, 1, 77, 123_456_789, 2**40, 2**40))}
+
+
+def key_value(dice: Random) -> dict[str, Any]:
+    """Return a key's content."""
+    return {
+        "key": b"k" * dice.choice(LENGTHS),
+        "value": b"v" * dice.choice(LENGTHS),
+        "create_revision": 2**40,
+        "mod_revision": dice.choice(NUMBERS),
+        "version": dice.choice((*NUMBERS, *range(1, 10))),
+        "lease": dice.choice((*[0] * 12, OWNED, 5, -5)),
+    }
+
+
+def result(dice: Random, *, of: Any = None, deep: int = 0) -> Any:
+    """Return a result of a transaction: with ``of`` that of a request, otherwise any."""
+    which = dice.choice(("range", "put", "delete", "txn"))
+    if isinstance(of, Get | Exists | GetChildren):
+        which = "range"
+    elif of is not None:
+        plain = isinstance(of, Put | Attempt) and of.expected_version is None
+        which = "put" if plain else "txn"
+    if which == "range":
+        some = [key_value(dice) for _ in range(dice.choice((0, 1, 1, 1, 2)))]
+        found = {
+            "header": header(dice),
+            "kvs": some,
+            "count": len(some),
+            "more": dice.random() < 0.3,
+        }
+        return messages.ResponseOp(response_range=found)
+    if which == "put":
+        before = {"prev_kv": key_value(dice)} if dice.random() < 0.8 else {}
+        return messages.ResponseOp(response_put={"header": header(dice), **before})
+    if which == "delete":
+        gone = {"deleted": 1, "prev_kvs": [key_value(dice)] * dice.choice((0, 1, 2))}
+        return messages.ResponseOp(response_delete_range=gone)
+    return messages.ResponseOp(response_txn=transaction(dice, [None] * 2, deep=deep + 1))
+
+
+def transaction(dice: Random, requests: Sequence[Any], *, deep: int = 0) -> Any:
+    """Return the response to a transaction with a result for each request."""
+    results = [] if deep > 9 else [result(dice, of=request, deep=deep) for request in requests]
+    succeeded = dice.random() < 0.9
+    return messages.TxnResponse(header=header(dice), succeeded=succeeded, responses=results)
+
+
+def of_groups(dice: Random, groups: Sequence[Any]) -> bytes:
+    """Return a response to groups of writes, as bytes."""
+    results = []
+    for writes in groups:
+        if writes is None:
+            results.append(result(dice))
+        else:
+            nested = transaction(dice, writes)
+            results.append(messages.ResponseOp(response_txn=nested))
+    made = messages.TxnResponse(header=header(dice), succeeded=True, responses=results)
+    return bytes(made.SerializeToString())
+
+
+def damaged(answer: bytes, dice: Random) -> bytes:
+    """Return an answer that was altered on its way, or that another etcd might send."""
+    at = dice.randrange(len(answer) + 1)
+    few = bytes(dice.choice((0, 1, 2, 8, 10, 18, 26, 34, 127, 128, 255)) for _ in range(3))
+    huge = dice.choice(
+        (b"\xff" * 9 + b"\x01", b"\xff" * 9 + b"\x02", b"\xff" * 4 + b"\x0f", b"\x80\x00")
+    )
+    return dice.choice(
+        (
+            answer[:at],
+            answer[:at] + few[: dice.randrange(4)] + answer[at:],
+            answer[:at] + few + answer[at + 3 :],
+            answer[:at] + huge + answer[at + 1 :],
+            answer + answer,
+            answer + b"\x7a\x02ab",  # a field that nobody knows
+            b"\x08\x01" + answer,
+            b"",
+        )
+    )
+
+
+def case(seed: int) -> tuple[bytes, list[Any], list[Any]]:
+    """Return an answer, with the groups or the reads that it answers."""
+    dice = Random(seed)
+    groups: list[Any] = [[write(dice) for _ in range(dice.randrange(6))] for _ in range(3)]
+    groups.insert(0, None)
+    reads = [read(dice) for _ in range(dice.randrange(8))]
+    answer = (
+        of_groups(dice, groups) if seed % 2 else bytes(transaction(dice, reads).SerializeToString())
+    )
+    if dice.random() < 0.1:
+        groups.append([])
+        reads.append(Get("/more"))
+    return (damaged(answer, dice) if dice.random() < 0.5 else answer), groups, reads
+
+
+def owns(lease: int) -> bool:
+    return lease == OWNED
+
+
+def compare(seed: int) -> set[str]:
+    answer, groups, reads = case(seed)
+    if seed % 2:
+        return {str(agree("etcd_response", answer, groups)[0])}
+    return {str(agree("etcd_read_answers", reads, answer, owns)[0])}
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_both_read_the_same_from_an_answer(part: int) -> None:
+    """Answers become the same results or errors, also if they are damaged or do not fit."""
+    kinds = set()
+    for seed in range(part * 3000, (part + 1) * 3000):
+        try:
+            kinds |= compare(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error
+    assert len(kinds) >= 4  # two forms of results, and two errors
+
+
+def test_every_cut_of_an_answer_is_an_error_in_both() -> None:
+    """Wherever an answer ends too early, both say so, or read the same from what is left."""
+    for seed in range(1, 40, 2):
+        answer, groups, _ = case(seed)
+        for end in range(min(len(answer), 300)):
+            agree("etcd_response", answer[:end], groups)
+
+
+def test_nothing_is_kept() -> None:
+    """Neither results nor errors leave objects behind."""
+
+    def rounds() -> None:
+        for seed in range(300):
+            answer, groups, reads = case(seed)
+            for twin, arguments in (
+                ("etcd_response", (answer, groups)),
+                ("etcd_read_answers", (reads, answer, owns)),
+                ("etcd_writes", ([*reads, *(groups[1] or ())], "/p")),
+                ("etcd_writes", (groups[1] or (), "/p")),
+                ("etcd_reads", (reads, "/p")),
+            ):
+                compiled: Any = acceleration.PAIRS[twin][1]
+                with suppress(Exception):  # The other tests look at errors.
+                    compiled(*arguments)
+
+    assert_keeps_no_memory(rounds)
+
+
+def test_references_to_shared_objects_stay_level() -> None:
+    """The results own what they refer to, once."""
+    path, value = "/some/path", b"v"
+    puts = [Put(path, value), Put(path, value, 3)]
+    done = messages.ResponseOp(response_txn={"succeeded": True})
+    nested = {"succeeded": True, "responses": [messages.ResponseOp(response_put={}), done]}
+    whole = messages.TxnResponse(
+        header={"revision": 5}, succeeded=True, responses=[{"response_txn": nested}]
+    )
+    answer = whole.SerializeToString()
+    compiled: Any = acceleration.PAIRS["etcd_response"][1]
+    shared = (path, value, answer, bk.Stat, puts)
+    before = [sys.getrefcount(thing) for thing in shared]
+    for _ in range(100):
+        compiled(answer, [puts])
+    assert [sys.getrefcount(thing) for thing in shared] == before
+
+
+# Speed
+
+
+def test_frequent_forms_never_call_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts, deletes and gets that succeed are handled by compiled code alone."""
+
+    def refuse(*_: object) -> None:
+        raise KeyboardInterrupt  # Any other error would make the twin handle it.
+
+    puts = [Put("/a", b"1"), Put("/b", b"2", 5), Put("/c", b"3", ABSENT), Delete("/d", 1)]
+    gets = [Get("/a"), Get("/b")]
+    done = messages.ResponseOp(response_txn={"succeeded": True})
+    put = messages.ResponseOp(response_put={"prev_kv": {"version": 3}})
+    nested = {"succeeded": True, "responses": [put, done, done, done]}
+    whole = messages.TxnResponse(
+        header={"revision": 5}, succeeded=True, responses=[{"response_txn": nested}]
+    )
+    found = messages.TxnResponse(header={"revision": 5})
+    kv = {"version": 2, "mod_revision": 4, "value": b"x", "lease": OWNED}
+    found.responses.add().response_range.kvs.add(**kv)
+    found.responses.add().response_range.SetInParent()
+    pairs = {name: compiled for name, (_, compiled) in acceleration.PAIRS.items()}
+    bound = vars(acceleration)["_module"].bound
+    for name in [*bound]:
+        if name.startswith("etcd_") and name != "etcd_Response":
+            monkeypatch.setitem(bound, name, refuse)
+    pairs["etcd_writes"](puts[:3], "/p")
+    pairs["etcd_reads"](gets, "/p")
+    (answers,) = pairs["etcd_response"](whole.SerializeToString(), [puts]).responses
+    assert answers == [bk.Stat("/a", 3, 5), bk.Stat("/b", 6, 5), bk.Stat("/c", 0, 5), None]
+    results, pages = pairs["etcd_read_answers"](gets, found.SerializeToString(), owns)
+    assert results == [(b"x", bk.Stat("/a", 1, 4, ephemeral=True, owned=True)), None]
+    assert pages == []
