@@ -77,13 +77,11 @@ class Shared:
 
 
 class Group(Protocol):
-    """Writes that are a transaction in the transaction of the batch.
+    """Writes that are a transaction in the transaction of the batch."""
 
-    Attributes:
-        hot: its writes if it is a hot group, whose answers come with the response.
-    """
-
-    hot: Sequence[WriteRequest] | None
+    @property
+    def hot(self) -> Sequence[WriteRequest] | None:
+        """The writes of a hot group, whose answers come with the response; ``None`` of others."""
 
     @property
     def depth(self) -> int:

@@ -27,6 +27,7 @@ from batchkeeper.ops.operations import (
 )
 from batchkeeper.stores.etcd.attempts import Attempt
 from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.stores.etcd.txn import Response
 
 from .twins import agree, assert_keeps_no_memory
 
@@ -178,17 +179,17 @@ def of_groups(dice: Random, groups: Sequence[Any], lengths: Sequence[int]) -> An
     return messages.TxnResponse(header=header(dice), succeeded=True, responses=results)
 
 
-def varint(number: int, dice: Random) -> bytes:
-    """Return an integer in protobuf's form; now and then a longer form, or one bit too many."""
+def varint(number: int, dice: Random | None = None) -> bytes:
+    """Return an integer in protobuf's form; with dice, now and then longer, or a bit too large."""
     number &= 2**64 - 1
     made = bytearray()
     while number > 127:
         made.append(number & 127 | 128)
         number >>= 7
     made.append(number)
-    if dice.random() < 0.01:
+    if dice is not None and dice.random() < 0.01:
         made[-1] |= 128
-        made += b"\x80" * dice.randrange(3) + dice.choice((b"\0", b"\0", b"\2"))
+        made += b"\x80" * dice.randrange(9) + dice.choice((b"\0", b"\0", b"\2"))
     return bytes(made)
 
 
@@ -196,20 +197,21 @@ def spelled(message: Any, dice: Random) -> bytes:
     """Return a message as bytes; now and then as another encoder would write them."""
     fields = []
     for field, value in message.ListFields():
-        many = value if hasattr(value, "append") else [value]
-        for one in many:
-            if isinstance(one, int):
-                number = 2 if one is True and dice.random() < 0.02 else one
-                fields.append(varint(field.number << 3, dice) + varint(number, dice))
+        for one in value if hasattr(value, "append") else [value]:
+            is_number = isinstance(one, int)
+            tag = varint(field.number << 3 | (0 if is_number else 2), dice)
+            twice = dice.random() < 0.01
+            if is_number:
+                fields += [tag + varint(dice.choice((2, one)), dice)] * twice
+                fields.append(tag + varint(one, dice))
                 continue
             content = one if isinstance(one, bytes) else spelled(one, dice)
-            size = varint(len(content), dice)
-            fields.append(varint(field.number << 3 | 2, dice) + size + content)
-    if fields and dice.random() < 0.03:
-        fields.insert(dice.randrange(len(fields) + 1), dice.choice(fields))
+            fields.append(tag + varint(len(content), dice) + content)
+            # Protobuf joins a message that is there twice.
+            fields += [tag + dice.choice((b"\x00", b"\x02\x18\x05", b"\x02\x20\x05"))] * twice
     if dice.random() < 0.03:
         dice.shuffle(fields)
-    if dice.random() < 0.01:
+    if dice.random() < 0.03:
         unknown = (b"\x7a\x02ab", b"\x78\x01", b"\x12\x00", b"\x18\x00", b"\x30\x00", b"\x13\x14")
         fields.append(dice.choice(unknown))
     return b"".join(fields)
@@ -285,6 +287,21 @@ def test_both_notice_every_cut_and_every_wrong_byte() -> None:
                     agree("etcd_response", other, groups)
                 else:
                     agree("etcd_read_answers", reads, other, owns)
+
+
+@pytest.mark.parametrize("levels", [1, 7, 8, 9, 40, 60, 100_000])
+def test_transactions_in_transactions_cannot_exhaust_the_stack(levels: int) -> None:
+    """However deep an answer is nested, both read it, or both refuse it."""
+    heads: list[bytes] = []
+    size = 0
+    for level in range(2 * levels):
+        heads.append((b"\x1a" if level % 2 else b"\x22") + varint(size))
+        size += len(heads[-1])
+    deep = b"\x0a\x02\x18\x05\x10\x01" + b"".join(reversed(heads))
+    found = agree("etcd_response", deep, [None])
+    agree("etcd_response", deep, [[]])
+    agree("etcd_read_answers", [Exists("/a")], deep, owns)
+    assert (found[0] is Response) is (levels < 50)
 
 
 def test_nothing_is_kept() -> None:
