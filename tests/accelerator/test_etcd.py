@@ -38,6 +38,7 @@ LENGTHS = (0, 1, 90, 126, 127, 128, 4000, 16_383, 16_384)
 NUMBERS = (0, 1, 5, 127, 128, 2**31, 2**62, 2**63 - 1, -1, -(2**63))
 PREFIXES = ("", "/p", "/prä", "/p" * 70)
 OWNED = 7587890123456789
+TWINS = [name for name in acceleration.PAIRS if name.startswith("etcd_")]
 
 # Requests
 
@@ -98,7 +99,7 @@ def test_both_refuse_the_same_requests(make: Any) -> None:
     [(), (1,), ([], 1), (None, ""), ([], ""), ([], "", 1), ([None], ""), ([], "\ud800")],
     ids=repr,
 )
-@pytest.mark.parametrize("twin", [*acceleration.PAIRS])
+@pytest.mark.parametrize("twin", TWINS)
 def test_wrong_arguments_are_an_error(twin: str, arguments: Any) -> None:
     """A call that no caller makes raises an error or has a result, and nothing worse happens."""
     _, compiled = acceleration.PAIRS[twin]
