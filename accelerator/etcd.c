@@ -212,7 +212,6 @@ static PyObject *encode(const char *twin, PyObject *arguments, PyObject *kind, A
     bool done = true;
     while (done && (request = PyIter_Next(iterator)) != NULL) {
         PyObject *found = PyObject_GetAttr(request, name_kind);
-        size_t before = buffer.size;
         int appended = found == kind ? append(&buffer, request, &key) : found ? 0 : -1;
         Py_XDECREF(found);
         if (appended < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
@@ -220,7 +219,6 @@ static PyObject *encode(const char *twin, PyObject *arguments, PyObject *kind, A
             appended = 0;
         }
         if (appended == 0) {
-            buffer.size = before;
             appended = append_with(twin, &buffer, request, prefix);
         }
         done = appended > 0;

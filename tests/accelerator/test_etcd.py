@@ -250,6 +250,8 @@ def case(seed: int) -> tuple[bytes, list[Any], list[Any]]:
     whole = of_groups(dice, groups, lengths) if seed % 2 else transaction(dice, reads, lengths)
     answer = spelled(whole, dice) if dice.random() < 0.5 else bytes(whole.SerializeToString())
     if dice.random() < 0.1:
+        groups[1] = groups[1][1:] or [write(dice)]
+    if dice.random() < 0.1:
         groups.append([])
         reads.append(Get("/more"))
     return (damaged(answer, dice) if dice.random() < 0.5 else answer), groups, reads
