@@ -290,6 +290,19 @@ def test_both_notice_every_cut_and_every_wrong_byte() -> None:
                     agree("etcd_read_answers", reads, other, owns)
 
 
+def part(tag: int, content: bytes) -> bytes:
+    """Return a field with a short message or bytes."""
+    return bytes([tag, len(content)]) + content
+
+
+@pytest.mark.parametrize("second", [b"", b"\x20\x07", b"\x30\x05", b"\x20\x07\x30\x05"])
+def test_a_message_that_is_there_twice_is_joined(second: bytes) -> None:
+    """The second previous content of a put changes what the first says, as with protobuf."""
+    put = part(0x12, part(0x12, b"\x20\x03") + part(0x12, second))
+    group = part(0x1A, part(0x22, b"\x10\x01" + part(0x1A, put)))
+    agree("etcd_response", b"\x0a\x02\x18\x05\x10\x01" + group, [[Put("/a", b"")]])
+
+
 @pytest.mark.parametrize("levels", [1, 7, 8, 9, 40, 60, 100_000])
 def test_transactions_in_transactions_cannot_exhaust_the_stack(levels: int) -> None:
     """However deep an answer is nested, both read it, or both refuse it."""
