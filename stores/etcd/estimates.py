@@ -1,6 +1,6 @@
 """Learns from a server's answers which sizes of requests it accepts, and which suit it best.
 
-Four objects learn one number each. They do no I/O; their owner reports the events:
+Five objects learn one number each. They do no I/O; their owner reports the events:
 
 - :class:`RequestBytes` learns how many bytes a request may have: etcd's ``--max-request-bytes``.
   After the first refusal, the client sends a larger request that only reads. The server's gRPC
@@ -12,6 +12,7 @@ Four objects learn one number each. They do no I/O; their owner reports the even
   puts return the old values, and count likewise.
 - :class:`Pace` learns how many writes to put into one transaction. etcd applies one transaction
   after the other, and other clients wait meanwhile.
+- :class:`Refusals` learns whether conditional puts may share their conditions.
 - :class:`Patience` learns how long to wait for an answer before asking another member.
 
 Several threads use them without a lock. Each operation reads or writes one number, so two threads
@@ -23,7 +24,15 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["ANSWER_BYTES", "AnswerBytes", "Pace", "Patience", "RequestBytes", "oversize"]
+__all__ = [
+    "ANSWER_BYTES",
+    "AnswerBytes",
+    "Pace",
+    "Patience",
+    "Refusals",
+    "RequestBytes",
+    "oversize",
+]
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
@@ -134,6 +143,30 @@ class Pace:
         elif writes * 2 > self._exact:
             self._exact = min(self._exact * _UP, self._most)
         self.writes = int(self._exact)
+
+
+# The writes that must have been applied since the last refusal.
+_QUIET: Final = 4096
+
+
+class Refusals:
+    """Learns whether conditional puts may share their conditions.
+
+    That costs etcd a third less. But if one of them is refused, its whole group is sent again, and
+    the batch takes twice as long. So refusals must be rare.
+    """
+
+    def __init__(self) -> None:
+        self._applied = _QUIET
+
+    @property
+    def rare(self) -> bool:
+        """Whether there has been none for long."""
+        return self._applied >= _QUIET
+
+    def saw(self, writes: int, *, refused: bool) -> None:
+        """Note the writes of a batch, and whether one of them was refused."""
+        self._applied = 0 if refused else self._applied + writes
 
 
 # Seconds. No answer is overdue sooner.

@@ -6,6 +6,8 @@ conditions; most members are again transactions with conditions of their own:
 - *hot* groups have the writes without options, and transactions that only check and put. While no
   client has a session, nothing can be ephemeral. One condition of the group asserts that: there is
   no session key. The puts then need none.
+- *joint* groups have puts that expect a version, under the same condition, while refusals are rare.
+  The group has their conditions, too. If one does not hold, the puts are sent again in a hot group.
 - *plain* groups have unconditional puts while there are sessions. For each, the group has the
   condition that its key has no lease. If one does not hold, the puts of the group are sent again,
   each in a transaction of its own that keeps a lease.
@@ -28,7 +30,7 @@ from ..backend import WriteRequest
 from .attempts import Attempt, Pending, Terms, there_of
 from .codecs import PUT
 from .counters import Counters, Numbers
-from .fields import leased, then, transaction, unleased
+from .fields import leased, then, then_put, transaction, unleased, version_is
 from .protobuf import field
 from .transactions import empty_after_all, form_of
 from .txn import nested_write
@@ -39,6 +41,7 @@ __all__ = [
     "CarefulWrite",
     "Group",
     "HotGroup",
+    "JointGroup",
     "PlainGroup",
     "Shared",
     "Siblings",
@@ -126,6 +129,41 @@ class HotGroup:
             return
         for place, answer in zip(places, found, strict=True):
             answers[place] = answer
+
+
+class JointGroup:
+    """Puts that expect versions, and are applied together or not at all."""
+
+    hot = None
+
+    def __init__(
+        self, shared: Shared, places: Sequence[int], requests: Sequence[WriteRequest], guard: bytes
+    ) -> None:
+        self._places = places
+        self._requests = requests
+        self._prefix = shared.terms.prefix
+        self._guard = guard
+        self.depth = 1 + len(requests)
+
+    def field(self) -> bytes:
+        compares, puts = [self._guard], []
+        for request in self._requests:
+            assert request.expected_version is not None
+            key = (self._prefix + request.path).encode()
+            compares.append(version_is(key, request.expected_version + 1))
+            puts.append(then_put(key, request.value or b""))
+        return field(b"\x12", field(b"\x22", b"".join(compares + puts)))
+
+    def read(self, result: Any, revision: int, answers: list[Any]) -> None:
+        txn = result.response_txn
+        if not txn.succeeded:
+            for place, request in zip(self._places, self._requests, strict=True):
+                answers[place] = Attempt(request)
+            return
+        for place, request, _ in zip(self._places, self._requests, txn.responses, strict=True):
+            assert request.expected_version is not None
+            version = request.expected_version + 1
+            answers[place] = _new(Stat, (request.path, version, revision, None, None, False, False))
 
 
 class PlainGroup:

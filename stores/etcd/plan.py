@@ -26,6 +26,7 @@ from .groups import (
     CarefulWrite,
     Group,
     HotGroup,
+    JointGroup,
     PlainGroup,
     Shared,
     Siblings,
@@ -41,6 +42,8 @@ _T = TypeVar("_T")
 _GroupName: TypeAlias = Literal["hot", "plain", "careful", "session", "siblings"]
 
 _UNSET: Final = object()
+# Fewer puts do not share their conditions: it saves little, and a refusal costs a second request.
+_FEWEST_JOINT: Final = 8
 
 
 class Plan(Protocol):
@@ -81,6 +84,7 @@ class NestedPlan:
         guard: the condition that there are no sessions; empty if there are any.
         counters: the counters of sequential puts.
         plain: whether no write has options, and none is an attempt.
+        joint: whether puts that expect versions may share their conditions.
 
     Attributes:
         depth: the number of operations along the deepest path, as etcd counts.
@@ -95,6 +99,7 @@ class NestedPlan:
         counters: Counters,
         *,
         plain: bool = False,
+        joint: bool = False,
     ) -> None:
         self._shared = shared = Shared(requests, terms, counters)
         self.requests = shared.requests
@@ -108,12 +113,16 @@ class NestedPlan:
             "session": [],
             "siblings": [],
         }
-        if not (plain and guarded):
+        joined: Sequence[int] = _joinable(requests, guarded) if joint else ()
+        if len(joined) == len(requests):
+            hot = ()
+        elif joined or not (plain and guarded):
             sorted_out: list[int] = []
-            hot = sorted_out
+            hot, apart = sorted_out, set(joined)
             for place, request in enumerate(requests):
-                group = _group_of(request, guarded)
-                (sorted_out if group == "hot" else others[group]).append(place)
+                if place not in apart:
+                    group = _group_of(request, guarded)
+                    (sorted_out if group == "hot" else others[group]).append(place)
         careful: list[CarefulWrite | Siblings] = [*self._members(others["careful"])]
         careful += self._siblings(others["siblings"])
         session = self._members(others["session"])
@@ -124,6 +133,10 @@ class NestedPlan:
             depth = HOT_DEPTH if all_hot else max(HOT_DEPTH, *map(_conditions, chosen))
             for places, some in zip(_parts(hot, size), _parts(chosen, size), strict=True):
                 groups.append(HotGroup(shared, places, some, guard, depth))
+        groups += [
+            JointGroup(shared, places, [requests[place] for place in places], guard)
+            for places in _parts(joined, size)
+        ]
         groups += [PlainGroup(shared, places) for places in _parts(others["plain"], size)]
         groups += [CarefulGroup(shared, some, b"") for some in _parts(careful, size)]
         groups += [
@@ -322,6 +335,20 @@ def _group_of(request: WriteRequest, guarded: bool) -> _GroupName:
             return "plain" if request.expected_version is None else "careful"
         case _:
             assert_never(kind)
+
+
+def _joinable(requests: Sequence[WriteRequest], guarded: bool) -> list[int]:
+    """Return the places of the puts that may share their conditions; none if they are few."""
+    found = [
+        place
+        for place, request in enumerate(requests)
+        if request.expected_version is not None
+        and request.kind == "put"
+        and request.options is None
+        and (guarded or request.expected_version == ABSENT)
+        and not isinstance(request, Attempt)
+    ]
+    return found if len(found) >= _FEWEST_JOINT else []
 
 
 def weight(request: WriteRequest, terms: Terms) -> int:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 from ...ops.errors import (
+    BadVersionError,
     InvalidSettingError,
     MetadataStoreError,
     SessionLostError,
@@ -24,6 +25,7 @@ from .batches import beside, halves, in_parts, parsed, understood
 from .connection import EtcdConnection, FlatOnlyError
 from .counters import Counters
 from .errors import EtcdRefusedError, Reason
+from .estimates import Refusals
 from .fields import delete, look, rebind, revision_is, then
 from .guard import Guard
 from .limits import Capacity
@@ -76,6 +78,7 @@ class Writer:
         self._terms = terms
         self._send = send
         self._counters = Counters(terms.prefix)
+        self._refusals = Refusals()
         # Held by the thread whose batch contains sequential puts, until their answers are there. If
         # several batches with numbers were under way, they would often overtake each other, and the
         # later numbers would refuse the earlier ones.
@@ -153,6 +156,8 @@ class Writer:
         if known:
             self._note(requests, answers)
         rounds = 0
+        kinds = set(map(type, answers))
+        self._refusals.saw(len(answers), refused=Attempt in kinds or BadVersionError in kinds)
         while Attempt in set(map(type, answers)):
             again = [
                 (place, answer)
@@ -312,7 +317,9 @@ class Writer:
         guard = self._guard.condition(deadline)
         # The group may have become 0 meanwhile. The connection then refuses to send this.
         group = self._capacity.group or 1
-        plan = NestedPlan(requests, terms, group, guard, self._counters, plain=plain)
+        plan = NestedPlan(
+            requests, terms, group, guard, self._counters, plain=plain, joint=self._refusals.rare
+        )
         if plan.depth > self._capacity.direct:
             if len(requests) == 1:
                 return [_too_many_conditions(requests[0], self._capacity.max_txn_ops)]

@@ -148,7 +148,7 @@ def test_a_flat_request_is_sent_again_without_what_cannot_hold(
 def test_a_thousand_operations_fit_into_one_transaction(
     nesting: EtcdBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Creates, puts and deletes by the thousand share one revision; conflicts are their own."""
+    """Creates, puts and deletes by the thousand share a revision; conflicts take one more."""
     calls = counted(nesting, monkeypatch)
     paths = [f"/many/{number:04d}" for number in range(1000)]
     created = nesting.write([Put(path, b"x", ABSENT) for path in paths], soon())
@@ -163,8 +163,45 @@ def test_a_thousand_operations_fit_into_one_transaction(
     )
     assert kinds(again[:3]) == [type(None), Stat, BadVersionError]
     assert kinds(again) == (kinds(again[:3]) * 334)[:1000]
-    assert calls == ["txn", "txn"]
+    assert calls == ["txn", "txn", "txn"]
     assert len(nesting.read([GetChildren("/many")], soon())[0]) == 666
+
+
+def test_a_refused_put_does_not_matter_to_those_that_share_its_group(
+    nesting: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are applied with the next request. After that, each has its own outcome."""
+    nesting.write([Put("/c/30", b"0"), Put("/u/30", b"0"), Put("/d/30", b"0")], soon())
+    calls = counted(nesting, monkeypatch)
+    creates = [Put(f"/c/{number}", b"c", ABSENT) for number in range(70)]
+    answers = nesting.write(creates, soon())
+    assert kinds(answers) == [Stat] * 30 + [BadVersionError] + [Stat] * 39
+    assert all(answer.version == 0 for answer in answers if isinstance(answer, Stat))
+    assert calls == ["txn", "txn"]
+    updates = [Put(f"/c/{number}", b"u", 0) for number in range(70)]
+    answers = nesting.write([*updates[:60], Delete("/none"), *updates[60:]], soon())
+    assert kinds(answers) == [Stat] * 60 + [NotFoundError] + [Stat] * 10
+    assert {answer.version for answer in answers if isinstance(answer, Stat)} == {1}
+    refused = [Put(f"/u/{number}", b"c", ABSENT) for number in range(70)]
+    assert kinds(nesting.write(refused, soon())).count(BadVersionError) == 1
+    assert calls == ["txn"] * 4
+    # After many writes without a refusal, puts share their conditions again.
+    monkeypatch.setattr(estimates, "_QUIET", 60)
+    nesting.write([Put(f"/e/{number}", b"e") for number in range(60)], soon())
+    refused = [Put(f"/d/{number}", b"c", ABSENT) for number in range(70)]
+    assert kinds(nesting.write(refused, soon())).count(BadVersionError) == 1
+    assert calls == ["txn"] * 7
+
+
+def test_few_puts_do_not_share_their_conditions(
+    nesting: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal among them takes no second request."""
+    nesting.write([Put("/c/3", b"0")], soon())
+    calls = counted(nesting, monkeypatch)
+    answers = nesting.write([Put(f"/c/{number}", b"c", ABSENT) for number in range(7)], soon())
+    assert kinds(answers) == [Stat] * 3 + [BadVersionError] + [Stat] * 3
+    assert calls == ["txn"]
 
 
 def test_limits_are_those_that_hold(backend: EtcdBackend) -> None:

@@ -194,6 +194,36 @@ def test_without_sessions_a_group_has_one_guard(operations: list[Any], size: int
     assert max(len(group.success) for group in groups) <= size
 
 
+@given(st.lists(puts | deletes, min_size=8, max_size=24), st.integers(1, 9), st.booleans())
+def test_puts_that_share_their_conditions_are_one_transaction(
+    operations: list[Any], size: int, guarded: bool
+) -> None:
+    """Their group has the guard, and all of their conditions; other writes have their groups."""
+    guard = none_within(b"/s/", b"/s0") if guarded else b""
+    expecting = [op for op in operations if isinstance(op, Put) and op.expected_version is not None]
+    joint = [op for op in expecting if guarded or op.expected_version == ABSENT]
+    joint = joint if len(joint) >= 8 else []
+    body = NestedPlan(operations, NESTED, size, guard, Counters(""), joint=True).body
+    groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
+    guards = [*messages.TxnRequest.FromString(guard).compare]
+    # Among the groups of the other writes, only plain ones have puts without options of their own.
+    found = [
+        group
+        for group in groups
+        if all(op.HasField("request_put") and not op.request_put.prev_kv for op in group.success)
+    ]
+    assert [c for group in found for c in group.compare if c not in guards] == [
+        c for op in joint for c in compares(op)
+    ]
+    assert [op for group in found for op in group.success] == [*map(change, joint)]
+    for group in found:
+        assert len(group.success) == len(group.compare) - len(guards) <= size
+        assert [*group.compare[: len(guards)]] == guards
+        assert not group.failure
+    apart = NestedPlan(operations, NESTED, size, guard, Counters("")).body
+    assert (body == apart) == (not joint)
+
+
 @given(st.lists(puts | deletes, max_size=12), st.integers(1, 5), st.integers(1, 2**63 - 1))
 def test_with_sessions_a_group_of_puts_has_a_guard_for_each(
     operations: list[Any], size: int, lease: int

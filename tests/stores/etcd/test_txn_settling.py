@@ -85,6 +85,23 @@ def test_what_was_applied_is_recovered(
         assert [result and result.stat for result in found] == [*answers[:3], None]
 
 
+def test_puts_of_a_refused_group_are_recovered(
+    etcd_server: EtcdServer, proxy: Callable[[str], Any], prefix: str
+) -> None:
+    """A put that shared the conditions of a refused one was not applied, and is sent again."""
+    line = proxy(etcd_server.address)
+    # Groups have 32 puts at most. The first is refused, because one of its paths exists.
+    ops = [Put("/there", b"x", ABSENT), *(Put(f"/n/{n}", b"n", ABSENT) for n in range(63))]
+    with opened(f"etcd://{line.address}{prefix}") as backend:
+        seed(backend)
+        answers = lose_the_answer(backend, line, ops)
+        assert isinstance(answers[0], BadVersionError)
+        assert [(stat.path, stat.version) for stat in answers[1:]] == [(o.path, 0) for o in ops[1:]]
+        again, first = ({stat.revision for stat in some} for some in (answers[1:32], answers[32:]))
+        assert len(first) == len(again) == 1
+        assert max(first) < max(again)
+
+
 def test_in_one_batch_each_refusal_is_recovered_too(
     etcd_server: EtcdServer, proxy: Callable[[str], Any], prefix: str
 ) -> None:
