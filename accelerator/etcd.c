@@ -104,6 +104,39 @@ static bool append_put(Buffer *buffer, const Key *key, const char *value, size_t
     return true;
 }
 
+/* Append the condition of a put in a joint group. */
+static bool append_compare(Buffer *buffer, const Key *key, const char *Py_UNUSED(value),
+                           size_t Py_UNUSED(value_size), int64_t version)
+{
+    size_t compare = field_size(key->size) + 1 + varint_size((uint64_t)version);
+    char *to = buffer_grow(buffer, field_size(compare));
+    if (to == NULL) {
+        return false;
+    }
+    to = put_head(to, 0x0a, compare);
+    to = put_key(to, 0x1a, key);
+    *to++ = 0x20;
+    put_varint(to, (uint64_t)version);
+    return true;
+}
+
+/* Append the change of a put in a joint group. */
+static bool append_change(Buffer *buffer, const Key *key, const char *value, size_t value_size,
+                          int64_t Py_UNUSED(version))
+{
+    size_t put = field_size(key->size) + field_size(value_size);
+    char *to = buffer_grow(buffer, field_size(field_size(put)));
+    if (to == NULL) {
+        return false;
+    }
+    to = put_head(to, 0x12, field_size(put));
+    to = put_head(to, 0x12, put);
+    to = put_key(to, 0x0a, key);
+    to = put_head(to, 0x12, value_size);
+    put_bytes(to, value, value_size);
+    return true;
+}
+
 static bool append_get(Buffer *buffer, const Key *key)
 {
     size_t range = field_size(key->size);
@@ -135,7 +168,12 @@ static bool take_path(PyObject *path, Key *key)
     return true;
 }
 
-static int append_put_of(Buffer *buffer, PyObject *request, Key *key)
+/* A function that appends a put, or a part of it. */
+typedef bool Form(Buffer *buffer, const Key *key, const char *value, size_t value_size,
+                  int64_t version);
+
+/* Append a put whose version is at least `least`: -1 stands for any. */
+static int append_form_of(Buffer *buffer, PyObject *request, Key *key, Form *form, int64_t least)
 {
     PyObject *path = PyObject_GetAttr(request, name_path);
     PyObject *value = path ? PyObject_GetAttr(request, name_value) : NULL;
@@ -150,20 +188,35 @@ static int append_put_of(Buffer *buffer, PyObject *request, Key *key)
         }
         version = version < -1 || version == INT64_MAX ? -2 : version + 1;
     }
-    if (done == 0 && version > -2 && PyUnicode_CheckExact(path) &&
+    if (done == 0 && version >= least && PyUnicode_CheckExact(path) &&
         (value == Py_None || PyBytes_CheckExact(value))) {
         if (!take_path(path, key)) {
             done = -1;
         } else {
             const char *bytes = value == Py_None ? "" : PyBytes_AsString(value);
             size_t size = value == Py_None ? 0 : (size_t)PyBytes_Size(value);
-            done = append_put(buffer, key, bytes, size, version) ? 1 : -1;
+            done = form(buffer, key, bytes, size, version) ? 1 : -1;
         }
     }
     Py_XDECREF(path);
     Py_XDECREF(value);
     Py_XDECREF(expected);
     return done;
+}
+
+static int append_put_of(Buffer *buffer, PyObject *request, Key *key)
+{
+    return append_form_of(buffer, request, key, append_put, -1);
+}
+
+static int append_compare_of(Buffer *buffer, PyObject *request, Key *key)
+{
+    return append_form_of(buffer, request, key, append_compare, 0);
+}
+
+static int append_change_of(Buffer *buffer, PyObject *request, Key *key)
+{
+    return append_form_of(buffer, request, key, append_change, 0);
 }
 
 static int append_get_of(Buffer *buffer, PyObject *request, Key *key)
@@ -236,6 +289,16 @@ static PyObject *encode(const char *twin, PyObject *arguments, PyObject *kind, A
 static PyObject *etcd_writes(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     return encode("etcd_writes", arguments, name_put, append_put_of);
+}
+
+static PyObject *etcd_compares(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    return encode("etcd_compares", arguments, name_put, append_compare_of);
+}
+
+static PyObject *etcd_changes(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    return encode("etcd_changes", arguments, name_put, append_change_of);
 }
 
 static PyObject *etcd_reads(PyObject *Py_UNUSED(module), PyObject *arguments)
@@ -553,7 +616,8 @@ static PyObject *answer_of_write(PyObject *stat_type, PyObject *request, const O
         if (expected == Py_None) {
             /* Etcd counts from 1, so its previous version is our new one. */
             version = op->kind == PUT && op->kv.lease == 0 ? op->kv.version : -1;
-        } else if (PyLong_CheckExact(expected) && op->kind == TXN && op->txn.succeeded) {
+        } else if (PyLong_CheckExact(expected) &&
+                   (op->kind == PUT || (op->kind == TXN && op->txn.succeeded))) {
             version = PyLong_AsLongLong(expected);
             if (version == -1 && PyErr_Occurred()) {
                 PyErr_Clear();
@@ -751,6 +815,8 @@ static PyObject *etcd_read_answers(PyObject *Py_UNUSED(module), PyObject *argume
 
 PyMethodDef etcd_methods[] = {
     {"etcd_writes", etcd_writes, METH_VARARGS, NULL},
+    {"etcd_compares", etcd_compares, METH_VARARGS, NULL},
+    {"etcd_changes", etcd_changes, METH_VARARGS, NULL},
     {"etcd_reads", etcd_reads, METH_VARARGS, NULL},
     {"etcd_response", etcd_response, METH_VARARGS, NULL},
     {"etcd_read_answers", etcd_read_answers, METH_VARARGS, NULL},

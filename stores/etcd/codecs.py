@@ -121,7 +121,8 @@ class PutCodec:
                 return Detached(stat, before.lease)
         else:
             txn = result.response_txn
-            if not txn.succeeded:
+            # In a joint group, the put itself is the result.
+            if not txn.succeeded and not result.HasField("response_put"):
                 return _refused(request, txn.responses)
             version = expected + 1
         return _new(Stat, (request.path, version, revision, None, None, False, False))

@@ -30,10 +30,10 @@ from ..backend import WriteRequest
 from .attempts import Attempt, Pending, Terms, there_of
 from .codecs import PUT
 from .counters import Counters, Numbers
-from .fields import leased, then, then_put, transaction, unleased, version_is
+from .fields import leased, then, transaction, unleased
 from .protobuf import field
 from .transactions import empty_after_all, form_of
-from .txn import nested_write
+from .txn import joint_changes, joint_compares, nested_write
 
 __all__ = [
     "HOT_DEPTH",
@@ -134,36 +134,25 @@ class HotGroup:
 class JointGroup:
     """Puts that expect versions, and are applied together or not at all."""
 
-    hot = None
-
     def __init__(
         self, shared: Shared, places: Sequence[int], requests: Sequence[WriteRequest], guard: bytes
     ) -> None:
         self._places = places
-        self._requests = requests
         self._prefix = shared.terms.prefix
         self._guard = guard
+        self.hot = requests
         self.depth = 1 + len(requests)
 
     def field(self) -> bytes:
-        compares, puts = [self._guard], []
-        for request in self._requests:
-            assert request.expected_version is not None
-            key = (self._prefix + request.path).encode()
-            compares.append(version_is(key, request.expected_version + 1))
-            puts.append(then_put(key, request.value or b""))
-        return field(b"\x12", field(b"\x22", b"".join(compares + puts)))
+        puts = self.hot
+        compares = joint_compares(puts, self._prefix)
+        changes = joint_changes(puts, self._prefix)
+        return field(b"\x12", field(b"\x22", self._guard + compares + changes))
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
-        txn = result.response_txn
-        if not txn.succeeded:
-            for place, request in zip(self._places, self._requests, strict=True):
-                answers[place] = Attempt(request)
-            return
-        for place, request, _ in zip(self._places, self._requests, txn.responses, strict=True):
-            assert request.expected_version is not None
-            version = request.expected_version + 1
-            answers[place] = _new(Stat, (request.path, version, revision, None, None, False, False))
+        found = result if isinstance(result, list) else map(Attempt, self.hot)
+        for place, answer in zip(self._places, found, strict=True):
+            answers[place] = answer
 
 
 class PlainGroup:

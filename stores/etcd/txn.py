@@ -15,6 +15,7 @@ from ..backend import Answer, ReadRequest, WriteRequest
 from .attempts import Pending
 from .batches import parsed
 from .codecs import DELETE, PUT, READS, WriteCodec
+from .fields import then_put, version_is
 from .protobuf import field
 from .protos import messages
 from .transactions import HotTransaction
@@ -23,6 +24,8 @@ __all__ = [
     "HOT",
     "Response",
     "grouped",
+    "joint_changes",
+    "joint_compares",
     "nested_write",
     "parse_read",
     "read_request",
@@ -46,6 +49,25 @@ def nested_write(requests: Iterable[WriteRequest], prefix: str) -> bytes:
     """Return each write as one field of the batch's transaction, with the fastest codec."""
     codecs = HOT
     return b"".join([codecs[request.kind].nested(request, prefix) for request in requests])
+
+
+@accelerated("etcd_compares")
+def joint_compares(requests: Iterable[WriteRequest], prefix: str) -> bytes:
+    """Return the conditions of puts that expect versions."""
+    compares = []
+    for request in requests:
+        assert request.expected_version is not None
+        key = (prefix + request.path).encode()
+        compares.append(version_is(key, request.expected_version + 1))
+    return b"".join(compares)
+
+
+@accelerated("etcd_changes")
+def joint_changes(requests: Iterable[WriteRequest], prefix: str) -> bytes:
+    """Return the changes of puts that expect versions."""
+    return b"".join(
+        [then_put((prefix + request.path).encode(), request.value or b"") for request in requests]
+    )
 
 
 def grouped(fields: Sequence[bytes], size: int) -> bytes:

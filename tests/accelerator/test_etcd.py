@@ -77,13 +77,23 @@ def odd(request: Any, dice: Random) -> Any:
 def test_both_send_the_same_bytes(dice: Random, prefix: str, count: int) -> None:
     """Requests of all kinds become the same bytes."""
     agree("etcd_writes", [write(dice) for _ in range(count)], prefix)
+    puts = [put for put in (write(dice) for _ in range(count)) if put.kind == "put"]
+    agree("etcd_changes", puts, prefix)
+    agree("etcd_compares", [put for put in puts if put.expected_version is not None], prefix)
     agree("etcd_reads", tuple(read(dice) for _ in range(count)), prefix)
 
 
-@pytest.mark.parametrize("make", [write, read], ids=["writes", "reads"])
-def test_both_refuse_the_same_requests(make: Any) -> None:
+@pytest.mark.parametrize(
+    ("twin", "make"),
+    [
+        ("etcd_writes", write),
+        ("etcd_compares", write),
+        ("etcd_changes", write),
+        ("etcd_reads", read),
+    ],
+)
+def test_both_refuse_the_same_requests(twin: str, make: Any) -> None:
     """What is no valid request becomes the same bytes or the same error."""
-    twin = f"etcd_{make.__name__}s"
     results = set()
     for seed in range(2000):
         dice = Random(seed)
@@ -135,8 +145,10 @@ def result(dice: Random, lengths: Sequence[int], *, of: Any = None, deep: int = 
     if isinstance(of, Get | Exists | GetChildren):
         which = "range"
     elif of is not None:
-        plain = isinstance(of, Put | Attempt) and of.expected_version is None
-        which = "put" if plain else "txn"
+        put = isinstance(of, Put | Attempt)
+        # Puts that expect a version have transactions, except in joint groups.
+        joint = dice.random() < 0.4
+        which = "put" if put and (of.expected_version is None or joint) else "txn"
     if which == "range":
         some = [key_value(dice, lengths) for _ in range(dice.choice((0, 1, 1, 1, 2)))]
         found = {
@@ -329,6 +341,8 @@ def test_nothing_is_kept() -> None:
                 ("etcd_read_answers", (reads, answer, owns)),
                 ("etcd_writes", ([*reads, *(groups[1] or ())], "/p")),
                 ("etcd_writes", (groups[1] or (), "/p")),
+                ("etcd_compares", (groups[1] or (), "/p")),
+                ("etcd_changes", (groups[1] or (), "/p")),
                 ("etcd_reads", (reads, "/p")),
             ):
                 compiled: Any = acceleration.PAIRS[twin][1]
