@@ -22,7 +22,7 @@ enum { HEADER_SIZE = 9, STAT_SIZE = 68, LENGTH_SIZE = 4, UPDATE_SIZE = HEADER_SI
 
 /* ABSENT, ANY_VERSION, and the constants of groups.py, packets.py and gets.py. */
 enum { ABSENT = -1, ANY_VERSION = -1, CREATE_OVERHEAD = 17, READ_OVERHEAD = 14 };
-enum { ANSWER_BYTES = 1 << 20, ENTRY_BYTES = 81, SMALL = 1024, PACKET_READS = 128 };
+enum { ANSWER_BYTES = 1 << 20, ENTRY_BYTES = 81, SMALL = 1024, PACKET_READS = 256 };
 
 /* What became of one operation. */
 typedef enum { FAILED = -1, STOP, DONE, DEFER } Outcome;
