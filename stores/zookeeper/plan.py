@@ -90,9 +90,13 @@ class MultiPlan:
             start = add_puts(
                 self._group, batch, changes, nodes.generations, places, start, acl, room, limit
             )
-            if start < end:
+            plain = start == end
+            while not plain:
                 self._put(places[start])
                 start += 1
+                # Sequential puts are never plain, and often many come together.
+                options = batch.requests[places[start]].options if start < end else None
+                plain = options is None or not options.sequential
 
     def _put(self, i: int) -> None:
         """Add a put that is not plain, or the first in the next multi."""

@@ -49,11 +49,10 @@ from .zookeeper_inputs import (
     read_entries,
     requests_of_calls,
     step_results,
+    steps_of,
     without_twin,
     znodes,
 )
-
-pytestmark = pytest.mark.skipif(not bk.accelerated, reason="nothing is compiled here")
 
 NAMES = (
     "add_puts",
@@ -155,7 +154,7 @@ def test_add_puts(data: st.DataObject) -> None:
 def test_answer_steps(data: st.DataObject) -> None:
     """Steps get the same answers, and the same ones are left."""
     requests = data.draw(requests_of_calls())
-    steps = data.draw(st.lists(step_results().map(lambda made: made[0]), max_size=8))
+    steps = data.draw(steps_of(requests))
     sets = sum(opcode == SET_DATA for opcode, *_ in steps)
     owners = st.just(0) | INT64
     update = st.tuples(st.just(SET_DATA), INT64, INT64, INT64, INT64, INT32, owners)
@@ -177,7 +176,7 @@ def test_note_steps(data: st.DataObject) -> None:
     for request in requests:
         request.value = data.draw(st.none() | VALUES)
     paths = [request.path for request in requests]
-    steps = data.draw(st.lists(step_results().map(lambda made: made[0]), max_size=8))
+    steps = data.draw(steps_of(requests))
 
     def make() -> Call:
         generations = (dict.fromkeys(paths[::2], 5), dict.fromkeys(paths[1:], 6))

@@ -147,7 +147,8 @@ def step_results(draw: st.DrawFn) -> tuple[tuple[int, int, int], bytes]:
         st.sampled_from([CREATE, SET_DATA, DELETE, CHECK, EPHEMERAL, SEQUENTIAL, PROBE, PARENT])
     )
     raw = draw(PATHS).encode()
-    step = (opcode, draw(st.integers(0, 5)), len(raw))
+    wrong = draw(st.sampled_from([0] * 9 + [1]))  # The answer is to a path of another length.
+    step = (opcode, draw(st.integers(0, 5)), len(raw) + wrong)
     if opcode == SET_DATA:
         return step, header(opcode) + draw(stats())
     if opcode in (DELETE, CHECK):
@@ -186,11 +187,20 @@ def requests_of_calls(draw: st.DrawFn, kinds: tuple[str, ...] = ("put",)) -> lis
         [None, None, None, Options(True), Options(True, True), Options(False), Options(False, True)]
     )
     if draw(st.booleans()):  # Runs of plain ones are rare otherwise.
-        kinds, versions, options = ("put",), st.sampled_from([None, ABSENT, 3]), st.none()
+        kinds, versions, options = ("put",), st.sampled_from([None, ABSENT, 0, 3]), st.none()
     return [
         Request(draw(st.sampled_from(kinds)), path, draw(VALUES), draw(versions), draw(options))
         for path in paths
     ]
+
+
+@st.composite
+def steps_of(draw: st.DrawFn, requests: list[Request]) -> list[tuple[int, int, int]]:
+    """Steps of these requests, and rarely one of a request that is not there."""
+    steps = draw(st.lists(step_results().map(lambda made: made[0]), max_size=8))
+    if not requests or draw(st.integers(0, 9)) == 0:
+        return steps
+    return [(opcode, i % len(requests), path_bytes) for opcode, i, path_bytes in steps]
 
 
 def znodes() -> st.SearchStrategy[ZNode]:
