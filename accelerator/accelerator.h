@@ -22,8 +22,9 @@
 /* Interned strings: `name_path` is "path". */
 #define NAMES(X)                                                                                   \
     X(answer_bytes) X(created) X(delete) X(deleted) X(encoded) X(ephemeral) X(expected_version)    \
-    X(fleeting) X(get) X(kind) X(made) X(operations) X(options) X(parts) X(path) X(paths) X(put)   \
-    X(reads) X(requests) X(seen) X(sent_bytes) X(sequential) X(session) X(size) X(steps) X(value)
+    X(fleeting) X(get) X(kind) X(made) X(op_bytes) X(operations) X(options) X(parts) X(path)       \
+    X(paths) X(popleft) X(put) X(reads) X(requests) X(seen) X(sent_bytes) X(sequential) X(session) \
+    X(size) X(steps) X(value) X(writes)
 #define DECLARE_NAME(name) extern PyObject *name_##name;
 NAMES(DECLARE_NAME)
 #undef DECLARE_NAME
@@ -49,7 +50,11 @@ char *buffer_grow(Buffer *buffer, size_t more);
 void buffer_free(Buffer *buffer);
 
 /* The functions of each part; terminated by an empty one. */
+extern PyMethodDef entries_methods[];
 extern PyMethodDef etcd_methods[];
 extern PyMethodDef zookeeper_methods[];
+
+/* Prepare a part when the module is loaded. */
+int entries_start(PyObject *module);
 
 #endif

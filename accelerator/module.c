@@ -91,7 +91,8 @@ static int start(PyObject *module)
         PyModule_AddStringConstant(module, "sources", BATCHKEEPER_SOURCES) < 0) {
         return -1;
     }
-    if (PyModule_AddFunctions(module, etcd_methods) < 0) {
+    if (entries_start(module) < 0 || PyModule_AddFunctions(module, entries_methods) < 0 ||
+        PyModule_AddFunctions(module, etcd_methods) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, zookeeper_methods);

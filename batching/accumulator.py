@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final, Literal, Protocol, TypeAlias
 
+from ..ops.acceleration import accelerated
 from .entry import QUEUED, SENT, Entry, move
 
 __all__ = ["Accumulator", "Cause", "ReadyQueue"]
@@ -31,6 +32,30 @@ class ReadyQueue(Protocol):
     def put_nowait(self, item: list[Entry]) -> None: ...
 
     def get_nowait(self) -> list[Entry]: ...
+
+
+@accelerated
+def take_entries(
+    gathered: deque[Entry], max_ops: int, max_bytes: int
+) -> tuple[list[Entry], int, int]:
+    """Take the next batch, SENT; return it, its bytes, and how many entries were taken out."""
+    batch: list[Entry] = []
+    size = passed = 0
+    while gathered:
+        entry = gathered.popleft()
+        passed += 1
+        if entry.state != QUEUED:
+            continue
+        if size + entry.weight > max_bytes and batch:
+            gathered.appendleft(entry)
+            passed -= 1
+            break
+        size += entry.weight
+        batch.append(entry)
+        if len(batch) == max_ops:
+            break
+    move(batch, SENT)
+    return batch, size, passed
 
 
 class Accumulator:
@@ -86,15 +111,15 @@ class Accumulator:
         self.ready += 1
         self.ready_bytes += entry.weight
 
-    def add_all(self, entries: list[Entry]) -> None:
-        """Add several entries that are ready to be sent."""
+    def add_all(self, entries: list[Entry], size: int) -> None:
+        """Add several entries that are ready to be sent, with so many bytes."""
         if self._entries + len(entries) > 2 * self._room:
             self._sweep()
         self._put(entries)
         self._run = None
         self._entries += len(entries)
         self.ready += len(entries)
-        self.ready_bytes += sum([entry.weight for entry in entries])
+        self.ready_bytes += size
 
     def discard(self, entry: Entry) -> None:
         """Forget an entry that was added and has ended without being taken."""
@@ -139,26 +164,7 @@ class Accumulator:
     def take(self) -> list[Entry]:
         """Take the next batch out, SENT: the oldest entries up to ``max_ops`` and ``max_bytes``."""
         self._gather()
-        batch: list[Entry] = []
-        size = passed = 0
-        max_ops, max_bytes = self.max_ops, self.max_bytes
-        gathered = self._gathered
-        # This loop runs once for every operation.
-        while gathered:
-            entry = gathered.popleft()
-            passed += 1
-            if entry.state != QUEUED:
-                continue
-            size += entry.weight
-            if size > max_bytes and batch:
-                size -= entry.weight
-                gathered.appendleft(entry)
-                passed -= 1
-                break
-            batch.append(entry)
-            if len(batch) == max_ops:
-                break
-        move(batch, SENT)
+        batch, size, passed = take_entries(self._gathered, self.max_ops, self.max_bytes)
         self._entries -= passed
         self.ready -= len(batch)
         self.ready_bytes -= size

@@ -19,7 +19,7 @@ from ..stores.backend import Backend, Watches
 from .async_watches import AsyncWatch
 from .bulk import Bulk, lies_ready
 from .engine import Engine
-from .entry import ENDED, Entry
+from .entry import ENDED, Entry, entry_of
 from .feeds import AskedWatch
 from .sessions import Listeners
 from .settings import BatchingConfig, check_seconds
@@ -136,7 +136,7 @@ class AsyncStoreBase:
     def _submit(self, op: Operation, seconds: float) -> asyncio.Future[Any]:
         """Submit an operation that its caller has made, without waiting for room."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        entry = Entry.of(op, self._engine.lanes, self._sink, time.monotonic(), seconds, future)
+        entry = entry_of(op, self._engine.lanes, self._sink, time.monotonic(), seconds, future)
         self._engine.submit(entry, "raise", block=False)
 
         def ended(future: asyncio.Future[Any]) -> None:

@@ -14,7 +14,7 @@ from ..ops.operations import Operation
 from ..ops.results import GetResult, Outcome
 from .checks import check_operation
 from .engine import Engine
-from .entry import ENDED, QUEUED, Entry, Sink, ended_at_once, move
+from .entry import ENDED, QUEUED, Entry, Sink, ended_at_once, entry_of, move
 from .execution import too_heavy
 
 __all__ = ["Bulk", "OutcomeStream", "lies_ready"]
@@ -126,7 +126,7 @@ class Bulk:
             check_operation(op, limits, engine.capabilities, engine.name)
             if op.kind in BRINGS_VALUES:
                 self._gets = True
-            entry = Entry.of(op, engine.lanes, self._sink, now, self._timeout, op)
+            entry = entry_of(op, engine.lanes, self._sink, now, self._timeout, op)
             if entry.weight > limits.request_bytes:
                 raise too_heavy(entry, limits.request_bytes)
         except MetadataStoreError as error:

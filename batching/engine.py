@@ -36,7 +36,7 @@ from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend
 from . import lifetime
 from .accumulator import Accumulator, Cause
-from .entry import QUEUED, ROOM, SENT, Entry
+from .entry import QUEUED, ROOM, SENT, Entry, common
 from .execution import execute, name_close, overdue, shut_out, too_heavy
 from .facets import Facets
 from .feeds import Feeds
@@ -360,7 +360,8 @@ class Engine:
         self.settle(entries)
 
     def _deliver(self, ended: Sequence[Entry]) -> None:
-        sinks = set(map(attrgetter("sink"), ended))
+        sink = common(ended, "sink")
+        sinks = {sink} if sink else set(map(attrgetter("sink"), ended))
         for sink in sinks:
             own = ended if len(sinks) == 1 else [e for e in ended if e.sink is sink]
             try:

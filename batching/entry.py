@@ -17,8 +17,10 @@ ended, even if it ended earlier at its deadline.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ..ops.acceleration import accelerated, bind
 from ..ops.errors import MetadataStoreError
 from ..ops.operations import Kind, Operation, Options, OrderKey
 from ..stores.backend import Answer
@@ -36,8 +38,12 @@ __all__ = [
     "Entry",
     "Epoch",
     "Sink",
+    "assign_epoch",
+    "common",
     "ended_at_once",
+    "entry_of",
     "move",
+    "of_lane",
 ]
 
 # In this order, so that ``state >= ENDED`` says that nothing will happen to it any more.
@@ -77,6 +83,7 @@ class Epoch:
         self.pending = 0  # guarded by the engine's lock
 
 
+@accelerated
 class Entry:
     """An operation in the engine; a back end sees it as a ``Request``.
 
@@ -153,46 +160,53 @@ class Entry:
         weight = lane.op_bytes + (len(path) if path.isascii() else len(path.encode()))
         self.weight = weight if value is None else weight + len(value)
         if options is not None:
-            self._read_options(options, lane)
-
-    def _read_options(self, options: Options, lane: Lane) -> None:
-        self.key = options.order_key(self.path)
-        if options.parts:
-            weight = lane.op_bytes * len(options.parts)
-            for part in options.parts:
-                path, value = part.path, part.value
-                weight += len(path) if path.isascii() else len(path.encode())
-                if value is not None:
-                    weight += len(value)
-            self.weight = weight
-        if options.ephemeral and lane.session is not None:
-            self.session = lane.session.number
-
-    @classmethod
-    def of(
-        cls,
-        op: Operation,
-        lanes: Mapping[Kind, Lane],
-        sink: Sink,
-        now: float,
-        timeout: float,
-        caller: Any = None,
-    ) -> Self:
-        """Return the entry of an operation object."""
-        return cls(
-            op.kind,
-            op.path,
-            op.value,
-            op.expected_version,
-            op.options,
-            lanes,
-            sink,
-            now,
-            timeout,
-            caller,
-        )
+            read_options(self)
 
 
+def read_options(entry: Entry) -> None:
+    """Set what the options of a new entry decide: its order key, its weight, its session."""
+    options, lane = entry.options, entry.lane
+    assert options is not None
+    entry.key = options.order_key(entry.path)
+    if options.parts:
+        weight = lane.op_bytes * len(options.parts)
+        for part in options.parts:
+            path, value = part.path, part.value
+            weight += len(path) if path.isascii() else len(path.encode())
+            if value is not None:
+                weight += len(value)
+        entry.weight = weight
+    if options.ephemeral and lane.session is not None:
+        entry.session = lane.session.number
+
+
+bind(read_options=read_options)
+
+
+def entry_of(
+    op: Operation,
+    lanes: Mapping[Kind, Lane],
+    sink: Sink,
+    now: float,
+    timeout: float,
+    caller: Any = None,
+) -> Entry:
+    """Return the entry of an operation object."""
+    return Entry(
+        op.kind,
+        op.path,
+        op.value,
+        op.expected_version,
+        op.options,
+        lanes,
+        sink,
+        now,
+        timeout,
+        caller,
+    )
+
+
+@accelerated
 def move(entries: Sequence[Entry], state: int) -> None:
     """Move entries to a state. Before they end, their answers must be set.
 
@@ -203,6 +217,28 @@ def move(entries: Sequence[Entry], state: int) -> None:
     for entry in entries:
         assert entry.state in allowed, (state, entry.state)
         entry.state = state
+
+
+@accelerated
+def common(entries: Sequence[Entry], name: str) -> Any:
+    """Return the attribute that all entries share; ``None`` if it is not the same object."""
+    values = [*map(attrgetter(name), entries)]
+    first = values[0] if values else None
+    return first if all(value is first for value in values) else None
+
+
+@accelerated
+def of_lane(entries: Sequence[Entry], lane: Lane) -> tuple[list[Entry], int]:
+    """Return the entries of a lane, and their bytes."""
+    own = [entry for entry in entries if entry.lane is lane]
+    return own, sum([entry.weight for entry in own])
+
+
+@accelerated
+def assign_epoch(entries: Sequence[Entry], epoch: Epoch) -> None:
+    """Assign entries to an epoch."""
+    for entry in entries:
+        entry.epoch = epoch
 
 
 def ended_at_once(caller: Any, error: MetadataStoreError) -> Entry:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from operator import attrgetter
 from threading import Condition, Lock
 
-from .entry import Entry, Epoch
+from .entry import Entry, Epoch, common
 
 __all__ = ["Epochs"]
 
@@ -36,15 +37,10 @@ class Epochs:
     def settle(self, ended: Sequence[Entry]) -> bool:
         """Count operations as ended; say whether this releases the last waiting flush."""
         settled = False
-        # Nearly always, all are of one epoch, so counting is faster than a loop over them.
-        epochs = [*map(_epoch, ended)]
-        while epochs:
-            epoch = epochs[0]
-            count = epochs.count(epoch)
-            if count == len(epochs):
-                epochs = []
-            else:
-                epochs = [other for other in epochs if other is not epoch]
+        # Nearly always, all are of one epoch.
+        same: Epoch | None = common(ended, "epoch")
+        counts = {same: len(ended)} if same else Counter(map(_epoch, ended))
+        for epoch, count in counts.items():
             epoch.pending -= count
             if not epoch.pending and epoch in self.open:
                 self.open.remove(epoch)

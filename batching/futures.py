@@ -30,6 +30,7 @@ from queue import Empty, SimpleQueue
 from threading import Condition, Lock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError
 from ..ops.log import get_logger
 from .entry import CANCELLED, ENDED, SENT, Entry
@@ -297,17 +298,26 @@ def _wait(entry: Entry, timeout: float | None) -> None:
         raise TimeoutError
 
 
+@accelerated
+def end_unwatched(entries: Sequence[Entry], state: str) -> list[Entry]:
+    """End the futures for which nobody waits yet; return the other entries."""
+    watched = []
+    for entry in entries:
+        if entry.caller is None:
+            entry.future_state = state
+        else:
+            watched.append(entry)
+    return watched
+
+
 def _end(entries: Sequence[Entry], state: str) -> list[_Waiting]:
     """End the futures of entries; return the waiters whose done-callbacks must run."""
     relay = _Relay()
     watched: list[_Waiting] = []
     with _births:
-        # This loop runs once for every operation.
-        for entry in entries:
+        for entry in end_unwatched(entries, state):
             waiting = entry.caller
-            if waiting is None:
-                entry.future_state = state
-            elif waiting.condition is not None:
+            if waiting.condition is not None:
                 watched.append(waiting)
             elif entry.future_state is None:
                 relay.add(waiting.gates)

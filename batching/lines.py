@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
+from ..ops.acceleration import accelerated
 from .entry import TURN, Entry
 
 __all__ = ["Lines"]
@@ -34,6 +35,35 @@ class _Line:
         self.waiting: OrderedDict[Entry, None] = OrderedDict()
 
 
+# Each operation runs the code of these two. Nearly all have no options, so their path is the key,
+# and they are alone there.
+
+
+@accelerated
+def enter_alone(at: dict[str, Entry | _Line], entries: Sequence[Entry]) -> int:
+    """Let entries enter the lines of their paths, up to the first that does so in another way.
+
+    Return the number of those before it.
+    """
+    stand = at.setdefault
+    for number, entry in enumerate(entries):
+        if entry.options is not None or stand(entry.path, entry) is not entry:
+            return number
+    return len(entries)
+
+
+@accelerated
+def leave_alone(at: dict[str, Entry | _Line], entries: Iterable[Entry]) -> list[Entry]:
+    """Remove the entries that are alone in the lines of their paths; return the others."""
+    others = []
+    for entry in entries:
+        if entry.options is None and at.get(entry.path) is entry:
+            del at[entry.path]
+        else:
+            others.append(entry)
+    return others
+
+
 class Lines:
     """The lines of all keys; guarded by the engine's lock."""
 
@@ -45,8 +75,6 @@ class Lines:
         # not go yet.
         self._others: dict[Entry, int] = {}
 
-    # Each operation runs this code twice. Nearly all have no options, so their path is the key.
-
     def enter(self, entry: Entry) -> bool:
         """Give the entry the last place of its line; say whether it may go at once."""
         if entry.options is not None:
@@ -56,21 +84,16 @@ class Lines:
 
     def enter_all(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Let entries enter in order; return those that may go, and mark the others as waiting."""
-        stand = self._at.setdefault
-        may_go = None
-        for index, entry in enumerate(entries):
-            if entry.options is None:
-                line = stand(entry.path, entry)
-                goes = line is entry or self._join(entry.path, line, entry)
-            else:
-                goes = self._enter_other(entry)
-            if not goes:
-                entry.waits_for |= TURN
-                if may_go is None:
-                    may_go = list(entries[:index])
-            elif may_go is not None:
+        alone = enter_alone(self._at, entries)
+        if alone == len(entries):
+            return entries
+        may_go = list(entries[:alone])
+        for entry in entries[alone:]:
+            if self.enter(entry):
                 may_go.append(entry)
-        return entries if may_go is None else may_go
+            else:
+                entry.waits_for |= TURN
+        return may_go
 
     def leave(self, entry: Entry) -> Sequence[Entry]:
         """Remove an entry from anywhere in its lines; return the entries that may go now."""
@@ -81,15 +104,9 @@ class Lines:
 
     def leave_all(self, entries: Iterable[Entry]) -> Sequence[Entry]:
         """Remove entries; return those that may go now."""
-        stood = self._at.pop
         may_go: list[Entry] = []
-        for entry in entries:
-            if entry.options is None:
-                line = stood(entry.path)
-                if line is not entry:
-                    may_go += self._part(entry.path, line, entry)
-            else:
-                may_go += self._leave_other(entry)
+        for entry in leave_alone(self._at, entries):
+            may_go += self.leave(entry)
         return may_go
 
     def remove(self, entry: Entry) -> None:

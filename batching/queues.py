@@ -18,11 +18,23 @@ from itertools import repeat, starmap
 from threading import Condition, Lock, Thread
 from typing import Final, Literal, TypeAlias
 
+from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError
 from ..ops.kinds import KINDS
 from ..stores.backend import Answer, Event, Limits, Session
 from .accumulator import Cause
-from .entry import CANCELLED, ENDED, QUEUED, ROOM, SENT, TURN, Entry, move
+from .entry import (
+    CANCELLED,
+    ENDED,
+    QUEUED,
+    ROOM,
+    SENT,
+    TURN,
+    Entry,
+    assign_epoch,
+    move,
+    of_lane,
+)
 from .epochs import Epochs
 from .execution import queue_full
 from .lane import Lane
@@ -46,6 +58,25 @@ _MOST: Final = 128
 _AT_ONCE: Final = 64
 # Consumes an iterator in one step, which Ctrl-C cannot interrupt.
 _consume = deque[object](maxlen=0).extend
+
+
+@accelerated
+def end_sent(batch: Sequence[Entry], answers: Sequence[Answer]) -> list[Entry]:
+    """End the entries that are SENT with their answers, and return them."""
+    ended = []
+    for entry, answer in zip(batch, answers, strict=True):
+        if entry.state == SENT:
+            entry.answer = answer
+            ended.append(entry)
+    move(ended, ENDED)
+    return ended
+
+
+@accelerated
+def forget_contents(batch: Sequence[Entry]) -> None:
+    """Let go of what was sent."""
+    for entry in batch:
+        entry.value = entry.options = None
 
 
 class Queues:
@@ -148,13 +179,12 @@ class Queues:
         entries = list(intake)  # in one step, so no other thread changes it meanwhile
         try:
             for lane in (self.reads, self.writes):
-                weights = [entry.weight for entry in entries if entry.lane is lane]
-                lane.held += len(weights)
-                lane.held_bytes += sum(weights)
+                arrived, size = of_lane(entries, lane)
+                lane.held += len(arrived)
+                lane.held_bytes += size
             self._place(entries, own)
             epoch = self.epochs.current
-            for entry in entries:
-                entry.epoch = epoch
+            assign_epoch(entries, epoch)
             leaving = starmap(intake.popleft, repeat((), len(entries)))
             # Last, and so that nothing can interrupt between the two.
             epoch.pending += len(entries)
@@ -185,8 +215,9 @@ class Queues:
         """Give operations that have their room places in their lines, and in their queues."""
         may_go = self.lines.enter_all(entries)
         for lane in (self.reads, self.writes):
-            if going := [entry for entry in may_go if entry.lane is lane]:
-                lane.batches.add_all(going)
+            going, size = of_lane(may_go, lane)
+            if going:
+                lane.batches.add_all(going, size)
                 if lane is not own:
                     self.wake(lane, going[-1].submitted)
             self.allow(lane)
@@ -328,27 +359,17 @@ class Queues:
         self, lane: Lane, batch: Sequence[Entry], answers: Sequence[Answer], seconds: float
     ) -> Sequence[Entry]:
         """End a batch's operations; return those that had not ended before."""
-        ended = batch
-        late: set[Entry] = set()
         lane.batches.in_flight -= 1
         lane.batches.delivering += 1
         lane.record.answered(seconds)
         if lane is self._singles:
             lane.release(1, 0)
-        for entry, answer in zip(batch, answers, strict=True):
-            if entry.state == SENT:
-                entry.answer = answer
-            else:
-                late.add(entry)
-        if late:
-            ended = [entry for entry in batch if entry not in late]
-        move(ended, ENDED)
+        ended = end_sent(batch, answers)
         self._record.ended(ended)
         for follower in self.lines.leave_all(batch):
             self._leave_wait(follower, TURN)
         # Callers may keep their futures for long, and these keep the entries.
-        for entry in batch:
-            entry.value = entry.options = None
+        forget_contents(batch)
         return ended
 
     # Cancellation, deadlines, closing

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 
+from ..ops.acceleration import accelerated
 from ..ops.errors import BadVersionError, MetadataStoreError, NotEmptyError, NotFoundError
 from ..ops.kinds import KINDS
 from ..stores.backend import Event
 from .accumulator import Cause
-from .entry import Entry
+from .entry import Entry, common
 from .metrics import BYTES, OPERATIONS, SECONDS, Counts, Distribution, LaneMetrics, Metrics
 
 __all__ = ["LaneRecord", "Record"]
@@ -23,6 +24,18 @@ _RESULTS = frozenset(chain.from_iterable(row.results for row in KINDS.values()))
 
 _answer = attrgetter("answer")
 _kind = attrgetter("kind")
+
+
+@accelerated
+def waited(entries: Sequence[Entry], now: float) -> list[float]:
+    """Return how long entries have waited, in seconds."""
+    return [now - entry.submitted for entry in entries]
+
+
+@accelerated
+def all_results(entries: Sequence[Entry], results: frozenset[type]) -> bool:
+    """Say whether all answers are of these types; others are errors."""
+    return results.issuperset(map(type, map(_answer, entries)))
 
 
 class LaneRecord:
@@ -44,7 +57,7 @@ class LaneRecord:
         self._bytes += size
         self._operations_per_batch.add(len(batch))
         self._bytes_per_batch.add(size)
-        self._queue_seconds.add_all([now - entry.submitted for entry in batch])
+        self._queue_seconds.add_all(waited(batch, now))
 
     def answered(self, seconds: float) -> None:
         """Count a batch that has ended."""
@@ -79,14 +92,13 @@ class Record:
         """Count operations that have ended; cancelled ones do not count."""
         if not entries:
             return
-        kinds = list(map(_kind, entries))
         # Most batches have one kind, and counting that is the quickest.
-        if kinds.count(kinds[0]) == len(kinds):
-            self._operations[kinds[0]] += len(kinds)
+        if kind := common(entries, "kind"):
+            self._operations[kind] += len(entries)
         else:
-            self._operations.update(kinds)
+            self._operations.update(map(_kind, entries))
         # Errors are looked for one by one only where there are some.
-        if not _RESULTS.issuperset(map(type, map(_answer, entries))):
+        if not all_results(entries, _RESULTS):
             for entry in entries:
                 if isinstance(entry.answer, MetadataStoreError):
                     self._failures[entry.kind] += 1

@@ -16,7 +16,7 @@ from ..ops.results import Outcome
 from ..stores.backend import Backend, Watches
 from .bulk import OutcomeStream
 from .engine import Engine
-from .entry import Entry
+from .entry import Entry, entry_of
 from .feeds import AskedWatch
 from .futures import FutureSink, OperationFuture
 from .scans import ended
@@ -71,7 +71,7 @@ class StoreBase:
     def _submit(self, op: Operation, seconds: float) -> OperationFuture:
         """Submit an operation that its caller has made."""
         engine = self._engine
-        entry = Entry.of(op, engine.lanes, self._sink, time.monotonic(), seconds)
+        entry = entry_of(op, engine.lanes, self._sink, time.monotonic(), seconds)
         engine.submit(entry)
         future = OperationFuture()
         future._entry = entry

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .acceleration import accelerated
 from .errors import InvalidPathError
 
 __all__ = [
@@ -50,6 +51,7 @@ _RESERVED = re.compile(r"/\.(?:\.|batchkeeper)?[/\n]|/\.batchkeeper-|\n/zookeepe
 _match = _ONE.fullmatch
 
 
+@accelerated
 def check_path(path: str) -> str:
     """Return ``path`` if it can hold a value.
 

@@ -1,0 +1,683 @@
+/* Entries, and the loops over a batch of them. The twins are in batching/. */
+
+#include "accelerator.h"
+
+#include <structmember.h>
+
+/* The attributes of batching.entry.Entry, in the order of its __slots__. */
+#define ATTRIBUTES(X)                                                                              \
+    X(answer) X(caller) X(deadline) X(epoch) X(expected_version) X(future_state) X(key) X(kind)    \
+    X(lane) X(options) X(path) X(session) X(sink) X(state) X(submitted) X(value) X(waits_for)      \
+    X(weight) X(writes)
+
+#define FIELD(name) PyObject *name;
+typedef struct {
+    PyObject_HEAD
+    ATTRIBUTES(FIELD)
+} Entry;
+#undef FIELD
+
+enum { QUEUED, SENT, ENDED, CANCELLED };
+
+static PyTypeObject *entry_type;
+static PyObject *states[4]; /* the states as Python's numbers */
+
+static Entry *as_entry(PyObject *object)
+{
+    if (object != NULL && !Py_IS_TYPE(object, entry_type)) {
+        PyErr_Format(PyExc_TypeError, "an Entry is needed, not %R", (PyObject *)Py_TYPE(object));
+        return NULL;
+    }
+    return (Entry *)object;
+}
+
+static void set(PyObject **field, PyObject *value)
+{
+    PyObject *old = *field;
+    *field = Py_NewRef(value);
+    Py_XDECREF(old);
+}
+
+/* Return the state of an entry, or -1 with an error. */
+static long state_of(Entry *entry)
+{
+    if (entry->state == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "state");
+        return -1;
+    }
+    return PyLong_AsLong(entry->state);
+}
+
+/* Return the size of a path as UTF-8, or -1 with an error. */
+static Py_ssize_t path_bytes(PyObject *path)
+{
+    Py_ssize_t size;
+    return PyUnicode_AsUTF8AndSize(path, &size) == NULL ? -1 : size;
+}
+
+static int init(Entry *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"kind",  "path", "value", "expected_version", "options", "lanes",
+                            "sink",  "now",  "timeout", "caller", NULL};
+    PyObject *kind, *path, *value, *expected, *options, *lanes, *sink, *now, *timeout;
+    PyObject *caller = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOOOOOO|O:Entry", names, &kind, &path, &value,
+                                     &expected, &options, &lanes, &sink, &now, &timeout, &caller)) {
+        return -1;
+    }
+    PyObject *lane = PyObject_GetItem(lanes, kind);
+    if (lane == NULL) {
+        return -1;
+    }
+    int status = -1;
+    PyObject *writes = PyObject_GetAttr(lane, name_writes);
+    PyObject *op_bytes = PyObject_GetAttr(lane, name_op_bytes);
+    PyObject *deadline = PyNumber_Add(now, timeout);
+    PyObject *weight = NULL;
+    if (writes == NULL || op_bytes == NULL || deadline == NULL) {
+        goto done;
+    }
+    Py_ssize_t bytes = PyLong_AsSsize_t(op_bytes);
+    Py_ssize_t of_path = path_bytes(path);
+    Py_ssize_t of_value = value == Py_None ? 0 : PyObject_Size(value);
+    if (PyErr_Occurred()) {
+        goto done;
+    }
+    weight = PyLong_FromSsize_t(bytes + of_path + of_value);
+    if (weight == NULL) {
+        goto done;
+    }
+    set(&self->kind, kind);
+    set(&self->path, path);
+    set(&self->value, value);
+    set(&self->expected_version, expected);
+    set(&self->options, options);
+    set(&self->lane, lane);
+    set(&self->writes, writes);
+    set(&self->sink, sink);
+    set(&self->submitted, now);
+    set(&self->deadline, deadline);
+    set(&self->caller, caller);
+    set(&self->future_state, Py_None);
+    set(&self->answer, Py_None);
+    set(&self->state, states[QUEUED]);
+    set(&self->waits_for, states[0]);
+    set(&self->weight, weight);
+    status = 0;
+    if (options != Py_None) {
+        PyObject *read = bound("read_options");
+        PyObject *none = read ? PyObject_CallFunctionObjArgs(read, self, NULL) : NULL;
+        status = none == NULL ? -1 : 0;
+        Py_XDECREF(none);
+    }
+done:
+    Py_DECREF(lane);
+    Py_XDECREF(writes);
+    Py_XDECREF(op_bytes);
+    Py_XDECREF(deadline);
+    Py_XDECREF(weight);
+    return status;
+}
+
+static int traverse(Entry *self, visitproc visit, void *arg)
+{
+#define VISIT(name) Py_VISIT(self->name);
+    ATTRIBUTES(VISIT)
+#undef VISIT
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    return 0;
+}
+
+static int clear(Entry *self)
+{
+#define CLEAR(name) Py_CLEAR(self->name);
+    ATTRIBUTES(CLEAR)
+#undef CLEAR
+    return 0;
+}
+
+static void dealloc(Entry *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef members[] = {
+#define MEMBER(name) {#name, T_OBJECT_EX, offsetof(Entry, name), 0, NULL},
+    ATTRIBUTES(MEMBER)
+#undef MEMBER
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot type_slots[] = {
+    {Py_tp_doc, "An operation in the engine. See batching/entry.py."},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_init, init},
+    {Py_tp_traverse, traverse},
+    {Py_tp_clear, clear},
+    {Py_tp_dealloc, dealloc},
+    {Py_tp_members, members},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {
+    .name = "batchkeeper._accelerator.Entry",
+    .basicsize = sizeof(Entry),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = type_slots,
+};
+
+int entries_start(PyObject *module)
+{
+    for (long state = 0; state < 4; state++) {
+        if (states[state] == NULL && (states[state] = PyLong_FromLong(state)) == NULL) {
+            return -1;
+        }
+    }
+    if (entry_type == NULL && (entry_type = (PyTypeObject *)PyType_FromSpec(&spec)) == NULL) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "Entry", (PyObject *)entry_type);
+}
+
+/* --- loops over entries */
+
+/* Call a function with each entry of an iterable, until it fails. */
+static int each(PyObject *entries, int (*visit)(Entry *entry, void *context), void *context)
+{
+    PyObject *iterator = PyObject_GetIter(entries);
+    if (iterator == NULL) {
+        return -1;
+    }
+    int status = 0;
+    PyObject *item;
+    while (status == 0 && (item = PyIter_Next(iterator)) != NULL) {
+        Entry *entry = as_entry(item);
+        status = entry == NULL ? -1 : visit(entry, context);
+        Py_DECREF(item);
+    }
+    Py_DECREF(iterator);
+    return PyErr_Occurred() ? -1 : status;
+}
+
+static int move_one(Entry *entry, long state)
+{
+    long from = state_of(entry);
+    if (from == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    bool may = from == QUEUED ? state != QUEUED : from == SENT && state == ENDED;
+    if (!may) {
+        PyObject *wrong = Py_BuildValue("(ll)", state, from);
+        if (wrong != NULL) {
+            PyErr_SetObject(PyExc_AssertionError, wrong);
+            Py_DECREF(wrong);
+        }
+        return -1;
+    }
+    set(&entry->state, states[state]);
+    return 0;
+}
+
+static int move_to(Entry *entry, void *state)
+{
+    return move_one(entry, *(long *)state);
+}
+
+static PyObject *move(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *entries;
+    long state;
+    if (!PyArg_ParseTuple(args, "Ol:move", &entries, &state)) {
+        return NULL;
+    }
+    if (state < SENT || state > CANCELLED) {
+        PyObject *unknown = PyLong_FromLong(state);
+        PyErr_SetObject(PyExc_KeyError, unknown);
+        Py_XDECREF(unknown);
+        return NULL;
+    }
+    return each(entries, move_to, &state) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *take_entries(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *gathered;
+    Py_ssize_t max_ops, max_bytes, size = 0, passed = 0;
+    if (!PyArg_ParseTuple(args, "Onn:take_entries", &gathered, &max_ops, &max_bytes)) {
+        return NULL;
+    }
+    PyObject *batch = PyList_New(0);
+    PyObject *popleft = PyObject_GetAttr(gathered, name_popleft);
+    if (batch == NULL || popleft == NULL) {
+        goto failed;
+    }
+    for (Py_ssize_t left = PyObject_Size(gathered); left > 0; left--) {
+        PyObject *item = PyObject_CallNoArgs(popleft);
+        Entry *entry = item == NULL ? NULL : as_entry(item);
+        long state = entry == NULL ? -1 : state_of(entry);
+        if (entry == NULL || (state == -1 && PyErr_Occurred())) {
+            Py_XDECREF(item);
+            goto failed;
+        }
+        passed++;
+        if (state != QUEUED) {
+            Py_DECREF(item);
+            continue;
+        }
+        Py_ssize_t weight = PyLong_AsSsize_t(entry->weight);
+        if (size + weight > max_bytes && PyList_Size(batch) > 0) {
+            PyObject *none = PyObject_CallMethod(gathered, "appendleft", "O", item);
+            Py_DECREF(item);
+            if (none == NULL) {
+                goto failed;
+            }
+            Py_DECREF(none);
+            passed--;
+            break;
+        }
+        size += weight;
+        set(&entry->state, states[SENT]);
+        int status = PyList_Append(batch, item);
+        Py_DECREF(item);
+        if (status < 0) {
+            goto failed;
+        }
+        if (PyList_Size(batch) == max_ops) {
+            break;
+        }
+    }
+    if (PyErr_Occurred()) {
+        goto failed;
+    }
+    Py_DECREF(popleft);
+    return Py_BuildValue("(Nnn)", batch, size, passed);
+failed:
+    Py_XDECREF(batch);
+    Py_XDECREF(popleft);
+    return NULL;
+}
+
+static PyObject *end_sent(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *batch, *answers;
+    if (!PyArg_ParseTuple(args, "OO:end_sent", &batch, &answers)) {
+        return NULL;
+    }
+    PyObject *ended = PyList_New(0);
+    PyObject *entries = PyObject_GetIter(batch);
+    PyObject *given = PyObject_GetIter(answers);
+    PyObject *item = NULL, *answer = NULL;
+    if (ended == NULL || entries == NULL || given == NULL) {
+        goto failed;
+    }
+    while ((item = PyIter_Next(entries)) != NULL) {
+        Entry *entry = as_entry(item);
+        if (entry == NULL) {
+            goto failed;
+        }
+        if ((answer = PyIter_Next(given)) == NULL) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_ValueError, "zip() argument 2 is shorter than argument 1");
+            }
+            goto failed;
+        }
+        long state = state_of(entry);
+        if (state == SENT) {
+            set(&entry->answer, answer);
+            set(&entry->state, states[ENDED]);
+        }
+        if (PyErr_Occurred() || (state == SENT && PyList_Append(ended, item) < 0)) {
+            goto failed;
+        }
+        Py_CLEAR(item);
+        Py_CLEAR(answer);
+    }
+    if (!PyErr_Occurred() && (answer = PyIter_Next(given)) != NULL) {
+        PyErr_SetString(PyExc_ValueError, "zip() argument 2 is longer than argument 1");
+    }
+    if (PyErr_Occurred()) {
+        goto failed;
+    }
+    Py_DECREF(entries);
+    Py_DECREF(given);
+    return ended;
+failed:
+    Py_XDECREF(item);
+    Py_XDECREF(answer);
+    Py_XDECREF(ended);
+    Py_XDECREF(entries);
+    Py_XDECREF(given);
+    return NULL;
+}
+
+static int forget(Entry *entry, void *context)
+{
+    (void)context;
+    set(&entry->value, Py_None);
+    set(&entry->options, Py_None);
+    return 0;
+}
+
+static PyObject *forget_contents(PyObject *module, PyObject *entries)
+{
+    (void)module;
+    return each(entries, forget, NULL) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* Lines: `at` has the entry that is alone at a path, or a line. */
+typedef struct {
+    PyObject *at;
+    PyObject *others;
+    Py_ssize_t number;
+} Lines;
+
+static int enter_one(Entry *entry, void *context)
+{
+    Lines *lines = context;
+    if (entry->options != Py_None) {
+        return 1;
+    }
+    PyObject *line = PyDict_GetItemWithError(lines->at, entry->path);
+    if (line != NULL || PyErr_Occurred()) {
+        return line != NULL ? 1 : -1;
+    }
+    if (PyDict_SetItem(lines->at, entry->path, (PyObject *)entry) < 0) {
+        return -1;
+    }
+    lines->number++;
+    return 0;
+}
+
+static PyObject *enter_alone(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *entries;
+    Lines lines = {.number = 0};
+    if (!PyArg_ParseTuple(args, "O!O:enter_alone", &PyDict_Type, &lines.at, &entries)) {
+        return NULL;
+    }
+    return each(entries, enter_one, &lines) < 0 ? NULL : PyLong_FromSsize_t(lines.number);
+}
+
+static int leave_one(Entry *entry, void *context)
+{
+    Lines *lines = context;
+    if (entry->options == Py_None) {
+        PyObject *line = PyDict_GetItemWithError(lines->at, entry->path);
+        if (line == (PyObject *)entry) {
+            return PyDict_DelItem(lines->at, entry->path);
+        }
+        if (line == NULL && PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    return PyList_Append(lines->others, (PyObject *)entry);
+}
+
+static PyObject *leave_alone(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *entries;
+    Lines lines = {.number = 0};
+    if (!PyArg_ParseTuple(args, "O!O:leave_alone", &PyDict_Type, &lines.at, &entries) ||
+        (lines.others = PyList_New(0)) == NULL) {
+        return NULL;
+    }
+    if (each(entries, leave_one, &lines) < 0) {
+        Py_CLEAR(lines.others);
+    }
+    return lines.others;
+}
+
+typedef struct {
+    PyObject *lane;
+    PyObject *own;
+    Py_ssize_t bytes;
+} OfLane;
+
+static int choose(Entry *entry, void *context)
+{
+    OfLane *of = context;
+    if (entry->lane != of->lane) {
+        return 0;
+    }
+    of->bytes += PyLong_AsSsize_t(entry->weight);
+    return PyList_Append(of->own, (PyObject *)entry);
+}
+
+static PyObject *of_lane(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *entries;
+    OfLane of = {.bytes = 0};
+    if (!PyArg_ParseTuple(args, "OO:of_lane", &entries, &of.lane) ||
+        (of.own = PyList_New(0)) == NULL) {
+        return NULL;
+    }
+    if (each(entries, choose, &of) < 0) {
+        Py_DECREF(of.own);
+        return NULL;
+    }
+    return Py_BuildValue("(Nn)", of.own, of.bytes);
+}
+
+static int count_in(Entry *entry, void *epoch)
+{
+    set(&entry->epoch, epoch);
+    return 0;
+}
+
+static PyObject *assign_epoch(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *entries, *epoch;
+    if (!PyArg_ParseTuple(args, "OO:assign_epoch", &entries, &epoch)) {
+        return NULL;
+    }
+    return each(entries, count_in, epoch) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+typedef struct {
+    PyObject *state;
+    PyObject *watched;
+} Ending;
+
+static int end_one(Entry *entry, void *context)
+{
+    Ending *ending = context;
+    if (entry->caller == Py_None) {
+        set(&entry->future_state, ending->state);
+        return 0;
+    }
+    return PyList_Append(ending->watched, (PyObject *)entry);
+}
+
+static PyObject *end_unwatched(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *entries;
+    Ending ending;
+    if (!PyArg_ParseTuple(args, "OO:end_unwatched", &entries, &ending.state) ||
+        (ending.watched = PyList_New(0)) == NULL) {
+        return NULL;
+    }
+    if (each(entries, end_one, &ending) < 0) {
+        Py_CLEAR(ending.watched);
+    }
+    return ending.watched;
+}
+
+typedef struct {
+    size_t offset;
+    PyObject *first;
+} Common;
+
+static int compare(Entry *entry, void *context)
+{
+    Common *common = context;
+    PyObject *value = *(PyObject **)((char *)entry + common->offset);
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "an entry lacks the attribute");
+        return -1;
+    }
+    if (common->first == NULL) {
+        common->first = Py_NewRef(value);
+        return 0;
+    }
+    return common->first != value;
+}
+
+static PyObject *common(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *entries;
+    const char *name;
+    if (!PyArg_ParseTuple(args, "Os:common", &entries, &name)) {
+        return NULL;
+    }
+    PyMemberDef *member = members;
+    while (member->name != NULL && strcmp(member->name, name) != 0) {
+        member++;
+    }
+    if (member->name == NULL) {
+        return PyErr_Format(PyExc_AttributeError, "%s", name);
+    }
+    Common found = {.offset = (size_t)member->offset, .first = NULL};
+    int status = each(entries, compare, &found);
+    PyObject *result = status == 0 && found.first != NULL ? found.first : Py_None;
+    result = status < 0 ? NULL : Py_NewRef(result);
+    Py_XDECREF(found.first);
+    return result;
+}
+
+typedef struct {
+    double now;
+    PyObject *waits;
+} Waits;
+
+static int add_wait(Entry *entry, void *context)
+{
+    Waits *waits = context;
+    double submitted = PyFloat_AsDouble(entry->submitted);
+    if (submitted == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    PyObject *wait = PyFloat_FromDouble(waits->now - submitted);
+    int status = wait == NULL ? -1 : PyList_Append(waits->waits, wait);
+    Py_XDECREF(wait);
+    return status;
+}
+
+static PyObject *waited(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *entries;
+    Waits waits;
+    if (!PyArg_ParseTuple(args, "Od:waited", &entries, &waits.now) ||
+        (waits.waits = PyList_New(0)) == NULL) {
+        return NULL;
+    }
+    if (each(entries, add_wait, &waits) < 0) {
+        Py_CLEAR(waits.waits);
+    }
+    return waits.waits;
+}
+
+static int is_result(Entry *entry, void *results)
+{
+    if (entry->answer == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "answer");
+        return -1;
+    }
+    int found = PySet_Contains(results, (PyObject *)Py_TYPE(entry->answer));
+    return found < 0 ? -1 : !found;
+}
+
+static PyObject *all_results(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *entries, *results;
+    if (!PyArg_ParseTuple(args, "OO:all_results", &entries, &results)) {
+        return NULL;
+    }
+    int status = each(entries, is_result, results);
+    return status < 0 ? NULL : PyBool_FromLong(status == 0);
+}
+
+/* --- paths: the twin is in ops/paths.py */
+
+/* Say whether an ASCII path keeps the rule. */
+static bool keeps_rule(const char *path, Py_ssize_t size)
+{
+    static const char own[] = ".batchkeeper", server[] = "/zookeeper";
+    const Py_ssize_t own_size = sizeof own - 1, server_size = sizeof server - 1;
+    if (size < 2 || path[0] != '/' || path[size - 1] == '/') {
+        return false;
+    }
+    if (size >= server_size && memcmp(path, server, (size_t)server_size) == 0 &&
+        (size == server_size || path[server_size] == '/')) {
+        return false;
+    }
+    for (Py_ssize_t start = 1; start < size;) {
+        Py_ssize_t end = start;
+        for (; end < size && path[end] != '/'; end++) {
+            if (path[end] < ' ' || path[end] > '~') {
+                return false;
+            }
+        }
+        Py_ssize_t length = end - start;
+        if (length == 0) {
+            return false;
+        }
+        if (path[start] == '.') {
+            if (length == 1 || (length == 2 && path[start + 1] == '.')) {
+                return false;
+            }
+            if (length >= own_size && memcmp(path + start, own, (size_t)own_size) == 0 &&
+                (length == own_size || path[start + own_size] == '-')) {
+                return false;
+            }
+        }
+        start = end + 1;
+    }
+    return true;
+}
+
+static PyObject *check_path(PyObject *module, PyObject *path)
+{
+    (void)module;
+    if (PyUnicode_Check(path)) {
+        Py_ssize_t size;
+        const char *text = PyUnicode_AsUTF8AndSize(path, &size);
+        if (text != NULL && keeps_rule(text, size)) {
+            return Py_NewRef(path);
+        }
+        PyErr_Clear(); /* A surrogate: the twin refuses it. */
+    }
+    PyObject *twin = bound("check_path");
+    return twin == NULL ? NULL : PyObject_CallFunctionObjArgs(twin, path, NULL);
+}
+
+PyMethodDef entries_methods[] = {
+    {"all_results", all_results, METH_VARARGS, NULL},
+    {"assign_epoch", assign_epoch, METH_VARARGS, NULL},
+    {"check_path", check_path, METH_O, NULL},
+    {"common", common, METH_VARARGS, NULL},
+    {"end_sent", end_sent, METH_VARARGS, NULL},
+    {"end_unwatched", end_unwatched, METH_VARARGS, NULL},
+    {"enter_alone", enter_alone, METH_VARARGS, NULL},
+    {"forget_contents", forget_contents, METH_O, NULL},
+    {"leave_alone", leave_alone, METH_VARARGS, NULL},
+    {"move", move, METH_VARARGS, NULL},
+    {"of_lane", of_lane, METH_VARARGS, NULL},
+    {"take_entries", take_entries, METH_VARARGS, NULL},
+    {"waited", waited, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,261 @@
+"""Entries and the loops over them: the compiled ones and those in Python agree."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchkeeper.batching.entry import CANCELLED, ENDED, QUEUED, SENT, Entry, Epoch
+from batchkeeper.ops import Check, Delete, NotFoundError, Put, Stat, Transaction
+from batchkeeper.ops.acceleration import PAIRS
+
+from .twins import agree, assert_keeps_no_memory, outcome
+
+LANES: Final = [
+    SimpleNamespace(writes=writes, op_bytes=7, session=SimpleNamespace(number=3))
+    for writes in (False, True)
+]
+OPTIONS: Final = [
+    None,
+    None,
+    Put("/a", b"", sequential=True).options,
+    Put("/a", b"", ephemeral=True).options,
+    Delete("/a", expected_revision=3).options,
+    Transaction([Check("/é", 1), Put("/b", b"12"), Delete("/c")]).options,
+]
+ANSWERS: Final = [None, True, Stat("/a", 0, 1), NotFoundError("none")]
+EPOCHS: Final = [Epoch(), Epoch()]
+ATTRIBUTES: Final = PAIRS["Entry"][0].__slots__  # type: ignore[attr-defined]
+
+
+def made(dice: Random, number: int) -> Entry:
+    """Return an entry in any state."""
+    lane = LANES[dice.random() < 0.8]
+    path = f"/{dice.choice('aaé')}{dice.randrange(number + 2)}"
+    entry: Any = Entry(
+        "put" if lane.writes else dice.choice(("get", "exists")),
+        path,
+        dice.choice((None, b"", b"12345")),
+        dice.choice((None, -1, 5)),
+        None,
+        {"put": lane, "get": lane, "exists": lane},  # type: ignore[dict-item]
+        None,  # type: ignore[arg-type]
+        dice.choice((0.0, 1.5, 2)),
+        3.0,
+        dice.choice((None, None, None, "caller")),
+    )
+    entry.options = dice.choice(OPTIONS)
+    entry.state = dice.choice((QUEUED, QUEUED, SENT, SENT, ENDED, CANCELLED))
+    entry.answer = dice.choice(ANSWERS)
+    entry.epoch = dice.choice(EPOCHS)
+    return entry
+
+
+def batch(seed: int, states: Sequence[int] = (), callers: bool = True) -> list[Entry]:
+    """Return up to 20 entries; with the same seed, equal ones."""
+    dice = Random(seed)
+    entries = [made(dice, number) for number in range(dice.randrange(20))]
+    for entry in entries:
+        if states:
+            entry.state = dice.choice(states)
+        if not callers:
+            entry.caller = None
+    return entries
+
+
+def attributes(entry: Any) -> dict[str, Any]:
+    return {name: getattr(entry, name, "unset") for name in ATTRIBUTES}
+
+
+def agree_on(name: str, seed: int, call: Callable[..., Any], **changes: Any) -> Any:
+    """Let both twins work on equal entries; return what they have in common.
+
+    ``call`` calls the function that it gets with the entries, and returns what is to be equal.
+    """
+    found = []
+    for function in PAIRS[name]:
+        entries = batch(seed, **changes)
+        places = {id(entry): place for place, entry in enumerate(entries)}
+
+        def shown(value: Any, places: dict[int, int] = places) -> Any:
+            if isinstance(value, list | tuple | deque):
+                return [shown(part) for part in value]
+            if isinstance(value, dict):
+                return {key: shown(part) for key, part in value.items()}
+            return places.get(id(value), value)
+
+        result = outcome(lambda *args, f=function: shown(call(f, *args)), entries)
+        found.append((result, [attributes(entry) for entry in entries]))
+    assert found[0] == found[1]
+    return found[0][0]
+
+
+seeds = st.integers(0, 2**32)
+
+
+@given(
+    st.sampled_from(["get", "put", "delete"]),
+    st.sampled_from(["/a", "/é/中", "/" + "x" * 300]),
+    st.sampled_from([None, b"", b"1234", 7]),
+    st.sampled_from(OPTIONS),
+    st.sampled_from([0.0, 5, 1e9, "x"]),
+    st.sampled_from([1, 0.5, None]),
+    st.booleans(),
+)
+def test_entries_are_alike(
+    kind: Any, path: Any, value: Any, options: Any, now: Any, timeout: Any, named: bool
+) -> None:
+    """A new entry has the same attributes, or the same error tells what is wrong."""
+    lanes = {"get": LANES[0], "put": LANES[1]}
+    found = []
+    for cls in PAIRS["Entry"]:
+        assert cls is not None
+        try:
+            entry = cls(
+                kind,
+                path,
+                value,
+                None,
+                options,
+                lanes,
+                None,
+                now,
+                timeout,
+                **({"caller": 5} if named else {}),
+            )
+        except Exception as error:
+            found.append(type(error))
+        else:
+            found.append(attributes(entry))
+    assert found[0] == found[1]
+
+
+def test_an_entry_without_its_arguments() -> None:
+    """It can be made without them, and has no attributes then; a wrong number is refused."""
+    for kind in PAIRS["Entry"]:
+        assert kind is not None
+        entry = kind.__new__(kind)  # type: ignore[call-overload]
+        assert set(attributes(entry).values()) == {"unset"}
+        with pytest.raises(TypeError):
+            kind("put", "/a")
+        with pytest.raises(AttributeError):
+            entry.other = 1
+
+
+PARTS: Final = ["/", "/", "a", ".", "..", ".batchkeeper", "-", "zookeeper", "é", "\x7f", "\x00"]
+
+
+@given(st.lists(st.sampled_from([*PARTS, "\ud800", "\ue000", "\x1f", "~", " "]), max_size=8))
+def test_paths_are_judged_alike(parts: list[str]) -> None:
+    """A path is returned, or refused for the same reason."""
+    agree("check_path", "".join(parts))
+
+
+@pytest.mark.parametrize("path", [None, b"/a", 5, ["/a"]])
+def test_what_is_no_path_is_refused_alike(path: Any) -> None:
+    """Other types are refused as paths."""
+    agree("check_path", path)
+
+
+@given(seeds, st.sampled_from([QUEUED, SENT, ENDED, CANCELLED, 4, -1]))
+def test_states_move_alike(seed: int, state: int) -> None:
+    """Allowed moves are made, and others are refused."""
+    for states in ((QUEUED,), (SENT,), (QUEUED, SENT)):
+        agree_on("move", seed, lambda f, e: f(e, state), states=states)
+
+
+@given(seeds, st.integers(1, 8), st.integers(0, 100))
+def test_batches_are_taken_alike(seed: int, max_ops: int, max_bytes: int) -> None:
+    """The same entries are taken, and the same are left."""
+
+    def take(function: Any, entries: list[Entry]) -> Any:
+        gathered = deque(entries)
+        return function(gathered, max_ops, max_bytes), gathered
+
+    agree_on("take_entries", seed, take, states=(QUEUED, QUEUED, ENDED, CANCELLED))
+
+
+@given(seeds)
+def test_batches_end_alike(seed: int) -> None:
+    """Those that were sent have their answers; a wrong number of answers is an error."""
+
+    def end(function: Any, entries: list[Entry]) -> Any:
+        answers = [Stat("/a", number, number) for number in range(len(entries))]
+        for wrong in ([*answers, None], answers[1:]):
+            if entries:
+                with pytest.raises(ValueError, match="argument 2"):
+                    function(batch(seed), wrong)
+        return function(entries, answers)
+
+    agree_on("end_sent", seed, end, states=(SENT, SENT, ENDED))
+    agree_on("forget_contents", seed, lambda f, e: f(e))
+
+
+@given(seeds)
+def test_lines_are_entered_and_left_alike(seed: int) -> None:
+    """The first of those that are not alone ends the entering; on the way out, all are returned."""
+
+    def enter(function: Any, entries: list[Entry]) -> Any:
+        at: dict[str, Any] = {"/a1": "line"}
+        return function(at, entries), at
+
+    def leave(function: Any, entries: list[Entry]) -> Any:
+        at: dict[str, Any] = {entry.path: entry for entry in entries}
+        return function(at, entries[::2]), at
+
+    agree_on("enter_alone", seed, enter)
+    agree_on("leave_alone", seed, leave)
+
+
+@given(seeds, st.booleans())
+def test_the_others_agree(seed: int, callers: bool) -> None:
+    """Choosing by lane, epochs, waits, types of answers, futures, common attributes."""
+    agree_on("of_lane", seed, lambda f, e: f(e, LANES[1]))
+    agree_on("assign_epoch", seed, lambda f, e: f(e, EPOCHS[0]))
+    agree_on("waited", seed, lambda f, e: f(e, 7.25))
+    agree_on("all_results", seed, lambda f, e: f(e, frozenset((bool, Stat, type(None)))))
+    for state in (FINISHED, CANCELLED_AND_NOTIFIED):
+        agree_on("end_unwatched", seed, lambda f, e, s=state: f(e, s), callers=callers)
+    for name in ("lane", "epoch", "kind", "state"):
+        agree_on("common", seed, lambda f, e, n=name: f(e, n), callers=callers)
+
+
+def test_they_keep_no_memory() -> None:
+    """Nothing stays behind, errors included."""
+
+    def rounds() -> None:
+        for seed in range(30):
+            entries = batch(seed)
+            for name, rest in (
+                ("move", (SENT,)),
+                ("of_lane", (LANES[1],)),
+                ("waited", (2.0,)),
+                ("all_results", (frozenset((bool,)),)),
+                ("end_unwatched", (FINISHED,)),
+                ("common", ("epoch",)),
+                ("common", ("nothing",)),
+                ("assign_epoch", (EPOCHS[1],)),
+                ("end_sent", ([None],)),
+                ("forget_contents", ()),
+            ):
+                outcome(PAIRS[name][1], entries, *rest)  # type: ignore[arg-type]
+            at: dict[str, Any] = {}
+            outcome(PAIRS["enter_alone"][1], at, entries)  # type: ignore[arg-type]
+            outcome(PAIRS["leave_alone"][1], at, entries)  # type: ignore[arg-type]
+            outcome(PAIRS["take_entries"][1], deque(entries), 5, 40)  # type: ignore[arg-type]
+            outcome(PAIRS["move"][1], [None], SENT)  # type: ignore[arg-type]
+            outcome(PAIRS["check_path"][1], "/a")  # type: ignore[arg-type]
+            outcome(PAIRS["check_path"][1], "/a\ud800")  # type: ignore[arg-type]
+            outcome(PAIRS["Entry"][1], "other", "/a", None, None, None, {}, None, 1, 2)  # type: ignore[arg-type]
+
+    for _ in range(100):  # Until Python's own lists of free objects are full.
+        rounds()
+    assert_keeps_no_memory(rounds)
