@@ -256,6 +256,6 @@ def test_they_keep_no_memory() -> None:
             outcome(PAIRS["check_path"][1], "/a\ud800")  # type: ignore[arg-type]
             outcome(PAIRS["Entry"][1], "other", "/a", None, None, None, {}, None, 1, 2)  # type: ignore[arg-type]
 
-    for _ in range(100):  # Until Python's own lists of free objects are full.
+    for _ in range(100):  # Until Python's own lists of free objects are nearly full.
         rounds()
-    assert_keeps_no_memory(rounds)
+    assert_keeps_no_memory(rounds, least=10)
