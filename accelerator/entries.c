@@ -436,36 +436,17 @@ static PyObject *leave_alone(PyObject *module, PyObject *args)
     return lines.others;
 }
 
-typedef struct {
-    PyObject *lane;
-    PyObject *own;
-    Py_ssize_t bytes;
-} OfLane;
-
-static int choose(Entry *entry, void *context)
+static int add_weight(Entry *entry, void *total)
 {
-    OfLane *of = context;
-    if (entry->lane != of->lane) {
-        return 0;
-    }
-    of->bytes += PyLong_AsSsize_t(entry->weight);
-    return PyList_Append(of->own, (PyObject *)entry);
+    *(Py_ssize_t *)total += PyLong_AsSsize_t(entry->weight);
+    return 0;
 }
 
-static PyObject *of_lane(PyObject *module, PyObject *args)
+static PyObject *total_weight(PyObject *module, PyObject *entries)
 {
     (void)module;
-    PyObject *entries;
-    OfLane of = {.bytes = 0};
-    if (!PyArg_ParseTuple(args, "OO:of_lane", &entries, &of.lane) ||
-        (of.own = PyList_New(0)) == NULL) {
-        return NULL;
-    }
-    if (each(entries, choose, &of) < 0) {
-        Py_DECREF(of.own);
-        return NULL;
-    }
-    return Py_BuildValue("(Nn)", of.own, of.bytes);
+    Py_ssize_t total = 0;
+    return each(entries, add_weight, &total) < 0 ? NULL : PyLong_FromSsize_t(total);
 }
 
 static int count_in(Entry *entry, void *epoch)
@@ -531,7 +512,11 @@ static int compare(Entry *entry, void *context)
         common->first = Py_NewRef(value);
         return 0;
     }
-    return common->first != value;
+    if (common->first == value) {
+        return 0;
+    }
+    int equal = PyObject_RichCompareBool(common->first, value, Py_EQ);
+    return equal < 0 ? -1 : !equal;
 }
 
 static PyObject *common(PyObject *module, PyObject *args)
@@ -676,8 +661,8 @@ PyMethodDef entries_methods[] = {
     {"forget_contents", forget_contents, METH_O, NULL},
     {"leave_alone", leave_alone, METH_VARARGS, NULL},
     {"move", move, METH_VARARGS, NULL},
-    {"of_lane", of_lane, METH_VARARGS, NULL},
     {"take_entries", take_entries, METH_VARARGS, NULL},
+    {"total_weight", total_weight, METH_O, NULL},
     {"waited", waited, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

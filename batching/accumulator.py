@@ -8,12 +8,12 @@ sleep.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final, Literal, Protocol, TypeAlias
 
 from ..ops.acceleration import accelerated
-from .entry import QUEUED, SENT, Entry, move
+from .entry import QUEUED, SENT, Entry, move, total_weight
 
 __all__ = ["Accumulator", "Cause", "ReadyQueue"]
 
@@ -29,9 +29,9 @@ _RUN: Final = 256
 class ReadyQueue(Protocol):
     """A first-in, first-out queue of runs of entries; the thread side of a janus queue is one."""
 
-    def put_nowait(self, item: list[Entry]) -> None: ...
+    def put_nowait(self, item: Sequence[Entry]) -> None: ...
 
-    def get_nowait(self) -> list[Entry]: ...
+    def get_nowait(self) -> Sequence[Entry]: ...
 
 
 @accelerated
@@ -111,15 +111,15 @@ class Accumulator:
         self.ready += 1
         self.ready_bytes += entry.weight
 
-    def add_all(self, entries: list[Entry], size: int) -> None:
-        """Add several entries that are ready to be sent, with so many bytes."""
+    def add_all(self, entries: Sequence[Entry]) -> None:
+        """Add several entries that are ready to be sent."""
         if self._entries + len(entries) > 2 * self._room:
             self._sweep()
         self._put(entries)
         self._run = None
         self._entries += len(entries)
         self.ready += len(entries)
-        self.ready_bytes += size
+        self.ready_bytes += total_weight(entries)
 
     def discard(self, entry: Entry) -> None:
         """Forget an entry that was added and has ended without being taken."""
@@ -181,7 +181,7 @@ class Accumulator:
                 self._gather()
         return gathered[0].submitted + self._max_delay
 
-    def _put(self, run: list[Entry]) -> None:
+    def _put(self, run: Sequence[Entry]) -> None:
         self._queue.put_nowait(run)
         self._runs += 1
 

@@ -43,7 +43,7 @@ __all__ = [
     "ended_at_once",
     "entry_of",
     "move",
-    "of_lane",
+    "total_weight",
 ]
 
 # In this order, so that ``state >= ENDED`` says that nothing will happen to it any more.
@@ -221,17 +221,15 @@ def move(entries: Sequence[Entry], state: int) -> None:
 
 @accelerated
 def common(entries: Sequence[Entry], name: str) -> Any:
-    """Return the attribute that all entries share; ``None`` if it is not the same object."""
+    """Return the value of an attribute that all entries share; ``None`` if there is none."""
     values = [*map(attrgetter(name), entries)]
-    first = values[0] if values else None
-    return first if all(value is first for value in values) else None
+    return values[0] if values and values.count(values[0]) == len(values) else None
 
 
 @accelerated
-def of_lane(entries: Sequence[Entry], lane: Lane) -> tuple[list[Entry], int]:
-    """Return the entries of a lane, and their bytes."""
-    own = [entry for entry in entries if entry.lane is lane]
-    return own, sum([entry.weight for entry in own])
+def total_weight(entries: Sequence[Entry]) -> int:
+    """Return the bytes of entries."""
+    return sum([entry.weight for entry in entries])
 
 
 @accelerated

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import Condition, Lock, Thread
 
 import janus
@@ -86,7 +86,7 @@ class Lane:
         self.senders: list[Thread] = []
         self.record = LaneRecord()
 
-    def _new_queue(self) -> janus.Queue[list[Entry]]:
+    def _new_queue(self) -> janus.Queue[Sequence[Entry]]:
         return janus.Queue(maxsize=2 * self.room)
 
     def has_room(self, entry: Entry) -> bool:

@@ -57,10 +57,13 @@ def leave_alone(at: dict[str, Entry | _Line], entries: Iterable[Entry]) -> list[
     """Remove the entries that are alone in the lines of their paths; return the others."""
     others = []
     for entry in entries:
-        if entry.options is None and at.get(entry.path) is entry:
-            del at[entry.path]
-        else:
-            others.append(entry)
+        if entry.options is None:
+            path = entry.path
+            line = at.pop(path, entry)
+            if line is entry:
+                continue
+            at[path] = line
+        others.append(entry)
     return others
 
 

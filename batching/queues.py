@@ -32,8 +32,9 @@ from .entry import (
     TURN,
     Entry,
     assign_epoch,
+    common,
     move,
-    of_lane,
+    total_weight,
 )
 from .epochs import Epochs
 from .execution import queue_full
@@ -178,10 +179,9 @@ class Queues:
         intake = self.intake
         entries = list(intake)  # in one step, so no other thread changes it meanwhile
         try:
-            for lane in (self.reads, self.writes):
-                arrived, size = of_lane(entries, lane)
+            for lane, arrived in self._by_lane(entries):
                 lane.held += len(arrived)
-                lane.held_bytes += size
+                lane.held_bytes += total_weight(arrived)
             self._place(entries, own)
             epoch = self.epochs.current
             assign_epoch(entries, epoch)
@@ -214,13 +214,20 @@ class Queues:
     def _place(self, entries: list[Entry], own: Lane | None) -> None:
         """Give operations that have their room places in their lines, and in their queues."""
         may_go = self.lines.enter_all(entries)
-        for lane in (self.reads, self.writes):
-            going, size = of_lane(may_go, lane)
-            if going:
-                lane.batches.add_all(going, size)
-                if lane is not own:
-                    self.wake(lane, going[-1].submitted)
-            self.allow(lane)
+        for lane, going in self._by_lane(may_go):
+            lane.batches.add_all(going)
+            if lane is not own:
+                self.wake(lane, going[-1].submitted)
+        self.allow(self.reads)
+        self.allow(self.writes)
+
+    def _by_lane(self, entries: Sequence[Entry]) -> Sequence[tuple[Lane, Sequence[Entry]]]:
+        """Return entries by their lanes. Nearly always, there is one."""
+        if lane := common(entries, "lane"):
+            return ((lane, entries),)
+        lanes = (self.reads, self.writes)
+        parts = [(lane, [entry for entry in entries if entry.lane is lane]) for lane in lanes]
+        return [(lane, own) for lane, own in parts if own]
 
     def allow(self, lane: Lane) -> None:
         """Say how many operations may lie in the intake, after a change of what decides it.

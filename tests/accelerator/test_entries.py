@@ -231,8 +231,8 @@ def test_lines_are_entered_and_left_alike(seed: int) -> None:
 
 @given(seeds, st.booleans())
 def test_the_others_agree(seed: int, callers: bool) -> None:
-    """Choosing by lane, epochs, waits, types of answers, futures, common attributes."""
-    agree_on("of_lane", seed, lambda f, e: f(e, LANES[1]))
+    """Weights, epochs, waits, types of answers, futures, common attributes."""
+    agree_on("total_weight", seed, lambda f, e: f(e))
     agree_on("assign_epoch", seed, lambda f, e: f(e, EPOCHS[0]))
     agree_on("waited", seed, lambda f, e: f(e, 7.25))
     agree_on("all_results", seed, lambda f, e: f(e, frozenset((bool, Stat, type(None)))))
@@ -250,7 +250,7 @@ def test_they_keep_no_memory() -> None:
             entries = batch(seed)
             for name, rest in (
                 ("move", (SENT,)),
-                ("of_lane", (LANES[1],)),
+                ("total_weight", ()),
                 ("waited", (2.0,)),
                 ("all_results", (frozenset((bool,)),)),
                 ("end_unwatched", (FINISHED,)),
