@@ -285,6 +285,7 @@ class Queues:
                 self._ready(entry)
             else:
                 entry.waits_for = TURN
+            self.allow(entry.lane)
             return None
         if when_full != "wait" and self._may_go_singly(entry):
             entry.lane = self._singles

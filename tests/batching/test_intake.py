@@ -224,6 +224,19 @@ def test_the_bytes_in_a_queue_are_bounded(backend: FaultyBackend, open_on: OpenO
     assert 995_000 < store.metrics().queued_bytes <= 1_000_000
 
 
+def test_nothing_joins_one_that_is_larger_than_the_bound(
+    backend: FaultyBackend, open_on: OpenOn
+) -> None:
+    """It goes alone, also past what would arrive without the lock."""
+    store = open_on(backend, max_in_flight=1, max_queued_bytes=500_000, on_full="raise")
+    store.put("/first", b"")
+    backend.wait_for_calls(1)
+    assert store._engine.writes.allowance
+    store.put("/large", bytes(600_000))
+    with pytest.raises(QueueFullError):
+        store.put("/small", b"")
+
+
 def test_small_ones_do_not_pass_a_large_one_that_waits_for_bytes(
     backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
 ) -> None:
