@@ -55,6 +55,74 @@ static Py_ssize_t path_bytes(PyObject *path)
     return PyUnicode_AsUTF8AndSize(path, &size) == NULL ? -1 : size;
 }
 
+/* What the entries of one call have in common. */
+typedef struct {
+    PyObject *kind, *sink, *now; /* borrowed */
+    PyObject *lane, *writes, *deadline;
+    Py_ssize_t op_bytes;
+} Origin;
+
+static void origin_free(Origin *origin)
+{
+    Py_CLEAR(origin->lane);
+    Py_CLEAR(origin->writes);
+    Py_CLEAR(origin->deadline);
+}
+
+/* Fill an origin, to be freed in the end; return false with an error, and nothing to free. */
+static bool origin_find(Origin *origin, PyObject *kind, PyObject *lanes, PyObject *sink,
+                        PyObject *now, PyObject *timeout)
+{
+    *origin = (Origin){.kind = kind, .sink = sink, .now = now};
+    PyObject *op_bytes = NULL;
+    if ((origin->lane = PyObject_GetItem(lanes, kind)) != NULL &&
+        (origin->writes = PyObject_GetAttr(origin->lane, name_writes)) != NULL &&
+        (op_bytes = PyObject_GetAttr(origin->lane, name_op_bytes)) != NULL) {
+        origin->deadline = PyNumber_Add(now, timeout);
+        origin->op_bytes = PyLong_AsSsize_t(op_bytes);
+    }
+    Py_XDECREF(op_bytes);
+    if (PyErr_Occurred()) {
+        origin_free(origin);
+        return false;
+    }
+    return true;
+}
+
+/* Set the attributes of a new entry; return its weight, or -1 with an error. */
+static Py_ssize_t fill(Entry *self, Origin *origin, PyObject *path, PyObject *value,
+                       PyObject *expected, PyObject *options, PyObject *caller)
+{
+    Py_ssize_t of_path = path_bytes(path);
+    Py_ssize_t of_value = value == Py_None ? 0 : PyObject_Size(value);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    Py_ssize_t bytes = origin->op_bytes + of_path + of_value;
+    PyObject *weight = PyLong_FromSsize_t(bytes);
+    if (weight == NULL) {
+        return -1;
+    }
+    set(&self->kind, origin->kind);
+    set(&self->path, path);
+    set(&self->value, value);
+    set(&self->expected_version, expected);
+    set(&self->options, options);
+    set(&self->lane, origin->lane);
+    set(&self->writes, origin->writes);
+    set(&self->sink, origin->sink);
+    set(&self->submitted, origin->now);
+    set(&self->deadline, origin->deadline);
+    set(&self->caller, caller);
+    set(&self->future_state, Py_None);
+    set(&self->answer, Py_None);
+    set(&self->state, states[QUEUED]);
+    set(&self->waits_for, states[0]);
+    set(&self->weight, weight);
+    Py_DECREF(weight);
+    return bytes;
+}
+
 static int init(Entry *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"kind",  "path", "value", "expected_version", "options", "lanes",
@@ -65,57 +133,18 @@ static int init(Entry *self, PyObject *args, PyObject *kwargs)
                                      &expected, &options, &lanes, &sink, &now, &timeout, &caller)) {
         return -1;
     }
-    PyObject *lane = PyObject_GetItem(lanes, kind);
-    if (lane == NULL) {
+    Origin origin;
+    if (!origin_find(&origin, kind, lanes, sink, now, timeout)) {
         return -1;
     }
-    int status = -1;
-    PyObject *writes = PyObject_GetAttr(lane, name_writes);
-    PyObject *op_bytes = PyObject_GetAttr(lane, name_op_bytes);
-    PyObject *deadline = PyNumber_Add(now, timeout);
-    PyObject *weight = NULL;
-    if (writes == NULL || op_bytes == NULL || deadline == NULL) {
-        goto done;
-    }
-    Py_ssize_t bytes = PyLong_AsSsize_t(op_bytes);
-    Py_ssize_t of_path = path_bytes(path);
-    Py_ssize_t of_value = value == Py_None ? 0 : PyObject_Size(value);
-    if (PyErr_Occurred()) {
-        goto done;
-    }
-    weight = PyLong_FromSsize_t(bytes + of_path + of_value);
-    if (weight == NULL) {
-        goto done;
-    }
-    set(&self->kind, kind);
-    set(&self->path, path);
-    set(&self->value, value);
-    set(&self->expected_version, expected);
-    set(&self->options, options);
-    set(&self->lane, lane);
-    set(&self->writes, writes);
-    set(&self->sink, sink);
-    set(&self->submitted, now);
-    set(&self->deadline, deadline);
-    set(&self->caller, caller);
-    set(&self->future_state, Py_None);
-    set(&self->answer, Py_None);
-    set(&self->state, states[QUEUED]);
-    set(&self->waits_for, states[0]);
-    set(&self->weight, weight);
-    status = 0;
-    if (options != Py_None) {
+    int status = fill(self, &origin, path, value, expected, options, caller) < 0 ? -1 : 0;
+    origin_free(&origin);
+    if (status == 0 && options != Py_None) {
         PyObject *read = bound("read_options");
         PyObject *none = read ? PyObject_CallFunctionObjArgs(read, self, NULL) : NULL;
         status = none == NULL ? -1 : 0;
         Py_XDECREF(none);
     }
-done:
-    Py_DECREF(lane);
-    Py_XDECREF(writes);
-    Py_XDECREF(op_bytes);
-    Py_XDECREF(deadline);
-    Py_XDECREF(weight);
     return status;
 }
 
@@ -596,6 +625,155 @@ static PyObject *all_results(PyObject *module, PyObject *args)
     return status < 0 ? NULL : PyBool_FromLong(status == 0);
 }
 
+/* --- bulk calls: the twins are in batching/bulk.py */
+
+/* Append the entry of an operation to a list; say whether it is like the others of its kind, and
+   small enough. Return -1 with an error. */
+static int append_plain(PyObject *made, PyObject *op, Origin *origin, Py_ssize_t value_bytes,
+                        Py_ssize_t request_bytes, Py_ssize_t *size)
+{
+    PyObject *path = PyObject_GetAttr(op, name_path);
+    PyObject *value = PyObject_GetAttr(op, name_value);
+    PyObject *expected = PyObject_GetAttr(op, name_expected_version);
+    PyObject *options = PyObject_GetAttr(op, name_options);
+    PyObject *entry = NULL;
+    int status = -1;
+    if (path == NULL || value == NULL || expected == NULL || options == NULL) {
+        goto done;
+    }
+    if (options != Py_None || (value != Py_None && PyObject_Size(value) > value_bytes)) {
+        status = 0;
+        goto done;
+    }
+    if ((entry = PyType_GenericNew(entry_type, NULL, NULL)) == NULL) {
+        goto done;
+    }
+    Py_ssize_t weight = fill((Entry *)entry, origin, path, value, expected, options, op);
+    if (weight >= 0) {
+        status = weight <= request_bytes;
+    }
+    if (status > 0) {
+        *size += weight;
+        status = PyList_Append(made, entry) < 0 ? -1 : 1;
+    }
+done:
+    Py_XDECREF(path);
+    Py_XDECREF(value);
+    Py_XDECREF(expected);
+    Py_XDECREF(options);
+    Py_XDECREF(entry);
+    return status < 0 || PyErr_Occurred() ? -1 : status;
+}
+
+static PyObject *plain_entries(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *ops, *plain, *lanes, *sink, *now, *timeout;
+    Py_ssize_t place, end, value_bytes, request_bytes, most, size = 0;
+    if (!PyArg_ParseTuple(args, "OnnO!OOOOnnn:plain_entries", &ops, &place, &end, &PyTuple_Type,
+                          &plain, &lanes, &sink, &now, &timeout, &value_bytes, &request_bytes,
+                          &most)) {
+        return NULL;
+    }
+    PyObject *made = PyList_New(0), *kind = NULL, *first = NULL;
+    Origin origin = {0};
+    if (made == NULL || (first = PySequence_GetItem(ops, place)) == NULL) {
+        goto failed;
+    }
+    PyTypeObject *type = Py_TYPE(first);
+    int chosen = PySequence_Contains(plain, (PyObject *)type);
+    if (chosen <= 0) {
+        Py_DECREF(first);
+        if (chosen < 0) {
+            Py_CLEAR(made);
+        }
+        return made;
+    }
+    if ((kind = PyObject_GetAttr(first, name_kind)) == NULL ||
+        !origin_find(&origin, kind, lanes, sink, now, timeout)) {
+        goto failed;
+    }
+    for (int status = 1; status > 0 && place < end && size < most; place++) {
+        PyObject *op = PySequence_GetItem(ops, place);
+        if (op == NULL) {
+            goto failed;
+        }
+        status = 0;
+        if (Py_IS_TYPE(op, type)) {
+            status = append_plain(made, op, &origin, value_bytes, request_bytes, &size);
+        }
+        Py_DECREF(op);
+        if (status < 0) {
+            goto failed;
+        }
+    }
+    Py_DECREF(first);
+    Py_DECREF(kind);
+    origin_free(&origin);
+    return made;
+failed:
+    Py_XDECREF(made);
+    Py_XDECREF(first);
+    Py_XDECREF(kind);
+    origin_free(&origin);
+    return NULL;
+}
+
+static PyObject *take_outcomes(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *waiting, *outcome, *error;
+    Py_ssize_t size = 0;
+    if (!PyArg_ParseTuple(args, "OOO:take_outcomes", &waiting, &outcome, &error)) {
+        return NULL;
+    }
+    PyObject *taken = PyList_New(0);
+    PyObject *popleft = PyObject_GetAttr(waiting, name_popleft);
+    if (taken == NULL || popleft == NULL) {
+        goto failed;
+    }
+    for (Py_ssize_t left = PyObject_Size(waiting); left > 0; left--) {
+        PyObject *head = PySequence_GetItem(waiting, 0);
+        Entry *entry = head == NULL ? NULL : as_entry(head);
+        long state = entry == NULL ? -1 : state_of(entry);
+        Py_XDECREF(head); /* The deque keeps it. */
+        if (entry == NULL || PyErr_Occurred()) {
+            goto failed;
+        }
+        if (state < ENDED) {
+            break;
+        }
+        PyObject *item = PyObject_CallNoArgs(popleft);
+        if (item == NULL) {
+            goto failed;
+        }
+        entry = as_entry(item);
+        int failed = entry == NULL ? -1 : PyObject_IsInstance(entry->answer, error);
+        PyObject *made = NULL;
+        if (failed >= 0) {
+            size += PyLong_AsSsize_t(entry->weight);
+            PyObject *result = failed ? Py_None : entry->answer;
+            PyObject *reason = failed ? entry->answer : Py_None;
+            made = named_tuple(outcome, PyTuple_Pack(3, entry->caller, result, reason));
+        }
+        Py_DECREF(item);
+        int status = made == NULL ? -1 : PyList_Append(taken, made);
+        Py_XDECREF(made);
+        if (status < 0) {
+            goto failed;
+        }
+    }
+    if (PyErr_Occurred()) {
+        goto failed;
+    }
+    Py_DECREF(popleft);
+    return Py_BuildValue("(Nn)", taken, size);
+failed:
+    Py_XDECREF(taken);
+    Py_XDECREF(popleft);
+    return NULL;
+}
+
 /* --- paths: the twin is in ops/paths.py */
 
 /* Say whether an ASCII path keeps the rule. */
@@ -661,7 +839,9 @@ PyMethodDef entries_methods[] = {
     {"forget_contents", forget_contents, METH_O, NULL},
     {"leave_alone", leave_alone, METH_VARARGS, NULL},
     {"move", move, METH_VARARGS, NULL},
+    {"plain_entries", plain_entries, METH_VARARGS, NULL},
     {"take_entries", take_entries, METH_VARARGS, NULL},
+    {"take_outcomes", take_outcomes, METH_VARARGS, NULL},
     {"total_weight", total_weight, METH_O, NULL},
     {"waited", waited, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

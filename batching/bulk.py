@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Condition
-from typing import Final, Self
+from typing import Final, Self, TypeGuard
 
+from ..ops.acceleration import accelerated
 from ..ops.errors import MetadataStoreError, StoreClosedError
 from ..ops.kinds import BRINGS_VALUES
-from ..ops.operations import Operation
+from ..ops.operations import Get, Kind, Operation, Put
 from ..ops.results import GetResult, Outcome
 from .checks import check_operation
 from .engine import Engine
-from .entry import ENDED, QUEUED, Entry, Sink, ended_at_once, entry_of, move
+from .entry import ENDED, QUEUED, Entry, Sink, ended_at_once, entry_of, move, total_weight
 from .execution import too_heavy
+from .lane import Lane
 
 __all__ = ["Bulk", "OutcomeStream", "lies_ready"]
 
@@ -28,15 +30,74 @@ _FIRST_GETS: Final = 64
 # Seconds between reading and submitting operations that do not count as waiting.
 _WAITED: Final = 0.001
 
+# Operations that most bulk calls are made of.
+_PLAIN: Final = (Put, Get)
+
 _new = tuple.__new__
 
 
-def lies_ready(ops: object) -> bool:
+def lies_ready(ops: object) -> TypeGuard[Sequence[Operation]]:
     """Say whether all operations exist already, so that they can be read together.
 
     The next operation of any other source may come late, or never, or depend on earlier outcomes.
     """
     return type(ops) in (list, tuple)
+
+
+@accelerated
+def plain_entries(
+    ops: Sequence[Operation],
+    start: int,
+    end: int,
+    plain: tuple[type, ...],
+    lanes: Mapping[Kind, Lane],
+    sink: Sink,
+    now: float,
+    timeout: float,
+    value_bytes: int,
+    request_bytes: int,
+    most: int,
+) -> list[Entry]:
+    """Return the entries of the next operations, as far as they need no further check.
+
+    Those are operations of one of the ``plain`` types, all of the same, without options, and within
+    the limits. They end with the one with which they have ``most`` bytes.
+    """
+    made: list[Entry] = []
+    cls, kind = type(ops[start]), ops[start].kind if type(ops[start]) in plain else None
+    size = 0
+    for place in range(start, end):
+        op = ops[place]
+        if kind is None or type(op) is not cls or op.options is not None or size >= most:
+            break
+        value = op.value
+        if value is not None and len(value) > value_bytes:
+            break
+        entry = Entry(
+            kind, op.path, value, op.expected_version, None, lanes, sink, now, timeout, op
+        )
+        if entry.weight > request_bytes:
+            break
+        made.append(entry)
+        size += entry.weight
+    return made
+
+
+@accelerated
+def take_outcomes(
+    waiting: deque[Entry], outcome: type[Outcome], error: type[MetadataStoreError]
+) -> tuple[list[Outcome], int]:
+    """Take the oldest entries out, as far as they have ended; return outcomes, and their bytes."""
+    taken = []
+    size = 0
+    while waiting and waiting[0].state >= ENDED:
+        entry = waiting.popleft()
+        size += entry.weight
+        answer = entry.answer
+        failed = isinstance(answer, error)
+        made = (entry.caller, None, answer) if failed else (entry.caller, answer, None)
+        taken.append(_new(outcome, made))
+    return taken, size
 
 
 class Bulk:
@@ -75,6 +136,40 @@ class Bulk:
         """Say whether the oldest operation has ended."""
         # Checking only the head is cheap; once it has ended, so has most of its batch.
         return bool(self._open) and self._open[0].state >= ENDED
+
+    def read_ready(self, ops: Sequence[Operation], start: int) -> int:
+        """Submit the next of operations that exist already; return the place of the one after them.
+
+        If an operation is refused, the error is its outcome.
+        """
+        engine = self._engine
+        limits = engine.limits
+        place, end = start, min(len(ops), start + min(_CHUNK, self._left()))
+        now = time.monotonic()
+        entries: list[Entry] = []
+        while place < end and self._bytes < self._bytes_room:
+            more = plain_entries(
+                *(ops, place, end, _PLAIN),
+                *(engine.lanes, self._sink, now, self._timeout),
+                *(limits.value_bytes, limits.request_bytes, self._bytes_room - self._bytes),
+            )
+            if more:
+                self._gets = self._gets or more[0].kind in BRINGS_VALUES
+                place += len(more)
+                entries += more
+                self._bytes += total_weight(more)
+                continue
+            entry = self._entry(ops[place], now)
+            place += 1
+            if entry.state == ENDED:
+                self._submit(entries)
+                entries = []
+                self._open.append(entry)
+            else:
+                entries.append(entry)
+                self._bytes += entry.weight
+        self._submit(entries)
+        return place
 
     def read_together(self, source: Iterator[Operation]) -> bool:
         """Submit the next operations together, with one deadline; say whether there may be more.
@@ -135,18 +230,7 @@ class Bulk:
 
     def outcomes(self) -> list[Outcome]:
         """Remove the oldest operations that have ended, and return their outcomes."""
-        open_ops = self._open
-        ended: list[Outcome] = []
-        size = 0
-        # This loop runs once for every operation.
-        while open_ops and open_ops[0].state >= ENDED:
-            entry = open_ops.popleft()
-            size += entry.weight
-            answer = entry.answer
-            if isinstance(answer, MetadataStoreError):
-                ended.append(Outcome(entry.caller, None, answer))
-            else:
-                ended.append(_new(Outcome, (entry.caller, answer, None)))
+        ended, size = take_outcomes(self._open, Outcome, MetadataStoreError)
         self._bytes -= size
         if self._gets:
             self._learn(ended)
@@ -224,8 +308,9 @@ class OutcomeStream(Iterator[Outcome]):
     def __init__(self, engine: Engine, ops: Iterable[Operation], timeout: float) -> None:
         self._engine = engine
         self._ops = ops
-        self._together = lies_ready(ops)
+        self._together = False  # whether operations are also read together that do not lie ready
         self._source: Iterator[Operation] | None = None
+        self._place = 0  # of the next operation, if they lie ready
         self._sink = _ThreadSink()
         self._bulk = Bulk(engine, timeout, self._sink, block=True)
         self._outcomes: deque[Outcome] = deque()  # removed from the bulk, not yet returned
@@ -289,6 +374,10 @@ class OutcomeStream(Iterator[Outcome]):
 
     def _read_some(self) -> None:
         try:
+            if lies_ready(self._ops):
+                self._place = self._bulk.read_ready(self._ops, self._place)
+                self._read = self._place >= len(self._ops)
+                return
             if self._source is None:
                 self._source = iter(self._ops)
             if self._together:

@@ -91,10 +91,14 @@ class Lane:
 
     def has_room(self, entry: Entry) -> bool:
         """Say whether an entry need not wait for room, or for those that do."""
+        return self.fits(1, entry.weight)
+
+    def fits(self, operations: int, size: int) -> bool:
+        """Say whether so many operations need not wait for room, or for those that do."""
         return (
             not self.waiting
-            and self.held < self.room
-            and self.held_bytes + entry.weight <= self.bytes_room
+            and self.held + operations <= self.room
+            and self.held_bytes + size <= self.bytes_room
         )
 
     def hold(self, entry: Entry) -> bool:

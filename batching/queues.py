@@ -199,6 +199,8 @@ class Queues:
 
     def fitting(self, entries: Sequence[Entry]) -> int:
         """Return how many operations have room now, in order."""
+        if (lane := common(entries, "lane")) and lane.fits(len(entries), total_weight(entries)):
+            return len(entries)
         reads, writes = self.reads, self.writes
         held = {lane: lane.held for lane in (reads, writes)}
         held_bytes = {lane: lane.held_bytes for lane in (reads, writes)}

@@ -15,7 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchkeeper.batching.entry import CANCELLED, ENDED, QUEUED, SENT, Entry, Epoch
-from batchkeeper.ops import Check, Delete, NotFoundError, Put, Stat, Transaction
+from batchkeeper.ops import (
+    Check,
+    Delete,
+    Get,
+    MetadataStoreError,
+    NotFoundError,
+    Outcome,
+    Put,
+    Stat,
+    Transaction,
+)
 from batchkeeper.ops.acceleration import PAIRS
 
 from .twins import agree, assert_keeps_no_memory, outcome
@@ -242,6 +252,49 @@ def test_the_others_agree(seed: int, callers: bool) -> None:
         agree_on("common", seed, lambda f, e, n=name: f(e, n), callers=callers)
 
 
+OPS: Final = [
+    *([Put("/a", b"1"), Put("/é", bytes(50), 3), Put("/b", bytes(300), -1)] * 2),
+    *(Get("/a"), Get("/a" * 40), Put("/s", b"", sequential=True), Delete("/a"), Put("/c", b"")),
+]
+
+
+def entries_of(function: Any, dice: Random, *, sink: Any = None) -> Any:
+    """Make entries of operations, and show them."""
+    ops = [dice.choice(OPS) for _ in range(dice.randrange(1, 12))]
+    if dice.random() < 0.4:
+        ops = [dice.choice(OPS[:6]) for _ in ops]
+    start = dice.randrange(len(ops))
+    limits = dice.choice((10, 60, 10_000)), dice.choice((30, 100, 10_000)), dice.randrange(1, 900)
+    lanes = {"put": LANES[1], "get": LANES[0]}
+    plain = dice.choice(((Put, Get), (Put,)))
+    times = dice.choice(((1.0, 2.5), (2, 1)))
+    chosen = tuple(ops) if dice.random() < 0.3 else ops
+    made = function(chosen, start, len(ops), plain, lanes, sink, *times, *limits)
+    return [attributes(entry) for entry in made]
+
+
+@given(seeds)
+def test_bulk_calls_make_the_same_entries(seed: int) -> None:
+    """As far as the operations are alike, without options, and within the limits."""
+    python, compiled = PAIRS["plain_entries"]
+    found = outcome(entries_of, compiled, Random(seed))
+    assert found == outcome(entries_of, python, Random(seed))
+    assert found[0] is list
+
+
+@given(seeds)
+def test_bulk_calls_take_the_same_outcomes(seed: int) -> None:
+    """Of the oldest that have ended, with the result or the error."""
+
+    def take(function: Any, entries: list[Entry]) -> Any:
+        waiting = deque(entries)
+        outcomes, size = function(waiting, Outcome, MetadataStoreError)
+        assert {*map(type, outcomes)} <= {Outcome}
+        return [tuple(each) for each in outcomes], size, waiting
+
+    agree_on("take_outcomes", seed, take, states=(ENDED, ENDED, ENDED, CANCELLED, SENT))
+
+
 def test_they_keep_no_memory() -> None:
     """Nothing stays behind, errors included."""
 
@@ -261,6 +314,9 @@ def test_they_keep_no_memory() -> None:
                 ("forget_contents", ()),
             ):
                 outcome(PAIRS[name][1], entries, *rest)  # type: ignore[arg-type]
+            entries_of(PAIRS["plain_entries"][1], Random(seed))
+            ended = deque(batch(seed, states=(ENDED,)))
+            outcome(PAIRS["take_outcomes"][1], ended, Outcome, MetadataStoreError)  # type: ignore[arg-type]
             sent = batch(seed, states=(SENT,))
             outcome(PAIRS["end_sent"][1], sent, [Stat("/a", n, n) for n in range(len(sent))])  # type: ignore[arg-type]
             at: dict[str, Any] = {}
@@ -272,7 +328,7 @@ def test_they_keep_no_memory() -> None:
             outcome(PAIRS["check_path"][1], "/a\ud800")  # type: ignore[arg-type]
             outcome(PAIRS["Entry"][1], "other", "/a", None, None, None, {}, None, 1, 2)  # type: ignore[arg-type]
 
-    shared = [*EPOCHS, *LANES, *ANSWERS[2:], *OPTIONS[2:]]
+    shared = [*EPOCHS, *LANES, *ANSWERS[2:], *OPTIONS[2:], *OPS, Outcome]
     for _ in range(100):  # Until Python's own lists of free objects are nearly full.
         rounds()
     before = [*map(sys.getrefcount, shared)]
