@@ -252,8 +252,9 @@ def test_the_others_agree(seed: int, callers: bool) -> None:
         agree_on("common", seed, lambda f, e, n=name: f(e, n), callers=callers)
 
 
+VERSION: Final = 1_000_000
 OPS: Final = [
-    *([Put("/a", b"1"), Put("/é", bytes(50), 3), Put("/b", bytes(300), -1)] * 2),
+    *([Put("/a", b"1"), Put("/é", bytes(50), VERSION), Put("/b", bytes(300), -1)] * 2),
     *(Get("/a"), Get("/a" * 40), Put("/s", b"", sequential=True), Delete("/a"), Put("/c", b"")),
 ]
 
@@ -328,7 +329,7 @@ def test_they_keep_no_memory() -> None:
             outcome(PAIRS["check_path"][1], "/a\ud800")  # type: ignore[arg-type]
             outcome(PAIRS["Entry"][1], "other", "/a", None, None, None, {}, None, 1, 2)  # type: ignore[arg-type]
 
-    shared = [*EPOCHS, *LANES, *ANSWERS[2:], *OPTIONS[2:], *OPS, Outcome]
+    shared = [*EPOCHS, *LANES, *ANSWERS[2:], *OPTIONS[2:], *OPS, Outcome, VERSION]
     for _ in range(100):  # Until Python's own lists of free objects are nearly full.
         rounds()
     before = [*map(sys.getrefcount, shared)]
