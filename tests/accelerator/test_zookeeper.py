@@ -45,6 +45,7 @@ from .zookeeper_inputs import (
     Request,
     agree,
     damages,
+    every_damage,
     header,
     read_entries,
     requests_of_calls,
@@ -113,6 +114,15 @@ def test_refused_multis(
     steps = [step for step, _ in results]
     body = damage(b"".join(header(-1, code) for code in codes) + END)
     agree("parse_multi", lambda: ((steps, body, 0), ()))
+
+
+@pytest.mark.parametrize("name", ["parse_multi", "parse_multi_read"])
+def test_every_damage(name: str) -> None:
+    """Wherever an answer is damaged, its length fields included, both say the same."""
+    (*before, answer, offset), _ = FREQUENT[name]()
+    assert offset == 0
+    for damaged in every_damage(answer):
+        agree(name, lambda damaged=damaged: ((*before, damaged, offset), ()))
 
 
 @MANY
@@ -259,12 +269,25 @@ def test_arguments_of_other_types_do_no_harm(name: str) -> None:
 PUTS = [
     Request("put", f"/top/{i}", b"v" * i, expected, options)
     for i, (expected, options) in enumerate(
-        [(None, None), (ABSENT, None), (3, None), (0, None), (None, Options(True))] * 5
+        [(None, None), (ABSENT, None), (1000, None), (0, None), (None, Options(True))] * 5
     )
 ]
 STAT = pack("!qqqqiiiqiiq", 5, 6, 7, 8, 9, 0, 0, 0, 4, 0, 5)
-GETS = [(GET_DATA, b"/top/1"), (GET_DATA, b"/top/2"), (GET_DATA, b"/top/3")]
-GOT = header(GET_DATA, 4) + b"abcd" + STAT + header(GET_DATA, -1) + STAT + header(-1, -101) + END
+GETS = [
+    (GET_DATA, b"/top/1"),
+    (GET_DATA, b"/top/2"),
+    (GET_DATA, b"/top/3"),
+    (GET_CHILDREN, b"/top"),
+]
+GOT = b"".join(
+    [
+        *(header(GET_DATA, 4), b"abcd", STAT),
+        *(header(GET_DATA, -1), STAT),
+        header(-1, -101),
+        *(header(GET_CHILDREN, 2), pack("!i3s", 3, b"ab1"), pack("!i1s", 1, b"c")),
+        END,
+    ]
+)
 
 
 def plan() -> Call:
@@ -274,7 +297,8 @@ def plan() -> Call:
     changes, group = Changes(set()), Group()
     generations = ({"/top": -1, "/top/0": 4}, {"/top/5": 4})
     places = list(range(len(PUTS)))
-    return (group, batch, changes, generations, places, 0, ANYONE, 1 << 20, 1000), (group,)
+    arguments = (group, batch, changes, generations, places, 0, ANYONE, 1 << 20, 1000)
+    return arguments, (group, changes)
 
 
 def packing() -> Call:
@@ -319,7 +343,7 @@ FREQUENT: dict[str, Callable[[], Call]] = {
     "multi_read": lambda: ((GETS,), ()),
     "note_steps": noting,
     "parse_multi": lambda: ((*planned(), 0), ()),
-    "parse_multi_read": lambda: ((GETS, ["/1", "/2", "/3"], GOT, 0), ()),
+    "parse_multi_read": lambda: ((GETS, ["/1", "/2", "/3", "/"], GOT, 0), ()),
 }
 
 
@@ -339,12 +363,13 @@ def test_results_have_their_types() -> None:
     results = PAIRS["parse_multi_read"][1]
     multi = PAIRS["parse_multi"][1]
     assert results is not None and multi is not None  # noqa: PT018
-    got, null, code = results(GETS, ["/1", "/2", "/3"], GOT, 0)
+    got, null, code, names = results(GETS, ["/1", "/2", "/3", "/"], GOT, 0)
     stat = bk.Stat("/1", 9, 6, 7, 8, ephemeral=False, owned=False)
     assert got == (b"abcd", stat)
     assert (type(got), type(got.stat)) == (bk.GetResult, bk.Stat)
     assert hash(got) == hash(bk.GetResult(b"abcd", stat))
     assert (type(null), null.value, code) == (ZNode, None, -101)
+    assert names == ["ab1", "c"]
     assert type(multi(*planned(), 0)) is Done
 
 
@@ -380,7 +405,9 @@ def test_memory_stays_level(name: str) -> None:
         gc.collect()
         return sys.getallocatedblocks()
 
-    shared = [PUTS[0], PUTS[0].path, PUTS[0].value, GETS[0], bk.Stat, bk.GetResult, ZNode, Done]
+    put = PUTS[2]
+    shared: list[object] = [put, put.path, put.value, put.expected_version, PUTS[4].options]
+    shared += [GETS[0], bk.Stat, bk.GetResult, ZNode, Done]
     run(50)
     counts = [sys.getrefcount(each) for each in shared]
     before = run(1)

@@ -179,6 +179,14 @@ def damages(draw: st.DrawFn) -> Callable[[bytes], bytes]:
     return damage
 
 
+def every_damage(answer: bytes) -> Iterator[bytes]:
+    """Yield an answer that ends, or has another number, at each of its places in turn."""
+    for at in range(len(answer)):
+        yield answer[:at]
+        for number in (-(2**31), -1, 0, 1, 5, len(answer) - at, len(answer), 2**31 - 1):
+            yield answer[:at] + pack("!i", number) + answer[at + 4 :]
+
+
 @st.composite
 def requests_of_calls(draw: st.DrawFn, kinds: tuple[str, ...] = ("put",)) -> list[Request]:
     paths = draw(st.lists(PATHS, max_size=8, unique=True))
@@ -186,8 +194,13 @@ def requests_of_calls(draw: st.DrawFn, kinds: tuple[str, ...] = ("put",)) -> lis
     options = st.sampled_from(
         [None, None, None, Options(True), Options(True, True), Options(False), Options(False, True)]
     )
-    if draw(st.booleans()):  # Runs of plain ones are rare otherwise.
+    # Runs of plain ones, and of ephemeral ones, are rare otherwise.
+    runs = draw(st.sampled_from(["any", "plain", "plain", "ephemeral"]))
+    if runs == "plain":
         kinds, versions, options = ("put",), st.sampled_from([None, ABSENT, 0, 3]), st.none()
+    elif runs == "ephemeral":
+        kinds, versions = ("put",), st.sampled_from([None, ABSENT])
+        options = st.sampled_from([None, Options(True), Options(True), Options(True, True)])
     return [
         Request(draw(st.sampled_from(kinds)), path, draw(VALUES), draw(versions), draw(options))
         for path in paths
