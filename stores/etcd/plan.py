@@ -105,47 +105,52 @@ class NestedPlan:
         self.requests = shared.requests
         self._size = size
         self._preset: dict[int, Answer] = {}
-        guarded = bool(guard)
-        hot: Sequence[int] = range(len(requests))
-        others: dict[_GroupName, list[int]] = {
+        joined: Sequence[int] = _joinable(requests, bool(guard)) if joint else ()
+        if plain and guard and not joined:
+            # The form of most batches, and of every lone put.
+            groups = self._hot(range(len(requests)), requests, guard, HOT_DEPTH)
+        else:
+            groups = self._sorted(joined, guard)
+        self._groups = groups
+        deepest = max((group.depth for group in groups), default=0)
+        self.depth = len(groups) + deepest
+        self.body = b"".join([group.field() for group in groups])
+
+    def _hot(
+        self, places: Sequence[int], requests: Sequence[WriteRequest], guard: bytes, depth: int
+    ) -> list[Group]:
+        parts = zip(_parts(places, self._size), _parts(requests, self._size), strict=True)
+        return [HotGroup(self._shared, part, some, guard, depth) for part, some in parts]
+
+    def _sorted(self, joined: Sequence[int], guard: bytes) -> list[Group]:
+        """Return the groups of all writes, of which those at some places are joined."""
+        requests, shared, size = self.requests, self._shared, self._size
+        by_name: dict[_GroupName, list[int]] = {
+            "hot": [],
             "plain": [],
             "careful": [],
             "session": [],
             "siblings": [],
         }
-        joined: Sequence[int] = _joinable(requests, guarded) if joint else ()
-        if len(joined) == len(requests):
-            hot = ()
-        elif joined or not (plain and guarded):
-            sorted_out: list[int] = []
-            hot, apart = sorted_out, set(joined)
+        if len(joined) < len(requests):
+            apart = set(joined)
             for place, request in enumerate(requests):
                 if place not in apart:
-                    group = _group_of(request, guarded)
-                    (sorted_out if group == "hot" else others[group]).append(place)
-        careful: list[CarefulWrite | Siblings] = [*self._members(others["careful"])]
-        careful += self._siblings(others["siblings"])
-        session = self._members(others["session"])
-        groups: list[Group] = []
-        if hot:
-            all_hot = isinstance(hot, range)
-            chosen = requests if all_hot else [requests[place] for place in hot]
-            depth = HOT_DEPTH if all_hot else max(HOT_DEPTH, *map(_conditions, chosen))
-            for places, some in zip(_parts(hot, size), _parts(chosen, size), strict=True):
-                groups.append(HotGroup(shared, places, some, guard, depth))
-        groups += [
-            JointGroup(shared, places, [requests[place] for place in places], guard)
-            for places in _parts(joined, size)
+                    by_name[_group_of(request, bool(guard))].append(place)
+        hot = [requests[place] for place in by_name["hot"]]
+        careful: list[CarefulWrite | Siblings] = [*self._members(by_name["careful"])]
+        careful += self._siblings(by_name["siblings"])
+        session = self._members(by_name["session"])
+        return [
+            *self._hot(by_name["hot"], hot, guard, max(HOT_DEPTH, *map(_conditions, hot), 0)),
+            *(
+                JointGroup(shared, places, [requests[place] for place in places], guard)
+                for places in _parts(joined, size)
+            ),
+            *(PlainGroup(shared, places) for places in _parts(by_name["plain"], size)),
+            *(CarefulGroup(shared, some, b"") for some in _parts(careful, size)),
+            *(CarefulGroup(shared, some, shared.session_exists) for some in _parts(session, size)),
         ]
-        groups += [PlainGroup(shared, places) for places in _parts(others["plain"], size)]
-        groups += [CarefulGroup(shared, some, b"") for some in _parts(careful, size)]
-        groups += [
-            CarefulGroup(shared, some, shared.session_exists) for some in _parts(session, size)
-        ]
-        self._groups = groups
-        deepest = max((group.depth for group in groups), default=0)
-        self.depth = len(groups) + deepest
-        self.body = b"".join([group.field() for group in groups])
 
     @property
     def doubted(self) -> int | None:
@@ -393,8 +398,10 @@ def _used_up(path: str) -> UnsupportedError:
 
 def _parts(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
     """Return the items in parts of up to ``size``, whose sizes differ by one at most."""
+    if len(items) <= size:
+        return [items] if items else []
     count = ceil(len(items) / size)
-    edges = [len(items) * index // count for index in range(count + 1)] if count else []
+    edges = [len(items) * index // count for index in range(count + 1)]
     return [items[start:end] for start, end in pairwise(edges)]
 
 
