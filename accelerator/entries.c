@@ -443,8 +443,8 @@ static int leave_one(Entry *entry, void *context)
         if (line == (PyObject *)entry) {
             return PyDict_DelItem(lines->at, entry->path);
         }
-        if (line == NULL && PyErr_Occurred()) {
-            return -1;
+        if (line == NULL) {
+            return PyErr_Occurred() ? -1 : 0;
         }
     }
     return PyList_Append(lines->others, (PyObject *)entry);

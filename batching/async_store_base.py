@@ -19,7 +19,7 @@ from ..stores.backend import Backend, Watches
 from .async_watches import AsyncWatch
 from .bulk import Bulk, lies_ready
 from .engine import Engine
-from .entry import ENDED, Entry, entry_of
+from .entry import CANCELLED, ENDED, Entry, entry_of
 from .feeds import AskedWatch
 from .sessions import Listeners
 from .settings import BatchingConfig, check_seconds
@@ -204,9 +204,12 @@ class AsyncStoreBase:
             executor.shutdown(wait=False)
 
     def _withdraw(self, entry: Entry) -> None:
-        if self._engine.withdraw(entry):
-            entry.caller.cancel()
-            self._engine.settle([entry])
+        try:
+            if self._engine.withdraw(entry):
+                entry.caller.cancel()
+        finally:
+            if entry.state == CANCELLED:
+                self._engine.release([entry])
 
 
 async def _read_some(

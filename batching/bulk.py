@@ -15,7 +15,17 @@ from ..ops.operations import Get, Kind, Operation, Put
 from ..ops.results import GetResult, Outcome
 from .checks import check_operation
 from .engine import Engine
-from .entry import ENDED, QUEUED, Entry, Sink, ended_at_once, entry_of, move, total_weight
+from .entry import (
+    CANCELLED,
+    ENDED,
+    QUEUED,
+    Entry,
+    Sink,
+    ended_at_once,
+    entry_of,
+    move,
+    total_weight,
+)
 from .execution import too_heavy
 from .lane import Lane
 
@@ -251,7 +261,11 @@ class Bulk:
     def give_up(self) -> list[Entry]:
         """Cancel queued operations; return those that were sent and have not ended."""
         engine = self._engine
-        engine.settle([entry for entry in self._open if engine.withdraw(entry)])
+        try:
+            for entry in self._open:
+                engine.withdraw(entry)
+        finally:
+            engine.release([entry for entry in self._open if entry.state == CANCELLED])
         sent = [entry for entry in self._open if entry.state < ENDED]
         self._open.clear()
         return sent
@@ -370,7 +384,8 @@ class OutcomeStream(Iterator[Outcome]):
             self._sink.wait_for(entry)
 
     def __del__(self) -> None:
-        self._bulk.drop()
+        if hasattr(self, "_bulk"):  # Ctrl-C may have interrupted __init__
+            self._bulk.drop()
 
     def _read_some(self) -> None:
         try:

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from logging import DEBUG
 from operator import attrgetter
 from queue import SimpleQueue
-from threading import Event, Lock, Thread, current_thread
+from threading import Lock, Thread, current_thread
+from typing import TypeVar
 
 from ..ops.capabilities import Capability
 from ..ops.errors import MetadataStoreError, StoreClosedError
@@ -36,7 +37,7 @@ from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend
 from . import lifetime
 from .accumulator import Accumulator, Cause
-from .entry import QUEUED, ROOM, SENT, Entry, common
+from .entry import CANCELLED, QUEUED, ROOM, SENT, Entry, Epoch, common
 from .execution import execute, name_close, overdue, shut_out, too_heavy
 from .facets import Facets
 from .feeds import Feeds
@@ -48,6 +49,8 @@ from .settings import BatchingConfig
 __all__ = ["Engine", "WhenFull"]
 
 log = get_logger("batchkeeper.engine")
+
+_T = TypeVar("_T")
 
 # Seconds that close() waits for calls under way after it has closed the back end.
 _LAST_WAIT = 5.0
@@ -89,8 +92,10 @@ class Engine:
         self._closing = False  # new operations are refused
         self._cut_off = False  # the back end is closed under operations without an answer
         self._stopping = False  # threads end when they find nothing to do
-        self._closed = Event()
+        self._open = Lock()  # held until the store is closed; others wait for it in close
+        self._open.acquire()
         self._forked = False
+        self._starting = Lock()  # held by the thread that starts senders
         self._dropped: SimpleQueue[Entry] = SimpleQueue()  # from abandoned bulk calls
         self._timekeeper = self._thread("deadlines", self._keep_deadlines)
         # Each lane starts with a sender: later, the system may have no thread left.
@@ -118,17 +123,19 @@ class Engine:
             ValueTooLargeError: the operation is larger than the store's largest request.
         """
         lane, intake = entry.lane, self._intake
-        if len(intake) >= lane.allowance or entry.weight > lane.light:
-            self._enter(entry, when_full, block)
-            return
         try:
+            if len(intake) >= lane.allowance or entry.weight > lane.light:
+                self._enter(entry, when_full, block)
+                return
             intake.append(entry)
-            # Only now: a sender that stops attending says so before its last look into the intake.
-            if not lane.allowance or entry.deadline < self._queues.next_deadline:
+            # Only now: a sender that stops attending says so before its last look into the intake,
+            # and several threads may have found the last place there.
+            if len(intake) > lane.allowance or entry.deadline < self._queues.next_deadline:
                 self._take_in(entry)
-        except BaseException as error:
-            if not isinstance(error, MetadataStoreError):
-                self._take_back(entry)
+        except MetadataStoreError:
+            raise
+        except BaseException:  # KeyboardInterrupt
+            self._take_back([entry])
             raise
 
     def _enter(self, entry: Entry, when_full: WhenFull, block: bool) -> None:
@@ -140,8 +147,8 @@ class Engine:
         with self._lock:
             if self._closing:
                 raise StoreClosedError(self._why_closed(), path=entry.path)
-            queues.take_in()
             try:
+                queues.take_in()
                 queues.watch_deadline(entry)
                 if entry.lane.has_room(entry):
                     self._intake.append(entry)
@@ -151,36 +158,39 @@ class Engine:
                     # Last, so that nothing can interrupt between the two.
                     epoch = entry.epoch = queues.epochs.current
                     epoch.pending += 1
-            except BaseException as error:
-                if not isinstance(error, MetadataStoreError):
-                    queues.take_back([entry])
+            except MetadataStoreError:
+                raise
+            except BaseException:
+                queues.restore([entry])
                 raise
         if self._unstarted:
             self._start_senders()
         if gate is not None:
-            self._wait_at(gate, entry)
+            gate.acquire()  # the queues open it when they admit or end the operation
+            if entry.waits_for & ROOM:
+                assert isinstance(entry.answer, MetadataStoreError)
+                raise entry.answer
 
     def _take_in(self, entry: Entry) -> None:
         """Give an operation in the intake its place, because nobody else may look in time."""
-        with self._lock:
-            if self._closing:
-                if entry in self._intake:  # and was not taken in before that
-                    self._intake.remove(entry)
-                    raise StoreClosedError(self._why_closed(), path=entry.path)
-                return
+
+        def take_in() -> None:
+            if self._closing and entry in self._intake:  # It was not taken in before that.
+                self._intake.remove(entry)
+                raise StoreClosedError(self._why_closed(), path=entry.path)
             self._queues.take_in()
             self._queues.watch_deadline(entry)
+
+        self._change(take_in, entry)
+
+    def _take_back(self, entries: Sequence[Entry]) -> None:
+        """Undo a submission that Ctrl-C interrupted, unless the operations were sent."""
+        with self._lock:
+            lost = [entry for entry in entries if entry.state == QUEUED]
+            if lost:
+                self._queues.restore(lost)
         if self._unstarted:
             self._start_senders()
-
-    def _take_back(self, entry: Entry) -> None:
-        """Undo a submission that Ctrl-C interrupted, unless the operation was sent."""
-        with self._lock:
-            arrived = entry in self._intake
-            if arrived:
-                self._intake.remove(entry)
-        if not arrived and self.withdraw(entry):
-            self.settle([entry])
 
     def submit_all(self, entries: list[Entry]) -> int:
         """Submit operations in order while there is room, and return the number submitted.
@@ -189,53 +199,80 @@ class Engine:
         first one wait, or refuse it, none is submitted.
         """
         queues = self._queues
-        with self._lock:
+
+        def submit() -> int:
             if self._closing:
                 return 0
             queues.take_in()
-            try:
-                taken = queues.fitting(entries)
-                if not taken:
-                    return 0
-                if taken < len(entries):
-                    entries = entries[:taken]
+            taken = queues.fitting(entries)
+            if taken:
                 queues.watch_deadline(entries[0])
-                self._intake.extend(entries)
+                self._intake.extend(entries if taken == len(entries) else entries[:taken])
                 queues.take_in()
-            except BaseException:
-                queues.take_back(entries)
-                raise
-        if self._unstarted:
-            self._start_senders()
-        return taken
+            return taken
 
-    def _wait_at(self, gate: Lock, entry: Entry) -> None:
         try:
-            gate.acquire()  # the queues open it when they admit or end the operation
-        except BaseException:  # KeyboardInterrupt: the caller will never see the operation's future
-            if self.withdraw(entry):
-                self.settle([entry])
+            return self._change(submit, *entries)
+        except BaseException:  # KeyboardInterrupt
+            self._take_back(entries)
             raise
-        if entry.waits_for & ROOM:
-            assert isinstance(entry.answer, MetadataStoreError)
-            raise entry.answer
+
+    def _change(self, change: Callable[[], _T], *submitted: Entry) -> _T:
+        """Make a change under the lock, start the senders it needs, and return what it returns.
+
+        If Ctrl-C interrupts it, the operations that it submits are cancelled, and everything is
+        consistent again before another thread has the lock.
+        """
+        try:
+            with self._lock:
+                try:
+                    return change()
+                except MetadataStoreError:
+                    raise
+                except BaseException:
+                    self._queues.restore(submitted)
+                    raise
+        finally:
+            if self._unstarted:
+                self._start_senders()
 
     def withdraw(self, entry: Entry) -> bool:
         """Cancel an operation unless it was sent. Say whether this call cancelled it.
 
-        The caller then notifies the operation's waiters and calls :meth:`settle`.
+        The caller then notifies the operation's waiters and calls :meth:`release`, even if Ctrl-C
+        interrupts the call: the operation is then CANCELLED, or as it was.
+        """
+        withdrawn = False
+        # A forked child may have a copy of the queues from the middle of a change.
+        if self._forked:
+            return False
+        try:
+            with self._lock:
+                try:
+                    self._queues.take_in()
+                    withdrawn = entry.state == QUEUED
+                    if withdrawn:
+                        self._queues.cancel(entry)
+                except BaseException:
+                    self._queues.restore([entry] if withdrawn and entry.state == CANCELLED else ())
+                    raise
+        finally:
+            if self._unstarted:
+                self._start_senders()
+        return withdrawn
+
+    def release(self, cancelled: Iterable[Entry]) -> None:
+        """Release flushes from cancelled operations whose waiters were notified.
+
+        It may be called again, for example because Ctrl-C has interrupted it.
         """
         with self._lock:
-            # A forked child may have a copy of the queues from the middle of a change.
-            if self._forked:
-                return False
-            self._queues.take_in()
-            withdrawn = entry.state == QUEUED
-            if withdrawn:
-                self._queues.cancel(entry)
+            for entry in cancelled:
+                self._epochs.release(entry)
+            self._queues.calm()
+        # Ctrl-C may have come as `withdraw` was about to do this.
         if self._unstarted:
             self._start_senders()
-        return withdrawn
 
     def drop(self, entry: Entry) -> None:
         """Cancel an abandoned operation later, unless it was sent by then.
@@ -253,7 +290,8 @@ class Engine:
                 entry = self._dropped.get()
                 if entry.state == QUEUED:
                     self._queues.cancel(entry)
-                    self._settle([entry])
+                    self._epochs.release(entry)
+                    self._queues.calm()
         # Now, not when the caller has found a batch: nobody else would start them.
         if self._unstarted:
             self._start_senders()
@@ -263,6 +301,9 @@ class Engine:
     def _send(self, lane: Lane) -> None:
         with self._lock:
             lane.signalled = False
+            # Not before, or nobody would start it if Ctrl-C had come in between.
+            if current_thread() in self._unstarted:
+                self._unstarted.remove(current_thread())
         delivered: Sequence[Entry] | None = None
         while (batch := self._next_batch(lane, delivered)) is not None:
             started = time.monotonic()
@@ -380,8 +421,8 @@ class Engine:
             self._settle(delivered)
 
     def _settle(self, delivered: Sequence[Entry]) -> None:
-        if self._epochs.settle(delivered) and not self._closing:
-            self.reads.batches.hurry = self.writes.batches.hurry = None
+        if self._epochs.settle(delivered):
+            self._queues.calm()
 
     # Deadlines. Runs in the timekeeper's thread.
 
@@ -412,26 +453,22 @@ class Engine:
 
     def flush(self) -> None:
         """Return when all operations submitted earlier have ended."""
-        with self._lock:
-            self.check_not_forked()
-            self._queues.take_in()
-            self._flush("flush", None)
+        self.check_not_forked()
+        self._flush("flush", None)
 
     def _flush(self, cause: Cause, deadline: float | None) -> bool:
         """Send all queued operations, wait for them, and say whether all have ended."""
-        before = self._epochs.begin()
-        if not before:
-            return True
-        for lane in (self.reads, self.writes):
-            lane.batches.hurry = cause
-            self._queues.wake(lane, time.monotonic())
-        if self._unstarted:
-            self._lock.release()
-            try:
-                self._start_senders()
-            finally:
-                self._lock.acquire()
-        return self._epochs.wait(before, deadline)
+
+        def hurry() -> Sequence[Epoch]:
+            self._queues.take_in()
+            before = self._epochs.begin()
+            for lane in (self.reads, self.writes) if before else ():
+                lane.batches.hurry = cause
+                self._queues.wake(lane, time.monotonic())
+            return before
+
+        before = self._change(hurry)
+        return self._change(lambda: self._epochs.wait(before, deadline))
 
     def sync(self, timeout: float) -> None:
         """Make the back end catch up with the writes of other clients."""
@@ -445,22 +482,35 @@ class Engine:
         and writes without an answer end with ``IndeterminateError``. Without a timeout, the
         operations' own deadlines are the bound. The first call does the work; others wait for it.
         """
-        with self._lock:
+        first = drained = False
+
+        def refuse_new_ones() -> None:
+            nonlocal first
             if not self._closing:
-                self._queues.shut_intake()
-            first, self._closing = not self._closing, True
-        if not first:
-            self._closed.wait()
-            return
-        drained = False
+                try:
+                    self._queues.shut_intake()
+                except BaseException:
+                    self._queues.open_intake()
+                    raise
+                first = self._closing = True
+
         try:
-            with self._lock:
+            self._change(refuse_new_ones)
+            if first:
                 deadline = None if timeout is None else time.monotonic() + timeout
                 drained = self._flush("close", deadline)
         finally:
             # After an interrupt as well, or other callers would wait for ever.
-            self._shut(drained)
-        log.info("store closed", store=self.name, drained=drained)
+            if first:
+                try:
+                    self._shut(drained)
+                finally:
+                    self._open.release()
+        if first:
+            log.info("store closed", store=self.name, drained=drained)
+        else:
+            with self._open:
+                pass
 
     def _shut(self, drained: bool) -> None:
         try:
@@ -475,7 +525,6 @@ class Engine:
                 # After the back end, which may have reported the last writes to watches.
                 self.feeds.close()
                 lifetime.closed(self)
-                self._closed.set()
 
     def _stop(self) -> None:
         lanes = self._queues.all_lanes
@@ -505,12 +554,12 @@ class Engine:
         Its threads run only in the parent, and its lock may be held for ever.
         """
         self._lock = Lock()
+        self._starting = Lock()
         for lane in self._queues.all_lanes:
             lane.allowance = 0
         self.feeds = Feeds()
         self._forked = self._closing = True
-        self._closed = Event()
-        self._closed.set()
+        self._open = Lock()
 
     def check_not_forked(self) -> None:
         """Raise in a forked child, where a wait for the parent's threads would never end.
@@ -548,35 +597,48 @@ class Engine:
         return thread
 
     def _start_senders(self) -> None:
+        try:
+            self._start_unstarted()
+        except BaseException:  # KeyboardInterrupt
+            # Nobody else would start them.
+            self._start_unstarted()
+            raise
+
+    def _start_unstarted(self) -> None:
+        with self._starting:
+            for sender in self._unstarted.copy():
+                try:
+                    if sender.ident is None:
+                        sender.start()
+                except RuntimeError:
+                    # The system has no thread left, or the interpreter is ending.
+                    self._do_without(sender)
+
+    def _do_without(self, sender: Thread) -> None:
+        """Let the senders that run do the work of one that cannot be started."""
+        log.warning("a sender could not be started", store=self.name, sender=sender.name)
         with self._lock:
-            senders = self._unstarted.copy()
-            self._unstarted.clear()
-        for sender in senders:
-            try:
-                sender.start()
-            except RuntimeError:
-                # The system has no thread left, or the interpreter is ending. The senders that run
-                # do the work.
-                log.warning("a sender could not be started", store=self.name, sender=sender.name)
-                with self._lock:
-                    for lane in self._queues.all_lanes:
-                        if sender in lane.senders:
-                            lane.senders.remove(sender)
-                            lane.signalled = False
-                            lane.allowance = 0
-                            self._queues.take_in()
-                            lane.wakeup.notify()
+            self._unstarted.remove(sender)
+            for lane in self._queues.all_lanes:
+                if sender in lane.senders:
+                    lane.senders.remove(sender)
+                    lane.signalled = False
+                    lane.allowance = 0
+                    self._queues.take_in()
+                    lane.wakeup.notify()
 
     def metrics(self) -> Metrics:
         """Return a snapshot of the engine's queues, batches, timings, failures and watches."""
         events = self._backend.tally.counts()
         session = self._backend.session
         watches, watch_events, watch_drops = self.feeds.numbers()
-        with self._lock:
+
+        def look() -> Metrics:
             self._queues.take_in()
-            metrics = self._queues.metrics(events)
+            return self._queues.metrics(events)
+
         return replace(
-            metrics,
+            self._change(look),
             watches=watches,
             watch_events=watch_events,
             watch_drops=watch_drops,

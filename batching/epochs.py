@@ -42,16 +42,33 @@ class Epochs:
         counts = {same: len(ended)} if same else Counter(map(_epoch, ended))
         for epoch, count in counts.items():
             epoch.pending -= count
-            if not epoch.pending and epoch in self.open:
-                self.open.remove(epoch)
-                settled = True
+            settled |= not epoch.pending and epoch in self.open
         if settled:
-            self._settled.notify_all()
+            self.refresh()
         return settled and not self.open
+
+    def release(self, entry: Entry) -> None:
+        """Count one operation as ended, unless it was before.
+
+        An interrupt leaves it either counted or not, so the call can be repeated.
+        """
+        epoch = getattr(entry, "epoch", None)
+        if epoch is not None:
+            # Without a call in between, no interrupt comes in between.
+            del entry.epoch
+            epoch.pending -= 1
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Release the flushes that have nothing to wait for."""
+        if not all(epoch.pending for epoch in self.open):
+            # In this order: after an interrupt in between, the next call notifies them again.
+            self._settled.notify_all()
+            self.open = [epoch for epoch in self.open if epoch.pending]
 
     def wait(self, before: Sequence[Epoch], deadline: float | None) -> bool:
         """Wait until all of these epochs have ended; return ``False`` at the deadline."""
-        while any(epoch in self.open for epoch in before):
+        while not set(before).isdisjoint(self.open):
             wait = None if deadline is None else deadline - time.monotonic()
             if wait is not None and wait <= 0:
                 return False

@@ -266,14 +266,21 @@ class OperationFuture(Future[Any]):
         entry = self._entry
         sink = entry.sink
         assert isinstance(sink, FutureSink)
-        withdrawn = sink.engine.withdraw(entry)
+        try:
+            sink.engine.withdraw(entry)
+            return self._end_cancelled(entry, sink)
+        except BaseException:  # KeyboardInterrupt
+            self._end_cancelled(entry, sink)
+            raise
+
+    def _end_cancelled(self, entry: Entry, sink: FutureSink) -> bool:
+        """End the future of an operation that is CANCELLED; say whether it is."""
         if entry.state != CANCELLED:
             return False
-        # Threads that cancel at the same time all end the future, so each finds it done.
+        # Threads that cancel at the same time all do this, so each finds the future done.
         for waiting in _end([entry], CANCELLED_AND_NOTIFIED):
             sink.dispatch(waiting)
-        if withdrawn:
-            sink.engine.settle([entry])
+        sink.engine.release([entry])
         return True
 
 

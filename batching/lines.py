@@ -102,8 +102,7 @@ class Lines:
         """Remove an entry from anywhere in its lines; return the entries that may go now."""
         if entry.options is not None:
             return self._leave_other(entry)
-        line = self._at.pop(entry.path)
-        return () if line is entry else self._part(entry.path, line, entry)
+        return self._part(entry.path, entry)
 
     def leave_all(self, entries: Iterable[Entry]) -> Sequence[Entry]:
         """Remove entries; return those that may go now."""
@@ -112,15 +111,36 @@ class Lines:
             may_go += self.leave(entry)
         return may_go
 
-    def remove(self, entry: Entry) -> None:
-        """Remove the last entry from those of its lines that it has entered."""
-        for key in _keys(entry):
-            line = self._at.get(key)
-            if line is entry:
-                del self._at[key]
-            elif isinstance(line, _Line) and (entry in line.going or entry in line.waiting):
-                self._part(key, self._at.pop(key), entry)
-        self._others.pop(entry, None)
+    def restore(self, lost: Iterable[Entry]) -> None:
+        """Restore the order after an interrupted change, without the lost entries.
+
+        These may be in some of their lines, or in none. Which entries wait for their turn is set
+        anew.
+        """
+        for entry in lost:
+            for key in _keys(entry):
+                line = self._at.get(key)
+                if line is entry:
+                    del self._at[key]
+                elif isinstance(line, _Line):
+                    line.going.discard(entry)
+                    line.waiting.pop(entry, None)
+            self._others.pop(entry, None)
+        for key, line in list(self._at.items()):
+            if isinstance(line, _Line):
+                line.writing = any(_changes(entry, key) for entry in line.going)
+                self._advance(key, line)
+                if not line.going:
+                    del self._at[key]
+        for entry in self.entries():
+            waits = sum(self._waits_at(key, entry) for key in _keys(entry))
+            if entry in self._others:
+                self._others[entry] = waits
+            entry.waits_for = entry.waits_for & ~TURN | (TURN if waits else 0)
+
+    def _waits_at(self, key: str, entry: Entry) -> bool:
+        line = self._at[key]
+        return isinstance(line, _Line) and entry in line.waiting
 
     def would_wait(self, entry: Entry) -> bool:
         """Say whether an entry that has not entered would have to wait in one of its lines."""
@@ -153,14 +173,11 @@ class Lines:
     def _leave_other(self, entry: Entry) -> Sequence[Entry]:
         key = entry.key
         if isinstance(key, str):
-            line = self._at.pop(key)
-            return () if line is entry else self._part(key, line, entry)
+            return self._part(key, entry)
         del self._others[entry]
         may_go: list[Entry] = []
         for path in key or ():
-            line = self._at.pop(path)
-            if line is not entry:
-                may_go += self._part(path, line, entry)
+            may_go += self._part(path, entry)
         return may_go
 
     def _join(self, key: str, line: Entry | _Line, entry: Entry) -> bool:
@@ -174,13 +191,24 @@ class Lines:
         line.going.add(entry)
         return True
 
-    def _part(self, key: str, line: Entry | _Line, entry: Entry) -> list[Entry]:
-        """Remove an entry from a line that was popped; put the rest back. Return who may go now."""
+    def _part(self, key: str, entry: Entry) -> Sequence[Entry]:
+        """Remove an entry from a line; return who may go now."""
+        line = self._at[key]
+        if line is entry:
+            del self._at[key]
+            return ()
         assert isinstance(line, _Line)
         if entry in line.going:
             line.going.remove(entry)
         else:
             del line.waiting[entry]
+        may_go = self._advance(key, line)
+        if not line.going:
+            del self._at[key]
+        return may_go
+
+    def _advance(self, key: str, line: _Line) -> list[Entry]:
+        """Let the first in a line go, as far as they may; return who may now go in all lines."""
         may_go = []
         while line.waiting:
             first = next(iter(line.waiting))
@@ -192,8 +220,6 @@ class Lines:
             line.writing = changes
             if _has_one(first) or self._goes(first):
                 may_go.append(first)
-        if line.going:
-            self._at[key] = line
         return may_go
 
     def _goes(self, entry: Entry) -> bool:

@@ -12,6 +12,8 @@ and passes them to waiting operations.
 from __future__ import annotations
 
 import math
+import sysconfig
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat, starmap
@@ -53,8 +55,9 @@ _TICK: Final = 0.01
 
 # The most bytes of an operation in the intake, so that the bytes there are bounded, too.
 _LIGHT: Final = 4096
-# The most operations in the intake: with so many, the lock's cost for each is negligible.
-_MOST: Final = 128
+# The most operations in the intake: with so many, the lock's cost for each is negligible. None on a
+# Python without the global lock, where others could append to it while it is read.
+_MOST: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else 128
 # So many threads may submit at the same moment without a queue being fuller than its bound.
 _AT_ONCE: Final = 64
 # Consumes an iterator in one step, which Ctrl-C cannot interrupt.
@@ -98,7 +101,7 @@ class Queues:
         writes: the lane of writes.
         all_lanes: the lanes of reads, writes and single executions.
         lanes: for each kind of operation, the lane that it enters: reads or writes.
-        unstarted: threads that the engine starts once it has released the lock.
+        unstarted: senders that have not begun; the engine starts them outside the lock.
         next_deadline: the earliest time at which an operation may be overdue, by
             ``time.monotonic()``.
         deadline_moved: notified when ``next_deadline`` becomes earlier.
@@ -164,6 +167,9 @@ class Queues:
             lane.batches.max_bytes = min(config.max_bytes, limits.request_bytes)
         for lane in self.all_lanes:
             lane.light = min(_LIGHT, limits.request_bytes)
+            if lane.batches.ready:
+                self.wake(lane, time.monotonic())
+                self.allow(lane)
 
     # Entering
 
@@ -176,26 +182,40 @@ class Queues:
             self._take_in(own)
 
     def _take_in(self, own: Lane | None) -> None:
-        intake = self.intake
-        entries = list(intake)  # in one step, so no other thread changes it meanwhile
-        try:
+        entries = list(self.intake)  # in one step, so no other thread changes it meanwhile
+        if self.reads.waiting or self.writes.waiting:
+            for entry in entries:
+                self._place_behind(entry)
+        else:
             for lane, arrived in self._by_lane(entries):
                 lane.held += len(arrived)
                 lane.held_bytes += total_weight(arrived)
             self._place(entries, own)
-            epoch = self.epochs.current
-            assign_epoch(entries, epoch)
-            leaving = starmap(intake.popleft, repeat((), len(entries)))
-            # Last, and so that nothing can interrupt between the two.
-            epoch.pending += len(entries)
-            _consume(leaving)
-        except BaseException:  # KeyboardInterrupt
-            if intake and intake[0] is entries[0]:
-                for entry in reversed(entries):
-                    self.lines.remove(entry)
-                    entry.waits_for = 0
-                self._count_again()
-            raise
+        self.allow(self.reads)
+        self.allow(self.writes)
+        epoch = self.epochs.current
+        assign_epoch(entries, epoch)
+        leaving = starmap(self.intake.popleft, repeat((), len(entries)))
+        # Last, and so that nothing can interrupt between the two.
+        epoch.pending += len(entries)
+        _consume(leaving)
+
+    def _place_behind(self, entry: Entry) -> None:
+        """Give an operation its place that arrived at the moment when others began to wait.
+
+        It must not hold room for which an operation before it waits.
+        """
+        lane = entry.lane
+        entry.waits_for = 0 if self.lines.enter(entry) else TURN
+        if lane.waiting:
+            entry.waits_for |= ROOM
+            lane.waiting[entry] = None
+            self._record.waits += 1
+            return
+        lane.held += 1
+        lane.held_bytes += entry.weight
+        if not entry.waits_for:
+            self._ready(entry)
 
     def fitting(self, entries: Sequence[Entry]) -> int:
         """Return how many operations have room now, in order."""
@@ -220,8 +240,6 @@ class Queues:
             lane.batches.add_all(going)
             if lane is not own:
                 self.wake(lane, going[-1].submitted)
-        self.allow(self.reads)
-        self.allow(self.writes)
 
     def _by_lane(self, entries: Sequence[Entry]) -> Sequence[tuple[Lane, Sequence[Entry]]]:
         """Return entries by their lanes. Nearly always, there is one."""
@@ -253,6 +271,10 @@ class Queues:
             left = int(lane.bytes_room - lane.held_bytes) // lane.light
             most = max(0, min(most, lane.room - lane.held - _AT_ONCE, left - _AT_ONCE))
         lane.allowance = most
+
+    def open_intake(self) -> None:
+        """Undo ``shut_intake``."""
+        self._shut = False
 
     def shut_intake(self) -> None:
         """Take in what has arrived, and let nothing else arrive."""
@@ -287,7 +309,7 @@ class Queues:
                 self._ready(entry)
             else:
                 entry.waits_for = TURN
-            self.allow(entry.lane)
+                self.allow(entry.lane)
             return None
         if when_full != "wait" and self._may_go_singly(entry):
             entry.lane = self._singles
@@ -310,28 +332,54 @@ class Queues:
         singles = self._singles
         return singles.held < singles.room and not self.lines.would_wait(entry)
 
-    def take_back(self, entries: Sequence[Entry]) -> None:
-        """Undo a submission that Ctrl-C interrupted at any point.
+    def restore(self, lost: Sequence[Entry] = ()) -> None:
+        """Make everything consistent after Ctrl-C has interrupted a change at any point.
 
-        No other thread has seen the operations, because this one still holds the lock.
+        The lock must have been held since then, and afterwards, the unstarted senders are to be
+        started. What an operation's state and the intake say is true, and the rest follows from it.
+
+        Args:
+            lost: the operations whose submission or cancellation was interrupted. Those that are
+                QUEUED become CANCELLED, and none of them keeps a place.
         """
-        move(entries, CANCELLED)
-        for entry in entries:
+        move([entry for entry in lost if entry.state == QUEUED], CANCELLED)
+        for entry in lost:
             entry.lane.waiting.pop(entry, None)
             if entry in self.intake:
                 self.intake.remove(entry)
-            elif hasattr(entry, "epoch"):
-                entry.epoch.pending -= 1
-            self.lines.remove(entry)
-        self._count_again()
-
-    def _count_again(self) -> None:
+            else:
+                self.epochs.release(entry)
+        # What is in the intake has no place yet, although it may have entered its line.
+        arrived = list(self.intake)
+        for entry in arrived:
+            entry.waits_for = 0
+            entry.lane.waiting.pop(entry, None)
+        self.lines.restore([*lost, *arrived])
         for lane in self.all_lanes:
+            for entry, gate in list(lane.waiting.items()):
+                if not entry.waits_for & ROOM:  # It has been admitted.
+                    if gate is not None and gate.locked():
+                        gate.release()
+                    del lane.waiting[entry]
             lane.recount(self.lines.entries())
+            known = {*self.unstarted}
+            self.unstarted += [s for s in lane.senders if s.ident is None and s not in known]
             # `signalled` may be set although the interrupt came before the wake-up.
             lane.signalled = False
+            lane.allowance = 0
             lane.wakeup.notify_all()
+        self._admit()
+        for lane in self.all_lanes:
+            if lane.batches.ready:
+                self.wake(lane, time.monotonic())
+        self.epochs.refresh()
+        self.calm()
         self.deadline_moved.notify_all()
+
+    def calm(self) -> None:
+        """End the hurry of flushes, if none waits any more."""
+        if not self.epochs.open and not self._shut:
+            self.reads.batches.hurry = self.writes.batches.hurry = None
 
     # Batches
 
@@ -445,14 +493,18 @@ class Queues:
     def _admit(self) -> None:
         """Give free room to waiting operations, oldest first."""
         for lane in (self.reads, self.writes):
+            if not lane.waiting:
+                continue
             while lane.waiting:
                 entry, gate = next(iter(lane.waiting.items()))
                 if not lane.hold(entry):
                     break
-                del lane.waiting[entry]
                 self._leave_wait(entry, ROOM)
                 if gate is not None:
                     gate.release()
+                # Last, so that after an interrupt it is known to whom the gate belongs.
+                del lane.waiting[entry]
+            self.allow(lane)
 
     def _leave_wait(self, entry: Entry, reason: int) -> None:
         entry.waits_for &= ~reason
@@ -462,6 +514,7 @@ class Queues:
     def _ready(self, entry: Entry) -> None:
         entry.lane.batches.add(entry)
         self.wake(entry.lane, entry.submitted)
+        self.allow(entry.lane)
 
     def metrics(self, events: Mapping[Event, int]) -> Metrics:
         """Return a snapshot of the counts, with the back end's events."""

@@ -232,7 +232,8 @@ def test_lines_are_entered_and_left_alike(seed: int) -> None:
         return function(at, entries), at
 
     def leave(function: Any, entries: list[Entry]) -> Any:
-        at: dict[str, Any] = {entry.path: entry for entry in entries}
+        # Some have left their lines already.
+        at: dict[str, Any] = {entry.path: entry for entry in entries[seed % 3 :]}
         return function(at, entries[::2]), at
 
     agree_on("enter_alone", seed, enter)

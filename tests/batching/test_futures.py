@@ -579,7 +579,7 @@ def test_close_runs_the_callbacks_that_are_left(
         put.add_done_callback(called.append)
     assert started.wait(PATIENCE)
     closing = pool.submit(store.close)
-    until(store._engine._closed.is_set)
+    until(lambda: not store._engine._open.locked())
     assert not closing.done()
     go.set()
     closing.result(PATIENCE)

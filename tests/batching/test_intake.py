@@ -256,6 +256,64 @@ def test_small_ones_do_not_pass_a_large_one_that_waits_for_bytes(
     assert [future.result(PATIENCE).result(PATIENCE).version for future in (large, small)] == [0, 0]
 
 
+def test_one_that_arrives_as_another_begins_to_wait_for_room(
+    watched: type[Watched], backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+) -> None:
+    """It waits behind that one, and holds no room that the other needs."""
+    store = open_on(backend, max_in_flight=1, max_queued_bytes=1_000_000, on_full="block")
+    store.put("/first", b"")
+    backend.wait_for_calls(1)
+    store.put("/queued", bytes(300_000))
+    large: list[AnyFuture] = []
+
+    def begin_to_wait() -> None:
+        watched.before = staticmethod(lambda: None)
+        large.append(pool.submit(store.put, "/a", bytes(999_000)))
+        until(lambda: store.metrics().writes.waiting == 1)
+
+    watched.before = staticmethod(begin_to_wait)
+    small = store.put("/a", bytes(3000))
+    assert store.metrics().writes.waiting == 2
+    backend.plan = None
+    backend.calls[0].release()
+    assert large[0].result(PATIENCE).result(PATIENCE).version == 0
+    assert small.result(PATIENCE).version == 1
+
+
+def test_two_that_arrive_at_once_and_fill_a_batch(
+    watched: type[Watched], backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+) -> None:
+    """Each has seen room for itself, and nobody waits until the batch has its age."""
+    store = open_on(backend, max_in_flight=2, max_ops=3, max_delay=60)
+    store.put("/first", b"")
+    backend.wait_for_calls(1)
+    store.put("/0", b"")
+    until(lambda: store._engine.writes.allowance == 1)
+
+    def arrive() -> None:
+        watched.before = staticmethod(lambda: None)
+        pool.submit(store.put, "/1", b"").result(PATIENCE)
+
+    watched.before = staticmethod(arrive)
+    store.put("/2", b"")
+    assert len(backend.wait_for_calls(2)[1].paths) == 3
+
+
+def test_a_batch_that_a_cancellation_fills_nearly(backend: FaultyBackend, open_on: OpenOn) -> None:
+    """The operation that fills it is not left to a sender that waits."""
+    store = open_on(backend, max_in_flight=2, max_ops=4, max_delay=60)
+    store.put("/w", b"")
+    store.get("/r")
+    backend.wait_for_calls(2)
+    write = store.put("/a", b"")
+    for path in ("/a", "/a", "/b"):
+        store.get(path)
+    until(lambda: store._engine.reads.allowance)
+    assert write.cancel()
+    store.get("/c")
+    assert len(backend.wait_for_calls(3)[2].paths) == 4
+
+
 def test_what_an_abandoned_stream_has_submitted_is_cancelled(
     busy: MetadataStore, backend: FaultyBackend
 ) -> None:

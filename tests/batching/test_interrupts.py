@@ -1,65 +1,22 @@
-"""Ctrl-C while an operation is submitted: at whatever point it comes, nothing hangs afterwards."""
+"""Ctrl-C in a call of the store: at whatever point it comes, nothing hangs afterwards."""
 
 from __future__ import annotations
 
-import gc
-import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from batchkeeper.ops import Get, Put
-from batchkeeper.stores.faults import Plan
+from batchkeeper.batching import MetadataStore
+from batchkeeper.ops import Get, MetadataStoreError, Put, StoreClosedError
+from batchkeeper.stores.faults import FaultyBackend, Plan
 
 from .faulty import MakeBackend, OpenOn, release_all
-from .waiting import PATIENCE
-
-
-class Interrupt:
-    """Raise KeyboardInterrupt in this thread at the ``at``-th point of a submission.
-
-    In the function itself, and in those that it calls while it holds the engine's lock. The points
-    are those at which the interpreter looks for signals: where a function of Python's begins, and
-    where one in C has returned.
-    """
-
-    def __init__(self, at: int) -> None:
-        self._left = at
-        self._submitting: FrameType | None = None
-        self.raised = False
-
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
-        code = frame.f_code
-        if code.co_name in {"submit", "submit_all"} and code.co_filename.endswith("engine.py"):
-            self._submitting = None if event == "return" else frame
-        if self._submitting is None or event not in {"call", "c_return"}:
-            return
-        itself = frame is self._submitting and event == "c_return"
-        if itself or self._submitting.f_locals["self"]._lock.locked():
-            self._left -= 1
-            if not self._left:
-                self.raised = True
-                sys.setprofile(None)
-                raise KeyboardInterrupt
-
-
-def interrupted(at: int, call: Callable[[], object]) -> bool:
-    """Make a call that is interrupted at some point; say whether it got that far."""
-    interrupt = Interrupt(at)
-    # A collection would call back what others have registered, and an interrupt there is lost.
-    gc.disable()
-    sys.setprofile(interrupt)
-    try:
-        call()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return interrupt.raised
+from .interruption import interrupted
+from .waiting import PATIENCE, AnyFuture, until
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -89,19 +46,19 @@ def test_an_interrupted_call_leaves_nothing_behind(
             futures += [store.put(path, b"") for path in ("/first", "/a", "/arrived", "/a")]
         if how == "single":
             futures += [store.put(f"/queued/{number}", b"") for number in range(2)]
+        stream = store.apply_stream([Put("/a", b""), Get("/a"), Put("/b", b"")])
         calls: dict[str, Callable[[], object]] = {
             "put": lambda store=store: store.put("/a", b""),  # type: ignore[misc]
             "again": lambda store=store: store.put("/first", b""),  # type: ignore[misc]
             "large": lambda store=store: store.put("/a", bytes(5000)),  # type: ignore[misc]
-            "apply": lambda store=store: next(  # type: ignore[misc]
-                store.apply_stream([Put("/a", b""), Get("/a"), Put("/b", b"")])
-            ),
+            "apply": lambda stream=stream: next(stream),  # type: ignore[misc]
             "single": lambda store=store: store.put("/a", b""),  # type: ignore[misc]
         }
         if how == "apply" and held:
             backend.plan = None
             backend.calls[0].release()
         went_through = not interrupted(at, calls[how])
+        del stream, calls
         release_all(backend)
         after = [store.put(path, b"") for path in ("/a", "/b", "/first", "/c")]
         pool.submit(store.flush).result(PATIENCE)
@@ -116,5 +73,221 @@ def test_an_interrupted_call_leaves_nothing_behind(
         pool.submit(store.close).result(PATIENCE)
         if went_through:
             assert at > 2
+            return
+    raise AssertionError("it never got through")
+
+
+class Scene:
+    """A store whose calls are held, what was submitted to it, and the call to interrupt."""
+
+    def __init__(self, store: MetadataStore, backend: FaultyBackend) -> None:
+        self.store = store
+        self.backend = backend
+        self.futures: list[AnyFuture] = []
+        self.held = True  # until the test releases them
+        self.call: Callable[[], object] = store.metrics
+        self.then: Callable[[], object] = lambda: None
+
+    def hold(self) -> None:
+        """Submit a put, and wait until its call is held and no sender waits."""
+        calls = len(self.backend.calls)
+        self.futures.append(self.store.put(f"/held/{calls}", b""))
+        self.backend.wait_for_calls(calls + 1)
+        until(lambda: not self.store._engine.writes.idle)
+
+    def release_soon(self) -> None:
+        """Release all calls once the interrupted one may wait for them."""
+        self.held = False
+        threading.Timer(0.01, release_all, [self.backend]).start()
+
+
+def second_sender(scene: Scene) -> None:
+    """A put for which a sender is started."""
+    scene.hold()
+    scene.call = lambda: scene.store.put("/a", b"")
+
+
+def in_haste(scene: Scene) -> None:
+    """A put with an earlier deadline than all others."""
+    scene.hold()
+    scene.hold()
+    scene.call = lambda: scene.store.put("/a", b"", timeout=0.04)
+
+
+def behind_another(scene: Scene) -> None:
+    """A large put, with which the small put of another thread on its path is taken in."""
+    scene.hold()
+    scene.hold()
+    engine = scene.store._engine
+
+    def put() -> None:
+        appended = threading.Event()
+        taking_in = engine._queues._take_in
+
+        def with_another(own: object) -> None:
+            # As if the other thread had not waited for the lock, but appended without it.
+            del engine._queues._take_in  # type: ignore[method-assign]
+            thread = threading.Thread(target=append, daemon=True)
+            thread.start()
+            appended.wait(PATIENCE)
+            thread.join()
+            taking_in(own)  # type: ignore[arg-type]
+
+        def append() -> None:
+            engine.writes.allowance = 128
+            scene.futures.append(scene.store.put("/a", b""))
+            appended.set()
+
+        engine._queues._take_in = with_another  # type: ignore[method-assign]
+        scene.store.put("/a", bytes(5000))
+
+    scene.call = put
+
+
+def cancel(scene: Scene) -> None:
+    """The cancellation of a put, with another put and gets behind it."""
+    scene.hold()
+    scene.hold()
+    cancelled = scene.store.put("/a", b"")
+    scene.futures += [scene.store.get("/a"), scene.store.get("/a"), scene.store.put("/a", b"")]
+    scene.call = cancelled.cancel
+
+
+def cancel_for_another_sender(scene: Scene) -> None:
+    """The cancellation of a get, with a put behind it for which a sender is started."""
+    scene.hold()
+    for number in (1, 2):
+        scene.futures.append(scene.store.get(f"/held/{number}"))
+        scene.backend.wait_for_calls(1 + number)
+    cancelled = scene.store.get("/a")
+    scene.futures.append(scene.store.put("/a", b""))
+    scene.call = cancelled.cancel
+
+    def the_put_is_sent() -> None:
+        assert not cancelled.cancelled() or scene.backend.wait_for_calls(4)
+
+    scene.then = the_put_is_sent
+
+
+def cancel_for_room(scene: Scene) -> None:
+    """The cancellation of a put for whose room another thread waits."""
+    scene.hold()
+    scene.hold()
+    queued = scene.store.put("/queued", b"")
+    waiting = threading.Thread(
+        target=lambda: scene.futures.append(scene.store.put("/waiting", b"")), daemon=True
+    )
+    waiting.start()
+    until(lambda: scene.store.metrics().writes.waiting)
+    scene.call = queued.cancel
+
+
+def flush(scene: Scene) -> None:
+    """A flush while reads and writes wait for a write."""
+    scene.hold()
+    scene.hold()
+    scene.futures += [scene.store.put("/a", b""), scene.store.get("/held/0")]
+    scene.release_soon()
+    scene.call = scene.store.flush
+
+
+def flush_lingering(scene: Scene) -> None:
+    """A flush that wakes a sender which waits for the time of its batch."""
+    scene.hold()
+    scene.futures += [scene.store.put("/a", b"")]
+    until(lambda: scene.store._engine.writes.watched)
+    scene.release_soon()
+    scene.call = scene.store.flush
+
+
+def metrics(scene: Scene) -> None:
+    """A look at the metrics, which takes in what has arrived."""
+    scene.hold()
+    scene.hold()
+    scene.futures += [scene.store.put("/a", b""), scene.store.put("/a", b"")]
+    scene.call = scene.store.metrics
+
+
+def close(scene: Scene) -> None:
+    """The end of the store."""
+    scene.hold()
+    scene.hold()
+    scene.futures += [scene.store.put("/a", b""), scene.store.get("/b")]
+    scene.release_soon()
+    scene.call = scene.store.close
+
+    def a_put_ends() -> None:
+        with suppress(StoreClosedError):
+            scene.store.put("/later", b"").exception(PATIENCE)
+
+    scene.then = a_put_ends
+
+
+def put_late(store: MetadataStore) -> None:
+    """Put a value that has very little time."""
+    store.put("/late", b"", timeout=0.05).result(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        second_sender,
+        in_haste,
+        behind_another,
+        cancel,
+        cancel_for_another_sender,
+        cancel_for_room,
+        flush,
+        flush_lingering,
+        metrics,
+        close,
+    ],
+    ids=lambda prepare: prepare.__name__,
+)
+def test_an_interrupted_call_leaves_nobody_waiting(
+    make_backend: MakeBackend,
+    open_on: OpenOn,
+    hold_all: Plan,
+    pool: ThreadPoolExecutor,
+    prepare: Callable[[Scene], None],
+) -> None:
+    """Interrupted at any point: all other operations end, and later ones at their deadlines."""
+    for at in range(1, 1000):
+        backend = make_backend(hold_all)
+        store = open_on(
+            backend,
+            max_in_flight=2,
+            write_queue_size=1 if prepare is cancel_for_room else 100,
+            on_full="block",
+            max_delay=60 if prepare is flush_lingering else 0.001,
+        )
+        scene = Scene(store, backend)
+        prepare(scene)
+        went_through = not interrupted(at, scene.call)
+        pool.submit(scene.then).result()
+        if scene.held:
+            with pytest.raises(MetadataStoreError):
+                pool.submit(put_late, store).result()
+        release_all(backend)
+        if prepare is close:
+            pool.submit(store.close).result(PATIENCE)
+            assert all(isinstance(f.exception(PATIENCE), Exception | None) for f in scene.futures)
+        else:
+            pool.submit(store.flush).result(PATIENCE)
+            later = [pool.submit(store.put, path, b"").result(PATIENCE) for path in ("/a", "/b")]
+            until(lambda futures=(*scene.futures, *later): all(f.done() for f in futures))
+            for future in (*scene.futures, *later):
+                future.result(0)
+            pool.submit(store.flush).result(PATIENCE)
+            found = store.metrics()
+            for lane in (found.reads, found.writes):
+                assert (lane.queued, lane.waiting, lane.in_flight) == (0, 0, 0), at
+            assert found.queued_bytes == 0
+            for lane in store._engine._queues.all_lanes:
+                until(lambda lane=lane: not lane.signalled)
+                assert all(sender.ident for sender in lane.senders)
+            pool.submit(store.close).result(PATIENCE)
+        if went_through:
+            assert at > 5
             return
     raise AssertionError("it never got through")

@@ -16,6 +16,8 @@ from batchkeeper.batching.lane import Lane
 from batchkeeper.batching.lines import Lines
 from batchkeeper.ops.operations import Check, OrderKey, Put, PutOptions, TransactionOptions
 
+from .interruption import interrupted
+
 
 def new_lane(writes: bool) -> Lane:
     return Lane(
@@ -219,6 +221,36 @@ def test_an_operation_with_several_keys_may_be_cancelled_while_it_waits() -> Non
     assert not list(lines.entries())
 
 
+def test_an_interrupted_departure_is_completed() -> None:
+    """At whatever point it was interrupted: who is behind goes, and keeps others from going."""
+    for at in range(1, 100):
+        lines = Lines()
+        first, second = read("/a"), write("/a")
+        lines.enter_all([first, second])
+        went_through = not interrupted(at, lambda lines=lines, first=first: lines.leave(first))
+        lines.restore([first])
+        assert not second.waits_for
+        assert not lines.enter(read("/a"))
+        if went_through:
+            return
+    raise AssertionError("it never got through")
+
+
+def test_an_operation_with_several_keys_outlives_an_interrupt() -> None:
+    """It still waits in as many lines as before, or in one less."""
+    for at in range(1, 100):
+        lines = Lines()
+        first, second, both = write("/a"), write("/b"), with_keys(("/a", "/b"))
+        lines.enter_all([first, second, both])
+        went_through = not interrupted(at, lambda lines=lines, first=first: lines.leave(first))
+        lines.restore([first])
+        assert both.waits_for
+        assert list(lines.leave(second)) == [both]
+        if went_through:
+            return
+    raise AssertionError("it never got through")
+
+
 PATHS = ["/a", "/b", "/c"]
 ORDER_KEYS = st.one_of(
     st.sampled_from(PATHS),
@@ -274,18 +306,34 @@ class LinesMachine(RuleBasedStateMachine):
         assert all(bool(entry.waits_for) == (entry not in may_go) for entry in entries)
         self.may_go.update(may_go)
 
-    @rule(entry=ASKED, interrupted=st.booleans())
-    def enter(self, entry: Entry, interrupted: bool) -> None:
+    @rule(entry=ASKED)
+    def enter(self, entry: Entry) -> None:
         waits = self.lines.would_wait(entry)
         self.model.append(entry)
         allowed = self.lines.enter(entry)
         assert allowed == self.allowed(entry)
         assert waits != allowed
-        if interrupted:
-            self.lines.remove(entry)
-            self.model.pop()
-        elif allowed:
+        if allowed:
             self.may_go.add(entry)
+
+    @rule(entry=ASKED, at=st.integers(1, 20))
+    def enter_interrupted(self, entry: Entry, at: int) -> None:
+        interrupted(at, lambda: self.lines.enter_all([entry]))
+        self.restored([entry])
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), at=st.integers(1, 20))
+    def leave_interrupted(self, data: st.DataObject, at: int) -> None:
+        leaving = data.draw(st.sampled_from(self.model))
+        self.model.remove(leaving)
+        interrupted(at, lambda: self.lines.leave(leaving))
+        self.restored([leaving])
+
+    def restored(self, lost: list[Entry]) -> None:
+        """Without the lost entries, all is as if they had never entered."""
+        self.lines.restore(lost)
+        self.may_go = self.freed() | (self.may_go & {*self.model})
+        assert all(bool(entry.waits_for) != self.allowed(entry) for entry in self.model)
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())

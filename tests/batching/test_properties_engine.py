@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from batchkeeper.batching import BatchingConfig, MetadataStore, queues
+from batchkeeper.batching import BatchingConfig, MetadataStore, Metrics, queues
 from batchkeeper.ops import (
     ABSENT,
     Delete,
@@ -332,7 +332,7 @@ class EngineMachine(RuleBasedStateMachine):
         submitting = self.pool.submit(self.store.submit, asked.op, timeout=timeout)
 
         def taken_in() -> bool:
-            now = self.store.metrics()
+            now = self.look()
             waiting = now.reads.waiting + now.writes.waiting
             return submitting.done() or waiting > known_to_wait
 
@@ -392,17 +392,18 @@ class EngineMachine(RuleBasedStateMachine):
         except AssertionError:
             raise AssertionError(f"no rest: {self.store.metrics()}, {self.sendable()}") from None
         assert not self.backend.wrong, self.backend.wrong
-        metrics = self.store.metrics()
+        metrics = self.look()
         config = self.config
         window, room = config.max_in_flight, config.write_queue_size
         assert window is not None
         for lane, method in ((metrics.reads, "read"), (metrics.writes, "write")):
+            writes = method == "write"
             assert lane.in_flight <= window
-            assert lane.queued <= room
-            queued = [a for a in self.queued() if a.writes == (method == "write")]
+            queued = [a for a in self.queued() if a.writes == writes]
+            assert len(queued) <= room
             weight = sum(asked.weight for asked in queued)
             assert weight <= config.max_queued_bytes or len(queued) == 1
-            assert lane.queued == len(queued)
+            assert lane.queued + self.arrived(writes) == len(queued)
         assert metrics.singles.in_flight <= config.max_singles
         most = min(config.max_ops, 3) if config.enabled else 1
         for call in self.held():
@@ -420,8 +421,18 @@ class EngineMachine(RuleBasedStateMachine):
                 assert all(map(ended, pending)), "flush returned early"
         self.flushes = [(f, pending) for f, pending in self.flushes if not f.done()]
 
+    def look(self) -> Metrics:
+        """Return the metrics. Unlike the store's own, this takes nothing in."""
+        engine = self.store._engine
+        with engine._lock:
+            return engine._queues.metrics(self.backend.tally.counts())
+
+    def arrived(self, writes: bool) -> int:
+        """Return how many writes, or reads, lie in the intake."""
+        return sum(entry.writes == writes for entry in self.store._engine._intake.copy())
+
     def is_at_rest(self) -> bool:
-        metrics = self.store.metrics()
+        metrics = self.look()
         lanes = (metrics.reads, metrics.writes, metrics.singles)
         if sum(lane.in_flight for lane in lanes) != len(self.backend.inside):
             return False
@@ -433,6 +444,9 @@ class EngineMachine(RuleBasedStateMachine):
         for lane, writes in ((metrics.reads, False), (metrics.writes, True)):
             full = lane.in_flight == self.config.max_in_flight
             if not full and any(a.writes == writes for a in self.sendable()):
+                return False
+            # A sender that is not under way leaves nothing in the intake.
+            if not full and self.arrived(writes):
                 return False
             waiters = [asked for asked in self.waiting if asked.writes == writes]
             if lane.waiting != len(waiters):
