@@ -597,14 +597,6 @@ class Engine:
         return thread
 
     def _start_senders(self) -> None:
-        try:
-            self._start_unstarted()
-        except BaseException:  # KeyboardInterrupt
-            # Nobody else would start them.
-            self._start_unstarted()
-            raise
-
-    def _start_unstarted(self) -> None:
         with self._starting:
             for sender in self._unstarted.copy():
                 try:

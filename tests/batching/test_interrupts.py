@@ -212,7 +212,8 @@ def close(scene: Scene) -> None:
     """The end of the store."""
     scene.hold()
     scene.hold()
-    scene.futures += [scene.store.put("/a", b""), scene.store.get("/b")]
+    scene.futures += [scene.store.get("/b"), scene.store.put("/a", b"")]
+    assert scene.store._engine._intake
     scene.release_soon()
     scene.call = scene.store.close
 
