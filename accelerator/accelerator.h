@@ -21,8 +21,8 @@
 
 /* Interned strings: `name_path` is "path". */
 #define NAMES(X)                                                                                   \
-    X(answer_bytes) X(created) X(delete) X(deleted) X(encoded) X(ephemeral) X(expected_version)    \
-    X(fleeting) X(get) X(kind) X(made) X(op_bytes) X(operations) X(options) X(parts) X(path)       \
+    X(answer_bytes) X(created) X(delete) X(deleted) X(encoded) X(ephemeral) X(exists)              \
+    X(expected_version) X(fleeting) X(get) X(kind) X(made) X(op_bytes) X(operations) X(options) X(parts) X(path)       \
     X(paths) X(popleft) X(put) X(reads) X(requests) X(seen) X(sent_bytes) X(sequential) X(session) \
     X(size) X(steps) X(value) X(writes)
 #define DECLARE_NAME(name) extern PyObject *name_##name;
@@ -32,10 +32,6 @@ NAMES(DECLARE_NAME)
 /* Return an object that Python code has bound to a name: a class, or the Python twin of a function.
    Borrowed; NULL with a RuntimeError if nothing is bound. */
 PyObject *bound(const char *name);
-
-/* Return a new instance of a named tuple with these items, or NULL with an error. Steals the
-   reference to `items`, which may be NULL with an error set. */
-PyObject *named_tuple(PyObject *type, PyObject *items);
 
 /* Bytes that grow. Zero-initialised, it is empty; `buffer_free` it in the end. */
 typedef struct {
@@ -49,9 +45,113 @@ typedef struct {
 char *buffer_grow(Buffer *buffer, size_t more);
 void buffer_free(Buffer *buffer);
 
+/* What became of one operation. */
+typedef enum { FAILED = -1, STOP, DONE, DEFER } Outcome;
+
+/* Pass a call to the Python twin. An error that has occurred is dropped, because the twin raises its
+   own; but not KeyboardInterrupt and the like, nor that there is no memory. */
+PyObject *defer(const char *name, PyObject *arguments);
+
+/* Sequences: only lists and tuples are read here. */
+
+static inline Py_ssize_t length_of(PyObject *sequence)
+{
+    return PyList_Check(sequence)    ? PyList_Size(sequence)
+           : PyTuple_Check(sequence) ? PyTuple_Size(sequence)
+                                     : -1;
+}
+
+/* Return an item, a new reference, or NULL. */
+static inline PyObject *item(PyObject *sequence, Py_ssize_t i)
+{
+    PyObject *found = NULL;
+    if (PyList_Check(sequence)) {
+        found = PyList_GetItem(sequence, i);
+    } else if (PyTuple_Check(sequence)) {
+        found = PyTuple_GetItem(sequence, i);
+    } else {
+        PyErr_SetString(PyExc_TypeError, "neither a list nor a tuple");
+    }
+    Py_XINCREF(found);
+    return found;
+}
+
+/* Read an item of a tuple as a number. */
+static inline bool number_at(PyObject *tuple, Py_ssize_t i, long long *number)
+{
+    PyObject *found = PyTuple_Check(tuple) ? PyTuple_GetItem(tuple, i) : NULL;
+    if (found == NULL || !PyLong_Check(found)) {
+        return false;
+    }
+    *number = PyLong_AsLongLong(found);
+    return *number != -1 || !PyErr_Occurred();
+}
+
+/* Attributes. What `get_attribute` has found must be released, even if it is of another type. */
+bool get_attribute(PyObject *owner, PyObject *name, PyTypeObject *type, PyObject **found);
+bool get_number(PyObject *owner, PyObject *name, Py_ssize_t *number);
+bool set_number(PyObject *owner, PyObject *name, Py_ssize_t number);
+
+/* Big-endian numbers. */
+
+static inline void put32(char *at, uint32_t number)
+{
+    at[0] = (char)(number >> 24);
+    at[1] = (char)(number >> 16);
+    at[2] = (char)(number >> 8);
+    at[3] = (char)number;
+}
+
+static inline uint32_t unsigned32(const unsigned char *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static inline int32_t get32(const unsigned char *at)
+{
+    return (int32_t)unsigned32(at);
+}
+
+static inline int64_t get64(const unsigned char *at)
+{
+    return (int64_t)((uint64_t)unsigned32(at) << 32 | unsigned32(at + 4));
+}
+
+static inline PyObject *int32_at(const unsigned char *at)
+{
+    return PyLong_FromLong(get32(at));
+}
+
+static inline PyObject *int64_at(const unsigned char *at)
+{
+    return PyLong_FromLongLong(get64(at));
+}
+
+/* Makes named tuples. Their items are set in a scratch tuple, which keeps those that do not change. */
+typedef struct {
+    newfunc make;
+    PyTypeObject *type;
+    PyObject *items;
+    PyObject *arguments;
+} Maker;
+
+/* Open a maker of instances of a class, which may be NULL with an error set. Close it in any case, if
+   it was zero before. All items are None until they are set. */
+bool maker_open(Maker *maker, PyObject *type, Py_ssize_t count);
+void maker_close(Maker *maker);
+/* Set an item. Steals the reference, which may be NULL with an error set. */
+bool maker_set(Maker *maker, Py_ssize_t i, PyObject *value);
+PyObject *maker_make(Maker *maker);
+/* Make a Stat for a path, to which it steals the reference. */
+PyObject *make_stat(Maker *stat, PyObject *path);
+/* Take a tuple from the garbage collector, which would look at it again and again. Nothing in it may
+   refer to other objects, so it cannot be part of a cycle. Python does the same with plain tuples. */
+PyObject *untrack(PyObject *tuple);
+
 /* The functions of each part; terminated by an empty one. */
 extern PyMethodDef entries_methods[];
 extern PyMethodDef etcd_methods[];
+extern PyMethodDef rocksdb_methods[];
 extern PyMethodDef zookeeper_methods[];
 
 /* Prepare a part when the module is loaded. */

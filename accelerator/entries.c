@@ -727,9 +727,11 @@ static PyObject *take_outcomes(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOO:take_outcomes", &waiting, &outcome, &error)) {
         return NULL;
     }
+    Maker made_of;
+    bool fine = maker_open(&made_of, outcome, 3);
     PyObject *taken = PyList_New(0);
     PyObject *popleft = PyObject_GetAttr(waiting, name_popleft);
-    if (taken == NULL || popleft == NULL) {
+    if (!fine || taken == NULL || popleft == NULL) {
         goto failed;
     }
     for (Py_ssize_t left = PyObject_Size(waiting); left > 0; left--) {
@@ -754,7 +756,10 @@ static PyObject *take_outcomes(PyObject *module, PyObject *args)
             size += PyLong_AsSsize_t(entry->weight);
             PyObject *result = failed ? Py_None : entry->answer;
             PyObject *reason = failed ? entry->answer : Py_None;
-            made = named_tuple(outcome, PyTuple_Pack(3, entry->caller, result, reason));
+            maker_set(&made_of, 0, Py_NewRef(entry->caller));
+            maker_set(&made_of, 1, Py_NewRef(result));
+            maker_set(&made_of, 2, Py_NewRef(reason));
+            made = maker_make(&made_of);
         }
         Py_DECREF(item);
         int status = made == NULL ? -1 : PyList_Append(taken, made);
@@ -767,8 +772,10 @@ static PyObject *take_outcomes(PyObject *module, PyObject *args)
         goto failed;
     }
     Py_DECREF(popleft);
+    maker_close(&made_of);
     return Py_BuildValue("(Nn)", taken, size);
 failed:
+    maker_close(&made_of);
     Py_XDECREF(taken);
     Py_XDECREF(popleft);
     return NULL;

@@ -571,32 +571,18 @@ static PyObject *bytes_of(Span span)
 }
 
 /* Return a Stat of a request's path. Steals `ephemeral` and `owned`, which may be NULL. */
-static PyObject *stat_of(PyObject *stat_type, PyObject *request, int64_t version,
-                         PyObject *revision, PyObject *ephemeral, PyObject *owned)
+static PyObject *stat_of(Maker *stat, PyObject *request, int64_t version, PyObject *revision,
+                         PyObject *ephemeral, PyObject *owned)
 {
-    PyObject *path = ephemeral && owned ? PyObject_GetAttr(request, name_path) : NULL;
-    PyObject *number = path ? PyLong_FromLongLong(version) : NULL;
-    PyObject *items = number ? PyTuple_New(7) : NULL;
-    if (items == NULL) {
-        Py_XDECREF(path);
-        Py_XDECREF(number);
-        Py_XDECREF(ephemeral);
-        Py_XDECREF(owned);
-        return NULL;
-    }
-    PyTuple_SetItem(items, 0, path);
-    PyTuple_SetItem(items, 1, number);
-    PyTuple_SetItem(items, 2, Py_NewRef(revision));
-    PyTuple_SetItem(items, 3, Py_NewRef(Py_None));
-    PyTuple_SetItem(items, 4, Py_NewRef(Py_None));
-    PyTuple_SetItem(items, 5, ephemeral);
-    PyTuple_SetItem(items, 6, owned);
-    return named_tuple(stat_type, items);
+    bool fine = maker_set(stat, 5, ephemeral);
+    fine = maker_set(stat, 6, owned) && fine;
+    fine = fine && maker_set(stat, 1, PyLong_FromLongLong(version)) &&
+           maker_set(stat, 2, Py_NewRef(revision));
+    return fine ? make_stat(stat, PyObject_GetAttr(request, name_path)) : NULL;
 }
 
 /* Return the answer to a write; Python makes those that are not frequent. */
-static PyObject *answer_of_write(PyObject *stat_type, PyObject *request, const Op *op,
-                                 PyObject *revision)
+static PyObject *answer_of_write(Maker *stat, PyObject *request, const Op *op, PyObject *revision)
 {
     PyObject *kind = PyObject_GetAttr(request, name_kind);
     if (kind == NULL) {
@@ -627,7 +613,7 @@ static PyObject *answer_of_write(PyObject *stat_type, PyObject *request, const O
         }
         Py_DECREF(expected);
         if (version >= 0) {
-            return stat_of(stat_type, request, version, revision, Py_NewRef(Py_False),
+            return stat_of(stat, request, version, revision, Py_NewRef(Py_False),
                            Py_NewRef(Py_False));
         }
     }
@@ -637,10 +623,10 @@ static PyObject *answer_of_write(PyObject *stat_type, PyObject *request, const O
 }
 
 /* Return the answers to the writes of a group, or NULL: with an error, or if they do not fit. */
-static PyObject *answers_of_group(PyObject *requests, const Txn *txn, PyObject *revision)
+static PyObject *answers_of_group(Maker *stat, PyObject *requests, const Txn *txn,
+                                  PyObject *revision)
 {
-    PyObject *stat_type = bound("Stat");
-    PyObject *answers = stat_type ? PyList_New(0) : NULL;
+    PyObject *answers = PyList_New(0);
     PyObject *iterator = answers ? PyObject_GetIter(requests) : NULL;
     Span left = txn->responses;
     PyObject *request = NULL;
@@ -648,7 +634,7 @@ static PyObject *answers_of_group(PyObject *requests, const Txn *txn, PyObject *
     while (done && (request = PyIter_Next(iterator)) != NULL) {
         Op op;
         done = next_op(&left, &op, 0);
-        PyObject *answer = done ? answer_of_write(stat_type, request, &op, revision) : NULL;
+        PyObject *answer = done ? answer_of_write(stat, request, &op, revision) : NULL;
         done = answer != NULL && PyList_Append(answers, answer) == 0;
         Py_XDECREF(answer);
         Py_DECREF(request);
@@ -660,19 +646,6 @@ static PyObject *answers_of_group(PyObject *requests, const Txn *txn, PyObject *
     return answers;
 }
 
-/* Return the result of a call of a Python twin, unless an error stands that is not for us. */
-static PyObject *instead(const char *twin, PyObject *arguments)
-{
-    if (PyErr_Occurred()) {
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-            return NULL;
-        }
-        PyErr_Clear();
-    }
-    PyObject *python = bound(twin);
-    return python ? PyObject_CallObject(python, arguments) : NULL;
-}
-
 /* Return the results of a response: for each group of requests its answers, for None the message.
    NULL with or without an error if Python has to read the response. */
 static PyObject *read_response(Span answer, PyObject *groups)
@@ -682,10 +655,12 @@ static PyObject *read_response(Span answer, PyObject *groups)
         txn.revision <= 0) {
         return NULL;
     }
-    PyObject *revision = PyLong_FromLongLong(txn.revision);
+    Maker stat;
+    bool done = maker_open(&stat, bound("Stat"), 7);
+    PyObject *revision = done ? PyLong_FromLongLong(txn.revision) : NULL;
     PyObject *parse = revision ? bound("etcd_result") : NULL;
     PyObject *results = parse ? PyList_New(0) : NULL;
-    bool done = results != NULL;
+    done = results != NULL;
     Span left = txn.responses;
     for (Py_ssize_t place = 0; done && left.at < left.end; place++) {
         Op op;
@@ -697,13 +672,14 @@ static PyObject *read_response(Span answer, PyObject *groups)
                 PyObject *whole = bytes_of(op.whole);
                 result = whole ? PyObject_CallFunction(parse, "N", whole) : NULL;
             } else {
-                result = answers_of_group(requests, &op.txn, revision);
+                result = answers_of_group(&stat, requests, &op.txn, revision);
             }
         }
         Py_XDECREF(requests);
         done = result != NULL && PyList_Append(results, result) == 0;
         Py_XDECREF(result);
     }
+    maker_close(&stat);
     if (done && PyList_Size(results) == PyList_Size(groups)) {
         return Py_BuildValue("(NN)", revision, results);
     }
@@ -724,7 +700,7 @@ static PyObject *etcd_response(PyObject *Py_UNUSED(module), PyObject *arguments)
     PyObject *type = read ? bound("etcd_Response") : NULL;
     if (type == NULL) {
         Py_XDECREF(read);
-        return instead("etcd_response", arguments);
+        return defer("etcd_response", arguments);
     }
     PyObject *response = PyObject_CallObject(type, read);
     Py_DECREF(read);
@@ -732,29 +708,26 @@ static PyObject *etcd_response(PyObject *Py_UNUSED(module), PyObject *arguments)
 }
 
 /* Return the answer to a get. */
-static PyObject *answer_of_get(PyObject *request, const Op *op, PyObject *owns)
+static PyObject *answer_of_get(Maker *got, Maker *stat, PyObject *request, const Op *op,
+                               PyObject *owns)
 {
     if (op->found == 0) {
         return Py_NewRef(Py_None);
     }
     const KeyValue *kv = &op->kv;
-    PyObject *stat_type = bound("Stat");
-    PyObject *result_type = stat_type ? bound("GetResult") : NULL;
-    PyObject *revision = result_type ? PyLong_FromLongLong(kv->mod_revision) : NULL;
+    PyObject *revision = PyLong_FromLongLong(kv->mod_revision);
     if (revision == NULL) {
         return NULL;
     }
     PyObject *owned = kv->lease ? PyObject_CallFunction(owns, "L", (long long)kv->lease)
                                 : Py_NewRef(Py_False);
-    PyObject *stat = stat_of(stat_type, request, kv->version - 1, revision,
+    PyObject *made = stat_of(stat, request, kv->version - 1, revision,
                              Py_NewRef(kv->lease ? Py_True : Py_False), owned);
     Py_DECREF(revision);
-    PyObject *value = stat ? bytes_of(kv->value) : NULL;
-    if (value == NULL) {
-        Py_XDECREF(stat);
-        return NULL;
-    }
-    return named_tuple(result_type, Py_BuildValue("(NN)", value, stat));
+    bool plain = made != NULL && !PyObject_GC_IsTracked(made);
+    bool fine = maker_set(got, 1, made) && maker_set(got, 0, bytes_of(kv->value));
+    made = fine ? maker_make(got) : NULL;
+    return plain ? untrack(made) : made;
 }
 
 /* Return the answers to reads and the first pages of others, or NULL as `read_response`. */
@@ -764,20 +737,23 @@ static PyObject *read_reads(PyObject *requests, Span answer, PyObject *owns)
     if (!read_txn(answer, &txn) || txn.revision <= 0) {
         return NULL;
     }
-    PyObject *python = bound("etcd_read_answer");
+    Maker got, stat;
+    memset(&got, 0, sizeof got);
+    bool done = maker_open(&stat, bound("Stat"), 7) && maker_open(&got, bound("GetResult"), 2);
+    PyObject *python = done ? bound("etcd_read_answer") : NULL;
     PyObject *answers = python ? PyList_New(0) : NULL;
     PyObject *pages = answers ? PyList_New(0) : NULL;
     PyObject *iterator = pages ? PyObject_GetIter(requests) : NULL;
     PyObject *request;
     Span left = txn.responses;
-    bool done = iterator != NULL;
+    done = iterator != NULL;
     while (done && (request = PyIter_Next(iterator)) != NULL) {
         Op op;
         PyObject *kind = PyObject_GetAttr(request, name_kind);
         PyObject *found = NULL;
         if (kind != NULL && next_op(&left, &op, 0)) {
             if (kind == name_get && op.kind == RANGE && op.kv.version > INT64_MIN) {
-                found = answer_of_get(request, &op, owns);
+                found = answer_of_get(&got, &stat, request, &op, owns);
             } else {
                 PyObject *place = PyLong_FromSsize_t(PyList_Size(answers));
                 PyObject *whole = place ? bytes_of(op.whole) : NULL;
@@ -793,6 +769,8 @@ static PyObject *read_reads(PyObject *requests, Span answer, PyObject *owns)
         Py_DECREF(request);
     }
     Py_XDECREF(iterator);
+    maker_close(&stat);
+    maker_close(&got);
     if (done && !PyErr_Occurred() && left.at == left.end) {
         return Py_BuildValue("(NN)", answers, pages);
     }
@@ -810,7 +788,7 @@ static PyObject *etcd_read_answers(PyObject *Py_UNUSED(module), PyObject *argume
     const unsigned char *start = (const unsigned char *)PyBytes_AsString(answer);
     Span span = {start, start + PyBytes_Size(answer)};
     PyObject *read = read_reads(requests, span, owns);
-    return read ? read : instead("etcd_read_answers", arguments);
+    return read ? read : defer("etcd_read_answers", arguments);
 }
 
 PyMethodDef etcd_methods[] = {

@@ -5,7 +5,6 @@ NAMES(DEFINE_NAME)
 #undef DEFINE_NAME
 
 static PyObject *all_bound; /* a dict: what Python code has bound, by name */
-static newfunc new_tuple;   /* tuple.__new__ */
 
 PyObject *bound(const char *name)
 {
@@ -16,26 +15,6 @@ PyObject *bound(const char *name)
     }
     Py_DECREF(found); /* The dict keeps it. */
     return found;
-}
-
-PyObject *named_tuple(PyObject *type, PyObject *items)
-{
-    if (items == NULL) {
-        return NULL;
-    }
-    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type)) {
-        Py_DECREF(items);
-        PyErr_SetString(PyExc_TypeError, "a named tuple is needed");
-        return NULL;
-    }
-    PyObject *arguments = PyTuple_Pack(1, items);
-    Py_DECREF(items);
-    if (arguments == NULL) {
-        return NULL;
-    }
-    PyObject *made = new_tuple((PyTypeObject *)type, arguments, NULL);
-    Py_DECREF(arguments);
-    return made;
 }
 
 char *buffer_grow(Buffer *buffer, size_t more)
@@ -83,16 +62,16 @@ static int start(PyObject *module)
     }
     NAMES(INTERN_NAME)
 #undef INTERN_NAME
-    new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
     if (all_bound == NULL && (all_bound = PyDict_New()) == NULL) {
         return -1;
     }
-    if (new_tuple == NULL || PyModule_AddObjectRef(module, "bound", all_bound) < 0 ||
+    if (PyModule_AddObjectRef(module, "bound", all_bound) < 0 ||
         PyModule_AddStringConstant(module, "sources", BATCHKEEPER_SOURCES) < 0) {
         return -1;
     }
     if (entries_start(module) < 0 || PyModule_AddFunctions(module, entries_methods) < 0 ||
-        PyModule_AddFunctions(module, etcd_methods) < 0) {
+        PyModule_AddFunctions(module, etcd_methods) < 0 ||
+        PyModule_AddFunctions(module, rocksdb_methods) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, zookeeper_methods);

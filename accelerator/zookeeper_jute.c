@@ -86,8 +86,8 @@ typedef struct {
 static bool nodes_open(Nodes *nodes)
 {
     memset(nodes, 0, sizeof *nodes);
-    return maker_open(&nodes->node, "ZNode", 9) && maker_open(&nodes->stat, "Stat", 7) &&
-           maker_open(&nodes->got, "GetResult", 2) &&
+    return maker_open(&nodes->node, bound("ZNode"), 9) && maker_open(&nodes->stat, bound("Stat"), 7) &&
+           maker_open(&nodes->got, bound("GetResult"), 2) &&
            maker_set(&nodes->stat, 5, Py_NewRef(Py_False)) &&
            maker_set(&nodes->stat, 6, Py_NewRef(Py_False));
 }
@@ -285,7 +285,7 @@ PyObject *parse_multi(PyObject *Py_UNUSED(module), PyObject *arguments)
     }
     Py_ssize_t count = length_of(steps);
     if (count < 0 || !answer_open(&answer, buffer, offset) || answer.left < LENGTH_SIZE ||
-        get32(answer.at) == ERROR || !maker_open(&done, "Done", 2)) {
+        get32(answer.at) == ERROR || !maker_open(&done, bound("Done"), 2)) {
         return defer("parse_multi", arguments);
     }
     PyObject *updates = PyList_New(0), *suffixes = PyList_New(0);

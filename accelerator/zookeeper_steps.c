@@ -23,7 +23,7 @@ static bool stats_open(Stats *stats, PyObject *zxid, PyObject *when)
     for (int k = 0; k < 3; k++) {
         PyObject *ephemeral = k == 1 ? Py_True : Py_False;
         PyObject *version = PyLong_FromLong(0);
-        if (!maker_open(makers[k], "Stat", 7) || !maker_set(makers[k], 1, version) ||
+        if (!maker_open(makers[k], bound("Stat"), 7) || !maker_set(makers[k], 1, version) ||
             !maker_set(makers[k], 2, Py_NewRef(zxid)) || !maker_set(makers[k], 3, Py_NewRef(when)) ||
             !maker_set(makers[k], 4, Py_NewRef(when)) ||
             !maker_set(makers[k], 5, Py_NewRef(ephemeral)) ||

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Literal, assert_never
+from typing import Final, Literal
 
 from rocksdict import WriteBatch
 
@@ -41,7 +41,7 @@ from .drafts import Drafted, draft
 from .ephemerals import Departed, remove_ephemerals
 from .files import open_files, open_files_to_read, prepare, read_meta
 from .layout import SESSIONS_FORMAT
-from .records import HEADER, LONGEST_HEADER, PLAIN, found_at, is_plain
+from .records import HEADER, LONGEST_HEADER, answer_reads, is_plain, plain_puts
 from .scans import ReadOnlyScans, RocksScans, read_only
 from .sessions import RocksSession, remove_lock_files
 
@@ -126,24 +126,15 @@ class _Reader:
             return answers
 
     def _answers(self, requests: Sequence[ReadRequest], keys: list[bytes]) -> list[Answer]:
-        answers: list[Answer] = []
-        answer = answers.append
-        records = self._database.records(keys, self._commits.largest)
-        owns = self._owns
+        records = iter(self._database.records(keys, self._commits.largest))
         if hidden := self._hidden():
-            records = [
-                None if key in hidden else record for key, record in zip(keys, records, strict=True)
-            ]
-        for request, record in zip(requests, records, strict=True):
-            kind = request.kind
-            if kind == "get":
-                answer(None if record is None else found_at(request.path, record, owns))
-            elif kind == "exists":
-                answer(record is not None)
-            elif kind == "get_children":
-                answer(self._children(request.path))
-            else:
-                assert_never(kind)
+            zipped = zip(keys, records, strict=True)
+            records = iter([None if key in hidden else record for key, record in zipped])
+        answers: list[Answer] = [*answer_reads(requests, records, self._owns)]
+        while len(answers) < len(requests):
+            assert requests[len(answers)].kind == "get_children"
+            answers.append(self._children(requests[len(answers)].path))
+            answers += answer_reads(requests[len(answers) :], records, self._owns)
         return answers
 
     def _children(self, path: str) -> list[str]:
@@ -256,41 +247,27 @@ class _RocksBackend(_Reader):
         batch = WriteBatch(raw_mode=True)
         revision = self._commits.revision + 1
         now = time.time_ns() // 1_000_000
-        fresh = HEADER.pack(PLAIN, 0, revision, now, now)
         headers = self._database.headers(keys, self._commits.largest)
         answers: list[Answer] = []
         deletes: list[int] = []
         largest = 0
-        # This loop runs once for every put, so it does no unnecessary work.
-        for request, key, header in zip(requests, keys, headers, strict=True):
+        while (place := len(answers)) < len(requests):
+            stats, records = plain_puts(requests, headers, place, revision, now)
+            for key, record in zip(keys[place:], records, strict=False):
+                batch[key] = record
+            largest = max(largest, max(map(len, records), default=0))
+            answers += stats
+            if (place := len(answers)) == len(requests):
+                break
+            request, header = requests[place], headers[place]
             if header is not None and not is_plain(header):
                 return None
-            kind = request.kind
-            if kind == "delete":
-                deletes.append(len(answers))
+            if request.kind == "delete":
+                deletes.append(place)
                 answers.append(None)
-                continue
-            if kind == "transaction":
-                raise AssertionError("a transaction has options")
-            if kind != "put":
-                assert_never(kind)
-            value = request.value or b""
-            expected = request.expected_version
-            if header is None:
-                version, created, record = 0, now, fresh + value
             else:
-                _, version, _, created, _ = HEADER.unpack_from(header)
-                version += 1
-                record = HEADER.pack(PLAIN, version, revision, created, now) + value
-            if expected is not None and expected != version - 1:
-                answers.append(refusal(request, version - 1, occupied=False))
-                continue
-            batch[key] = record
-            if len(record) > largest:  # noqa: PLR1730 - no call for every put
-                largest = len(record)
-            answers.append(
-                _new(Stat, (request.path, version, revision, created, now, False, False))
-            )
+                version = ABSENT if header is None else HEADER.unpack_from(header)[1]
+                answers.append(refusal(request, version, occupied=False))
         if deletes:
             self._delete(batch, requests, keys, headers, answers, deletes)
         return Drafted(batch, answers, keys, largest)

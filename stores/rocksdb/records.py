@@ -7,11 +7,13 @@ the session that created it. That of a plain value is the one of the first relea
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
+from ...ops.acceleration import accelerated, bind
 from ...ops.errors import MetadataStoreError
 from ...ops.results import GetResult, ScanPage, Stat, StatPage
+from ..backend import ReadRequest, WriteRequest
 from ..keys import Sorted
 
 __all__ = [
@@ -20,10 +22,12 @@ __all__ = [
     "HEADER",
     "LONGEST_HEADER",
     "PLAIN",
+    "answer_reads",
     "found_at",
     "is_ours",
     "is_plain",
     "not_ours",
+    "plain_puts",
     "scan_page",
     "session_of",
     "stat_page",
@@ -45,6 +49,8 @@ _SIZES: Final = {PLAIN: HEADER.size, EPHEMERAL: EPHEMERAL_HEADER.size}
 
 _PLAIN: Final = bytes([PLAIN])
 _HIGH: Final = 0x80  # the highest bit of a number's first byte
+
+_NO_RECORD: Final[Any] = object()
 
 _new = tuple.__new__  # does the work of Stat(...) and GetResult(...) in half the time
 
@@ -112,6 +118,75 @@ def found_at(path: str, record: bytes, owns: bool) -> GetResult | MetadataStoreE
     _, version, revision, created, modified, _ = EPHEMERAL_HEADER.unpack_from(record)
     stat = Stat(path, version, revision, created, modified, ephemeral=True, owned=owns)
     return GetResult(record[EPHEMERAL_HEADER.size :], stat)
+
+
+@accelerated
+def answer_reads(
+    requests: Sequence[ReadRequest], records: Iterator[bytes | None], owns: bool
+) -> list[GetResult | MetadataStoreError | bool | None]:
+    """Return the answers to reads, up to the first that asks for more than a record.
+
+    Args:
+        requests: the reads.
+        records: their records, whole; one is taken for each read, answered or not.
+        owns: see :func:`found_at`.
+    """
+    answers: list[GetResult | MetadataStoreError | bool | None] = []
+    for request in requests:
+        record = next(records, _NO_RECORD)
+        if record is _NO_RECORD:
+            raise ValueError("fewer records than requests")
+        if request.kind == "get":
+            answers.append(None if record is None else found_at(request.path, record, owns))
+        elif request.kind == "exists":
+            answers.append(record is not None)
+        else:
+            break
+    return answers
+
+
+bind(found_at=found_at, GetResult=GetResult, Stat=Stat)
+
+
+@accelerated
+def plain_puts(
+    requests: Sequence[WriteRequest],
+    headers: Sequence[bytes | None],
+    start: int,
+    revision: int,
+    now: int,
+) -> tuple[list[Stat], list[bytes]]:
+    """Return the answers and the records of puts without options.
+
+    They end before the first write that is no put, whose value before is not plain, or whose
+    condition does not hold.
+
+    Args:
+        requests: the writes of a call, without options.
+        headers: their records before the call, or the headers of these.
+        start: the place of the first put.
+        revision: the revision of the call.
+        now: milliseconds since the epoch.
+    """
+    stats, records = [], []
+    fresh = HEADER.pack(PLAIN, 0, revision, now, now)
+    # This loop runs once for every put, so it does no unnecessary work.
+    for place in range(start, len(requests)):
+        request, before = requests[place], headers[place]
+        if request.kind != "put":
+            break
+        expected, version, created, header = request.expected_version, 0, now, fresh
+        if before is not None:
+            if not is_plain(before):
+                break
+            _, version, _, created, _ = HEADER.unpack_from(before)
+            version += 1
+            header = HEADER.pack(PLAIN, version, revision, created, now)
+        if expected is not None and expected != version - 1:
+            break
+        records.append(header + (request.value or b""))
+        stats.append(_new(Stat, (request.path, version, revision, created, now, False, False)))
+    return stats, records
 
 
 def scan_page(keys: Sorted, records: Sequence[bytes], owns: bool) -> ScanPage:
