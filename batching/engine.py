@@ -2,8 +2,10 @@
 
 Threads, and what each does:
 
-- A caller's thread submits: under the lock the operation takes its place in its path's line and in
-  its queue. If the queue is full, the caller waits at the operation's gate, outside the lock.
+- A caller's thread submits: it appends the operation to the intake. A sender takes in, under the
+  lock, what has arrived there: each operation takes its place in its path's line and in its queue.
+  If no sender attends to the intake, the caller takes in itself. If the queue is full, the caller
+  waits at the operation's gate, outside the lock.
 - A sender takes a batch under the lock, executes it at the back end without the lock, and then,
   under the lock again, decides how its entries end and which may go next. There is one sender for
   each batch in flight, started when it is first needed: it blocks in the back end's call, which
@@ -16,6 +18,9 @@ and no code of a caller or of a back end, runs under it. ``queues`` makes the de
 lock; it never waits, and calls neither callers nor the back end. This module takes the lock, waits
 and makes those calls. Only ``submit`` also decides here, because every operation pays for each
 call.
+
+Ctrl-C may interrupt a caller's thread at any point. ``Queues.restore`` then derives everything anew
+from what is certain, before the lock is released.
 """
 
 from __future__ import annotations
