@@ -243,7 +243,6 @@ static PyObject *plain_puts(PyObject *Py_UNUSED(module), PyObject *arguments)
     memset(&putting, 0, sizeof putting);
     if (!PyArg_ParseTuple(arguments, "OOnO!O!:plain_puts", &requests, &headers, &start,
                           &PyLong_Type, &putting.revision, &PyLong_Type, &putting.now)) {
-        PyErr_Clear();
         return defer("plain_puts", arguments);
     }
     Outcome outcome = start >= 0 && putting_open(&putting) ? DONE : DEFER;

@@ -62,8 +62,6 @@ _TRANSACTION_OPS: Final = 1_000
 
 _NOTHING: Final[frozenset[bytes]] = frozenset()
 
-_new = tuple.__new__  # does the work of Stat(...) in half the time
-
 
 class _Reader:
     """The reads of a store.
@@ -130,11 +128,12 @@ class _Reader:
         if hidden := self._hidden():
             zipped = zip(keys, records, strict=True)
             records = iter([None if key in hidden else record for key, record in zipped])
-        answers: list[Answer] = [*answer_reads(requests, records, self._owns)]
+        left = iter(requests)
+        answers: list[Answer] = [*answer_reads(left, records, self._owns)]
         while len(answers) < len(requests):
             assert requests[len(answers)].kind == "get_children"
             answers.append(self._children(requests[len(answers)].path))
-            answers += answer_reads(requests[len(answers) :], records, self._owns)
+            answers += answer_reads(left, records, self._owns)
         return answers
 
     def _children(self, path: str) -> list[str]:
@@ -252,14 +251,15 @@ class _RocksBackend(_Reader):
         deletes: list[int] = []
         largest = 0
         while (place := len(answers)) < len(requests):
-            stats, records = plain_puts(requests, headers, place, revision, now)
-            for key, record in zip(keys[place:], records, strict=False):
-                batch[key] = record
-            largest = max(largest, max(map(len, records), default=0))
-            answers += stats
-            if (place := len(answers)) == len(requests):
-                break
             request, header = requests[place], headers[place]
+            if request.kind == "put":
+                stats, records = plain_puts(requests, headers, place, revision, now)
+                if stats:
+                    for index, record in enumerate(records, place):
+                        batch[keys[index]] = record
+                    largest = max(largest, *map(len, records))
+                    answers += stats
+                    continue
             if header is not None and not is_plain(header):
                 return None
             if request.kind == "delete":

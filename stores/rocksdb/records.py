@@ -7,7 +7,7 @@ the session that created it. That of a plain value is the one of the first relea
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ...ops.acceleration import accelerated, bind
@@ -122,13 +122,13 @@ def found_at(path: str, record: bytes, owns: bool) -> GetResult | MetadataStoreE
 
 @accelerated
 def answer_reads(
-    requests: Sequence[ReadRequest], records: Iterator[bytes | None], owns: bool
+    requests: Iterable[ReadRequest], records: Iterator[bytes | None], owns: bool
 ) -> list[GetResult | MetadataStoreError | bool | None]:
     """Return the answers to reads, up to the first that asks for more than a record.
 
     Args:
         requests: the reads.
-        records: their records, whole; one is taken for each read, answered or not.
+        records: their records, whole; one is taken for each read that is looked at.
         owns: see :func:`found_at`.
     """
     answers: list[GetResult | MetadataStoreError | bool | None] = []
