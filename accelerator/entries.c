@@ -4,11 +4,11 @@
 
 #include <structmember.h>
 
-/* The attributes of batching.entry.Entry, in the order of its __slots__. */
-#define ATTRIBUTES(X)                                                                              \
-    X(answer) X(caller) X(deadline) X(epoch) X(expected_version) X(future_state) X(key) X(kind)    \
-    X(lane) X(options) X(path) X(session) X(sink) X(state) X(submitted) X(value) X(waits_for)      \
-    X(weight) X(writes)
+/* The attributes of batching.entry.Entry. */
+#define MEMBERS(X)                                                                                 \
+    X(deadline) X(epoch) X(expected_version) X(future_state) X(key) X(kind) X(lane) X(options)     \
+    X(path) X(session) X(sink) X(state) X(submitted) X(value) X(waits_for) X(weight) X(writes)
+#define ATTRIBUTES(X) X(answer) X(caller) MEMBERS(X)
 
 #define FIELD(name) PyObject *name;
 typedef struct {
@@ -29,6 +29,24 @@ static Entry *as_entry(PyObject *object)
         return NULL;
     }
     return (Entry *)object;
+}
+
+/* The garbage collector would look at each of a thousand entries under way again and again. It needs
+   to know only those that can be part of a cycle: their caller leads to a future, or their answer has
+   a traceback. The others refer to nothing but their operation and the engine, which drops an entry
+   when that has ended. */
+
+static void track(PyObject *entry)
+{
+    if (!PyObject_GC_IsTracked(entry)) {
+        PyObject_GC_Track(entry);
+    }
+}
+
+/* Say whether an answer is a result of values only. */
+static bool is_plain(PyObject *answer)
+{
+    return answer == Py_None || PyTuple_Check(answer);
 }
 
 static void set(PyObject **field, PyObject *value)
@@ -60,6 +78,7 @@ typedef struct {
     PyObject *kind, *sink, *now; /* borrowed */
     PyObject *lane, *writes, *deadline;
     Py_ssize_t op_bytes;
+    bool cyclic; /* whether the caller, or the sink, can lead back to the entry */
 } Origin;
 
 static void origin_free(Origin *origin)
@@ -120,6 +139,10 @@ static Py_ssize_t fill(Entry *self, Origin *origin, PyObject *path, PyObject *va
     set(&self->waits_for, states[0]);
     set(&self->weight, weight);
     Py_DECREF(weight);
+    if (!origin->cyclic && options == Py_None && PyUnicode_CheckExact(path) &&
+        (value == Py_None || PyBytes_CheckExact(value))) {
+        PyObject_GC_UnTrack((PyObject *)self);
+    }
     return bytes;
 }
 
@@ -137,6 +160,7 @@ static int init(Entry *self, PyObject *args, PyObject *kwargs)
     if (!origin_find(&origin, kind, lanes, sink, now, timeout)) {
         return -1;
     }
+    origin.cyclic = caller != Py_None; /* Without a caller, the sink is a FutureSink. */
     int status = fill(self, &origin, path, value, expected, options, caller) < 0 ? -1 : 0;
     origin_free(&origin);
     if (status == 0 && options != Py_None) {
@@ -174,9 +198,61 @@ static void dealloc(Entry *self)
     Py_DECREF(type);
 }
 
+static PyObject *get_field(Entry *self, PyObject **field, const char *name)
+{
+    (void)self;
+    if (*field == NULL) {
+        PyErr_SetString(PyExc_AttributeError, name);
+        return NULL;
+    }
+    return Py_NewRef(*field);
+}
+
+/* Set or delete an attribute that can make the entry part of a cycle. */
+static int set_field(Entry *self, PyObject **field, PyObject *value, bool plain)
+{
+    PyObject *old = *field;
+    if (value != NULL && !plain) {
+        track((PyObject *)self);
+    }
+    *field = Py_XNewRef(value);
+    Py_XDECREF(old);
+    return 0;
+}
+
+static PyObject *get_answer(Entry *self, void *unused)
+{
+    (void)unused;
+    return get_field(self, &self->answer, "answer");
+}
+
+static int set_answer(Entry *self, PyObject *value, void *unused)
+{
+    (void)unused;
+    return set_field(self, &self->answer, value, value != NULL && is_plain(value));
+}
+
+static PyObject *get_caller(Entry *self, void *unused)
+{
+    (void)unused;
+    return get_field(self, &self->caller, "caller");
+}
+
+static int set_caller(Entry *self, PyObject *value, void *unused)
+{
+    (void)unused;
+    return set_field(self, &self->caller, value, value == Py_None);
+}
+
+static PyGetSetDef watched[] = {
+    {"answer", (getter)get_answer, (setter)set_answer, NULL, NULL},
+    {"caller", (getter)get_caller, (setter)set_caller, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyMemberDef members[] = {
 #define MEMBER(name) {#name, T_OBJECT_EX, offsetof(Entry, name), 0, NULL},
-    ATTRIBUTES(MEMBER)
+    MEMBERS(MEMBER)
 #undef MEMBER
     {NULL, 0, 0, 0, NULL},
 };
@@ -189,6 +265,7 @@ static PyType_Slot type_slots[] = {
     {Py_tp_clear, clear},
     {Py_tp_dealloc, dealloc},
     {Py_tp_members, members},
+    {Py_tp_getset, watched},
     {0, NULL},
 };
 
@@ -359,7 +436,7 @@ static PyObject *end_sent(PyObject *module, PyObject *args)
         }
         long state = state_of(entry);
         if (state == SENT) {
-            set(&entry->answer, answer);
+            set_answer(entry, answer, NULL);
             set(&entry->state, states[ENDED]);
         }
         if (PyErr_Occurred() || (state == SENT && PyList_Append(ended, item) < 0)) {
@@ -693,6 +770,7 @@ static PyObject *plain_entries(PyObject *module, PyObject *args)
         !origin_find(&origin, kind, lanes, sink, now, timeout)) {
         goto failed;
     }
+    origin.cyclic = false; /* The callers are plain operations, and the sink is a thread's. */
     for (int status = 1; status > 0 && place < end && size < most; place++) {
         PyObject *op = PySequence_GetItem(ops, place);
         if (op == NULL) {

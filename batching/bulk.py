@@ -72,6 +72,9 @@ def plain_entries(
 
     Those are operations of one of the ``plain`` types, all of the same, without options, and within
     the limits. They end with the one with which they have ``most`` bytes.
+
+    ``sink`` is that of a thread. A task's could lead back to the entries after its loop was closed,
+    and the twin's entries are unknown to the garbage collector.
     """
     made: list[Entry] = []
     cls, kind = type(ops[start]), ops[start].kind if type(ops[start]) in plain else None

@@ -544,8 +544,9 @@ class Engine:
                 thread.join(max(0.0, until - time.monotonic()))
         # The back end's calls for the remaining operations have not returned even now.
         self._end_where(lambda entry: entry.state in (QUEUED, SENT))
-        for lane in lanes:
-            lane.close()
+        with self._lock:
+            for lane in lanes:
+                lane.close()
 
     def _end_where(self, which: Callable[[Entry], bool]) -> None:
         self._end(

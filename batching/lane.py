@@ -143,5 +143,6 @@ class Lane:
         return self.record.metrics(self.held, len(self.waiting), self.batches.in_flight)
 
     def close(self) -> None:
-        """Close the queue, after its last use."""
+        """Close the queue, after its last use, and let go of what was cancelled in it."""
+        self.batches.begin_anew(self._queue.sync_q, ())
         self._queue.close()

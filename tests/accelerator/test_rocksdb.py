@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import dataclass
 from random import Random
@@ -165,6 +166,7 @@ def test_memory_stays_level() -> None:
             outcome(puts, PUTS, FOUND[:5], 0, 2**40, 2**41)  # type: ignore[arg-type]
 
     rounds()
+    gc.collect()  # What other tests have left refers to the classes, too.
     counts = [sys.getrefcount(each) for each in shared]
     assert_keeps_no_memory(rounds, 40)
     assert [sys.getrefcount(each) for each in shared] == counts

@@ -7,6 +7,7 @@ import gc
 import itertools
 import logging
 import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -408,6 +409,29 @@ def test_a_loop_that_was_closed_before_the_answers_came_is_left_alone(
         store._engine.close(PATIENCE)
     assert caplog.records == []
     assert store.metrics().writes.operations == 1
+
+
+def test_the_garbage_collector_frees_a_bulk_call_on_a_closed_loop(
+    backend: FaultyBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its task is part of a cycle: it has the operations, and they lead to what wakes it."""
+    loop = asyncio.new_event_loop()
+
+    async def main() -> tuple[AsyncMetadataStore, weakref.ref[asyncio.Task[Any]]]:
+        store = open_here(backend)
+        task = asyncio.create_task(store.apply([Put("/a", b"")]))
+        await until(lambda: backend.calls)
+        return store, weakref.ref(task)
+
+    store, task = loop.run_until_complete(main())
+    loop.close()
+    with caplog.at_level(logging.CRITICAL, "asyncio"):  # It complains of such a task.
+        release_all(backend)
+        store._engine.close(PATIENCE)
+        backend.calls.clear()
+        del loop, store
+        gc.collect()
+    assert task() is None
 
 
 # --- bulk

@@ -7,6 +7,7 @@ import gc
 import logging
 import random
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import (
@@ -19,6 +20,7 @@ from concurrent.futures import (
     as_completed,
     wait,
 )
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -26,6 +28,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.batching import MetadataStore, futures
+from batchkeeper.batching.entry import ENDED, entry_of
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -726,6 +729,74 @@ def test_a_future_that_has_ended_is_freed_when_nobody_holds_it(
         until(lambda: held() is None)
     finally:
         gc.enable()
+
+
+class Held:
+    """Something that a caller holds, for weak references."""
+
+    future: AnyFuture
+
+
+def hold_a_failed_put(store: MetadataStore) -> weakref.ref[Held]:
+    """Return what a frame holds that the error of a put leads to, which leads to the error."""
+    held = Held()
+    held.future = store.put("/a", b"", expected_version=7)
+    until(held.future.done)  # Whoever waits makes the entry known to the collector.
+    with suppress(BadVersionError):
+        held.future.result()
+    return weakref.ref(held)
+
+
+def hold_a_callback(store: MetadataStore) -> weakref.ref[Held]:
+    """Return what a done-callback holds, which holds the future."""
+    held = Held()
+    held.future = store.put("/a", b"")
+    held.future.add_done_callback(lambda _: held)
+    held.future.result()
+    return weakref.ref(held)
+
+
+@pytest.mark.parametrize("hold", [hold_a_failed_put, hold_a_callback])
+def test_the_garbage_collector_frees_a_cycle_through_a_future(
+    open_on: OpenOn, hold: Callable[[MetadataStore], weakref.ref[Held]]
+) -> None:
+    """The collector does not look at most entries, but at each that can be part of a cycle."""
+    store = open_on(connect("memory://cycle", ConnectOptions()))
+    held = hold(store)
+
+    def freed() -> bool:
+        # Threads hold what they did last.
+        other = store.put("/b", b"")
+        other.add_done_callback(lambda _: None)
+        other.result()
+        gc.collect()
+        return held() is None
+
+    until(freed)
+
+
+def test_a_closed_store_is_freed_although_a_cancelled_operation_was_left_in_its_queue() -> None:
+    """Such an operation stays there until a sender comes to it."""
+    batching = bk.BatchingConfig(max_ops=2, linger="fixed", max_delay=60.0)
+    store = bk.open_store("memory://ghost", batching)
+    engine, now = store._engine, time.monotonic()
+    entries = [
+        entry_of(Put(path, b""), engine.lanes, store._sink, now, PATIENCE)
+        for path in ("/a", "/b", "/left")
+    ]
+    assert engine.submit_all(entries) == len(entries)
+    until(lambda: entries[1].state == ENDED)
+    assert engine.withdraw(entries[2])
+    engine.release(entries[2:])
+    store.close()
+    held = weakref.ref(engine)
+    del store, engine, entries
+
+    def freed() -> bool:
+        gc.collect()
+        return held() is None
+
+    until(freed)
 
 
 # --- threads that wait for one batch wake each other
