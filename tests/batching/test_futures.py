@@ -28,7 +28,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.batching import MetadataStore, futures
-from batchkeeper.batching.entry import ENDED, entry_of
+from batchkeeper.batching.entry import ENDED, Entry, entry_of
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -775,6 +775,11 @@ def test_the_garbage_collector_frees_a_cycle_through_a_future(
     until(freed)
 
 
+def ended(entry: Entry) -> bool:
+    """Whether an operation has ended."""
+    return entry.state == ENDED
+
+
 def test_a_closed_store_is_freed_although_a_cancelled_operation_was_left_in_its_queue() -> None:
     """Such an operation stays there until a sender comes to it."""
     batching = bk.BatchingConfig(max_ops=2, linger="fixed", max_delay=60.0)
@@ -785,7 +790,7 @@ def test_a_closed_store_is_freed_although_a_cancelled_operation_was_left_in_its_
         for path in ("/a", "/b", "/left")
     ]
     assert engine.submit_all(entries) == len(entries)
-    until(lambda: entries[1].state == ENDED)
+    until(partial(ended, entries[1]))
     assert engine.withdraw(entries[2])
     engine.release(entries[2:])
     store.close()
