@@ -5,6 +5,7 @@
 - ``accumulator``: decides the content and the time of the next batch: a pure object
 - ``lane``: a bounded queue with its batches and senders
 - ``queues``: decides under the engine's lock: the place of each operation, and which goes next
+- ``restoring``: makes all of it consistent again after Ctrl-C has interrupted a decision
 - ``engine``: the threads and the lock: submitting, sending, deadlines, closing
 - ``epochs``: the operations that a flush waits for
 - ``execution``: one request at the back end, and its errors

@@ -19,7 +19,7 @@ lock; it never waits, and calls neither callers nor the back end. This module ta
 and makes those calls. Only ``submit`` also decides here, because every operation pays for each
 call.
 
-Ctrl-C may interrupt a caller's thread at any point. ``Queues.restore`` then derives everything anew
+Ctrl-C may interrupt a caller's thread at any point. ``restore`` then derives everything anew
 from what is certain, before the lock is released.
 """
 
@@ -49,6 +49,7 @@ from .feeds import Feeds
 from .lane import Lane
 from .metrics import Metrics
 from .queues import Queues, WhenFull
+from .restoring import restore
 from .settings import BatchingConfig
 
 __all__ = ["Engine", "WhenFull"]
@@ -166,7 +167,7 @@ class Engine:
             except MetadataStoreError:
                 raise
             except BaseException:
-                queues.restore([entry])
+                restore(queues, [entry])
                 raise
         if self._unstarted:
             self._start_senders()
@@ -193,7 +194,7 @@ class Engine:
         with self._lock:
             lost = [entry for entry in entries if entry.state == QUEUED]
             if lost:
-                self._queues.restore(lost)
+                restore(self._queues, lost)
         if self._unstarted:
             self._start_senders()
 
@@ -235,7 +236,7 @@ class Engine:
                 except MetadataStoreError:
                     raise
                 except BaseException:
-                    self._queues.restore(submitted)
+                    restore(self._queues, submitted)
                     raise
         finally:
             if self._unstarted:
@@ -259,7 +260,7 @@ class Engine:
                     if withdrawn:
                         self._queues.cancel(entry)
                 except BaseException:
-                    self._queues.restore([entry] if withdrawn and entry.state == CANCELLED else ())
+                    restore(self._queues, [entry] if withdrawn and entry.state == CANCELLED else ())
                     raise
         finally:
             if self._unstarted:
@@ -363,7 +364,7 @@ class Engine:
                 watch = None if lane.watched else batches.due_in(now)
                 lane.watched |= watch is not None
                 lane.idle += 1
-                queues.allow(lane)
+                lane.allow()
                 lane.wakeup.wait(watch)
                 lane.idle -= 1
                 lane.signalled = False

@@ -6,9 +6,11 @@ An engine has three lanes: reads, writes, and single executions.
 from __future__ import annotations
 
 import math
+import sysconfig
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from threading import Condition, Lock, Thread
+from typing import Final
 
 import janus
 
@@ -19,6 +21,14 @@ from .metrics import LaneMetrics
 from .recording import LaneRecord
 
 __all__ = ["Lane"]
+
+# The most bytes of an operation in the intake, so that the bytes there are bounded, too.
+_LIGHT: Final = 4096
+# The most operations in the intake: with so many, the lock's cost for each is negligible. None on a
+# Python without the global lock, where others could append to it while it is read.
+_MOST: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else 128
+# So many threads may submit at the same moment without the queue being fuller than its bound.
+_AT_ONCE: Final = 64
 
 
 class Lane:
@@ -77,7 +87,8 @@ class Lane:
         # Entries without room, oldest first, each with the gate of its caller's thread, if any.
         self.waiting: OrderedDict[Entry, Lock | None] = OrderedDict()
         self.wakeup = Condition(lock)  # senders wait here for a batch that is due
-        # So many operations may lie in the intake; see Queues.allow. A caller reads it without the
+        self.shut = False  # nothing may arrive in the intake any more
+        # So many operations may lie in the intake; see `allow`. A caller reads it without the
         # lock before it appends one, and again afterwards: 0 says that nobody will look.
         self.allowance = 0
         self.idle = 0  # senders that wait
@@ -88,6 +99,10 @@ class Lane:
 
     def _new_queue(self) -> janus.Queue[Sequence[Entry]]:
         return janus.Queue(maxsize=2 * self.room)
+
+    def cap_requests(self, request_bytes: int) -> None:
+        """Adopt the size of the largest request that the store accepts."""
+        self.light = min(_LIGHT, request_bytes)
 
     def has_room(self, entry: Entry) -> bool:
         """Say whether an entry need not wait for room, or for those that do."""
@@ -120,6 +135,29 @@ class Lane:
         """Give back the room of operations that are no longer held."""
         self.held -= operations
         self.held_bytes -= size
+
+    def allow(self) -> None:
+        """Say how many operations may lie in the intake, after a change of what decides it.
+
+        None, unless somebody attends to it: a sender that was just woken, one that waits for
+        the time when a batch is due, or all senders, if they are under way. Each looks into the
+        intake when it comes back.
+        """
+        batches = self.batches
+        most = 0
+        if self.shut or self.waiting:
+            pass
+        elif self.signalled or (not self.idle and len(self.senders) >= self.window):
+            most = _MOST
+        elif self.watched and not batches.leaves_at_once:
+            # The operation that makes a batch due is not left to a sender that waits.
+            left = (batches.max_bytes - batches.ready_bytes) // self.light
+            most = min(_MOST, batches.max_ops - batches.ready - 1, left)
+        if most:
+            # All that may lie there has room.
+            left = int(self.bytes_room - self.held_bytes) // self.light
+            most = max(0, min(most, self.room - self.held - _AT_ONCE, left - _AT_ONCE))
+        self.allowance = most
 
     def recount(self, entries: Iterable[Entry]) -> None:
         """Count the held operations again, from all entries that have a place in a line.

@@ -12,7 +12,6 @@ and passes them to waiting operations.
 from __future__ import annotations
 
 import math
-import sysconfig
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -53,13 +52,6 @@ WhenFull: TypeAlias = Literal["setting", "wait", "raise"]
 # At least this many seconds pass between two looks at the deadlines, so many of them cost little.
 _TICK: Final = 0.01
 
-# The most bytes of an operation in the intake, so that the bytes there are bounded, too.
-_LIGHT: Final = 4096
-# The most operations in the intake: with so many, the lock's cost for each is negligible. None on a
-# Python without the global lock, where others could append to it while it is read.
-_MOST: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else 128
-# So many threads may submit at the same moment without a queue being fuller than its bound.
-_AT_ONCE: Final = 64
 # Consumes an iterator in one step, which Ctrl-C cannot interrupt.
 _consume = deque[object](maxlen=0).extend
 
@@ -124,7 +116,6 @@ class Queues:
         self._config = config
         self._add_sender = add_sender
         self._record = Record()
-        self._shut = False
         if config.enabled:
             window = config.max_in_flight or limits.in_flight
             reads_window = config.max_in_flight or limits.reads_in_flight or window
@@ -166,10 +157,10 @@ class Queues:
                 lane.batches.max_ops = min(config.max_ops, most)
             lane.batches.max_bytes = min(config.max_bytes, limits.request_bytes)
         for lane in self.all_lanes:
-            lane.light = min(_LIGHT, limits.request_bytes)
+            lane.cap_requests(limits.request_bytes)
             if lane.batches.ready:
                 self.wake(lane, time.monotonic())
-                self.allow(lane)
+                lane.allow()
 
     # Entering
 
@@ -178,7 +169,7 @@ class Queues:
 
         ``own`` is the lane of the calling sender, which looks itself whether a batch is due.
         """
-        if self.intake and not self._shut:
+        if self.intake and not self.writes.shut:
             self._take_in(own)
 
     def _take_in(self, own: Lane | None) -> None:
@@ -191,8 +182,8 @@ class Queues:
                 lane.held += len(arrived)
                 lane.held_bytes += total_weight(arrived)
             self._place(entries, own)
-        self.allow(self.reads)
-        self.allow(self.writes)
+        self.reads.allow()
+        self.writes.allow()
         epoch = self.epochs.current
         assign_epoch(entries, epoch)
         leaving = starmap(self.intake.popleft, repeat((), len(entries)))
@@ -249,38 +240,16 @@ class Queues:
         parts = [(lane, [entry for entry in entries if entry.lane is lane]) for lane in lanes]
         return [(lane, own) for lane, own in parts if own]
 
-    def allow(self, lane: Lane) -> None:
-        """Say how many operations may lie in the intake, after a change of what decides it.
-
-        None, unless somebody attends to the lane: a sender that was just woken, one that waits for
-        the time when a batch is due, or all senders, if they are under way. Each looks into the
-        intake when it comes back.
-        """
-        batches = lane.batches
-        most = 0
-        if self._shut or lane.waiting:
-            pass
-        elif lane.signalled or (not lane.idle and len(lane.senders) >= lane.window):
-            most = _MOST
-        elif lane.watched and not batches.leaves_at_once:
-            # The operation that makes a batch due is not left to a sender that waits.
-            left = (batches.max_bytes - batches.ready_bytes) // lane.light
-            most = min(_MOST, batches.max_ops - batches.ready - 1, left)
-        if most:
-            # All that may lie there has room.
-            left = int(lane.bytes_room - lane.held_bytes) // lane.light
-            most = max(0, min(most, lane.room - lane.held - _AT_ONCE, left - _AT_ONCE))
-        lane.allowance = most
-
     def open_intake(self) -> None:
         """Undo ``shut_intake``."""
-        self._shut = False
+        for lane in self.all_lanes:
+            lane.shut = False
 
     def shut_intake(self) -> None:
         """Take in what has arrived, and let nothing else arrive."""
-        self._shut = True
         for lane in self.all_lanes:
-            lane.allowance = 0
+            lane.shut = True
+            lane.allow()
         if self.intake:
             self._take_in(None)
 
@@ -309,7 +278,7 @@ class Queues:
                 self._ready(entry)
             else:
                 entry.waits_for = TURN
-                self.allow(entry.lane)
+                entry.lane.allow()
             return None
         if when_full != "wait" and self._may_go_singly(entry):
             entry.lane = self._singles
@@ -332,53 +301,9 @@ class Queues:
         singles = self._singles
         return singles.held < singles.room and not self.lines.would_wait(entry)
 
-    def restore(self, lost: Sequence[Entry] = ()) -> None:
-        """Make everything consistent after Ctrl-C has interrupted a change at any point.
-
-        The lock must have been held since then, and afterwards, the unstarted senders are to be
-        started. What an operation's state and the intake say is true, and the rest follows from it.
-
-        Args:
-            lost: the operations whose submission or cancellation was interrupted. Those that are
-                QUEUED become CANCELLED, and none of them keeps a place.
-        """
-        move([entry for entry in lost if entry.state == QUEUED], CANCELLED)
-        for entry in lost:
-            entry.lane.waiting.pop(entry, None)
-            if entry in self.intake:
-                self.intake.remove(entry)
-            else:
-                self.epochs.release(entry)
-        # What is in the intake has no place yet, although it may have entered its line.
-        arrived = list(self.intake)
-        for entry in arrived:
-            entry.waits_for = 0
-            entry.lane.waiting.pop(entry, None)
-        self.lines.restore([*lost, *arrived])
-        for lane in self.all_lanes:
-            for entry, gate in list(lane.waiting.items()):
-                if not entry.waits_for & ROOM:  # It has been admitted.
-                    if gate is not None and gate.locked():
-                        gate.release()
-                    del lane.waiting[entry]
-            lane.recount(self.lines.entries())
-            known = {*self.unstarted}
-            self.unstarted += [s for s in lane.senders if s.ident is None and s not in known]
-            # `signalled` may be set although the interrupt came before the wake-up.
-            lane.signalled = False
-            lane.allowance = 0
-            lane.wakeup.notify_all()
-        self._admit()
-        for lane in self.all_lanes:
-            if lane.batches.ready:
-                self.wake(lane, time.monotonic())
-        self.epochs.refresh()
-        self.calm()
-        self.deadline_moved.notify_all()
-
     def calm(self) -> None:
         """End the hurry of flushes, if none waits any more."""
-        if not self.epochs.open and not self._shut:
+        if not self.epochs.open and not self.writes.shut:
             self.reads.batches.hurry = self.writes.batches.hurry = None
 
     # Batches
@@ -407,10 +332,10 @@ class Queues:
         if lane is not self._singles:
             lane.release(len(batch), size)
             if lane.waiting:
-                self._admit()
+                self.admit()
         if batches.ready:
             self.wake(lane, now)
-        self.allow(lane)
+        lane.allow()
         return batch
 
     def end_batch(
@@ -435,7 +360,7 @@ class Queues:
     def cancel(self, entry: Entry) -> None:
         """Cancel an operation that is QUEUED."""
         self._end_queued(entry, CANCELLED)
-        self._admit()
+        self.admit()
 
     def expired(self, now: float, grace: float) -> list[Entry]:
         """Return the operations whose deadline has passed, and set ``next_deadline``.
@@ -472,7 +397,7 @@ class Queues:
                 # operation on the path may go before that.
                 move((entry,), ENDED)
         self._record.ended(entries)
-        self._admit()
+        self.admit()
 
     def _end_queued(self, entry: Entry, state: int) -> None:
         lane = entry.lane
@@ -490,7 +415,7 @@ class Queues:
         for follower in self.lines.leave(entry):
             self._leave_wait(follower, TURN)
 
-    def _admit(self) -> None:
+    def admit(self) -> None:
         """Give free room to waiting operations, oldest first."""
         for lane in (self.reads, self.writes):
             if not lane.waiting:
@@ -504,7 +429,7 @@ class Queues:
                     gate.release()
                 # Last, so that after an interrupt it is known to whom the gate belongs.
                 del lane.waiting[entry]
-            self.allow(lane)
+            lane.allow()
 
     def _leave_wait(self, entry: Entry, reason: int) -> None:
         entry.waits_for &= ~reason
@@ -514,7 +439,7 @@ class Queues:
     def _ready(self, entry: Entry) -> None:
         entry.lane.batches.add(entry)
         self.wake(entry.lane, entry.submitted)
-        self.allow(entry.lane)
+        entry.lane.allow()
 
     def metrics(self, events: Mapping[Event, int]) -> Metrics:
         """Return a snapshot of the counts, with the back end's events."""

@@ -22,7 +22,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from batchkeeper.batching import BatchingConfig, MetadataStore, Metrics, queues
+from batchkeeper.batching import BatchingConfig, MetadataStore, Metrics
+from batchkeeper.batching import lane as lane_module
 from batchkeeper.ops import (
     ABSENT,
     Delete,
@@ -263,8 +264,8 @@ class EngineMachine(RuleBasedStateMachine):
         # would come in without its lock.
         self.patched = ExitStack()
         if alone:
-            self.patched.enter_context(patch.object(queues, "_AT_ONCE", 0))
-            self.patched.enter_context(patch.object(queues, "_LIGHT", 5))
+            self.patched.enter_context(patch.object(lane_module, "_AT_ONCE", 0))
+            self.patched.enter_context(patch.object(lane_module, "_LIGHT", 5))
         self.config = BatchingConfig(
             enabled=enabled,
             on_full=on_full,

@@ -78,6 +78,7 @@ def test_a_worker_that_has_been_replaced_writes_nothing(worker: dict[str, Any]) 
         assert worker["run_job"](store, new) == 2
 
 
+@pytest.mark.server
 def test_the_next_worker_goes_on(fresh_url: Callable[[str], str]) -> None:
     """After the leader is killed, the other worker leads, and goes on with the count."""
     url = fresh_url("etcd")

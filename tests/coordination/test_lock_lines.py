@@ -67,6 +67,7 @@ def test_a_line_of_many_stores(
     assert hand_over_all(stores, 1) <= 5 * 6
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_path_that_was_deleted(
     fresh_url: Callable[[str], str], faults: FaultInjector, answered: bool
@@ -96,6 +97,7 @@ def test_a_path_that_was_deleted(
         acquiring.result(PATIENCE)
 
 
+@pytest.mark.server
 def test_a_release_whose_answer_comes_late(
     fresh_url: Callable[[str], str], faults: FaultInjector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

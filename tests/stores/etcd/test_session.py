@@ -527,6 +527,7 @@ def test_a_login_that_is_taken_back_suspends_the_session(secured_etcd: EtcdServe
         until(lambda: "reconnected" in told.all)
 
 
+@pytest.mark.server
 def test_a_certificate_is_enough_for_a_session(tmp_path: Any) -> None:
     """With TLS, the user of a client certificate has a session like any other."""
     with TlsEtcd(tmp_path / "etcd", asks=True) as server:
@@ -549,6 +550,7 @@ def test_a_certificate_is_enough_for_a_session(tmp_path: Any) -> None:
 # --- other troubles
 
 
+@pytest.mark.server
 def test_a_full_etcd_refuses_a_session_at_once(tmp_path: Any) -> None:
     """Beyond its quota etcd grants no lease; the write that needs one was not sent."""
     directory = tmp_path / "etcd"

@@ -797,6 +797,7 @@ def test_a_login_that_is_taken_back_ends_all_watches(
             watch(backend, "/a", Told())
 
 
+@pytest.mark.server
 def test_a_certificate_is_enough_to_watch(tmp_path: Any) -> None:
     """With TLS, the user of a client certificate watches what it may read."""
     with TlsEtcd(tmp_path / "etcd", asks=True) as server:

@@ -480,6 +480,7 @@ def test_a_forked_child_has_no_session(server: ZooKeeperServer) -> None:
 # --- ensembles
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("role", ["follower", "leader"])
 def test_an_isolated_member_proves_nothing(cluster: ZooKeeperServer, role: str) -> None:
     """A member that answers pings, but is cut off from the others, does not prolong the claim.
@@ -509,6 +510,7 @@ def _gone(client: KazooClient, session: str) -> bool:
         return False
 
 
+@pytest.mark.server
 def test_a_session_lives_through_the_death_of_a_leader(cluster: ZooKeeperServer) -> None:
     """The next leader gives the session new time, and the client proves it."""
     events: list[str] = []

@@ -710,6 +710,7 @@ def test_a_forked_child(backend: ZooKeeperBackend) -> None:
 # --- security
 
 
+@pytest.mark.server
 def test_a_prefix_that_may_not_be_read(fresh_url: Callable[[str], str]) -> None:
     """Wrong credentials end the call at once, whether or not the path has children."""
     url = fresh_url("zookeeper")
@@ -763,6 +764,7 @@ def test_credentials_that_are_refused_later(
             Seen(backend, "/")
 
 
+@pytest.mark.server
 def test_tls_with_certificates_and_a_login(own_directory: Callable[[str], Path]) -> None:
     """Over TLS, thousands of events arrive whole, and the session proves that it lives."""
     anna = {"username": "anna", "password": "anna's"}
