@@ -246,7 +246,8 @@ static bool append_with(const char *twin, Buffer *buffer, PyObject *request, PyO
     return done;
 }
 
-/* Return the bytes of the requests: with `append` those of a kind, with the twin the others. */
+/* Return the bytes of the requests: with `append` those of a kind, or all if it is NULL; with the twin
+   the others. */
 static PyObject *encode(const char *twin, PyObject *arguments, PyObject *kind, Append *append)
 {
     PyObject *requests, *prefix;
@@ -265,7 +266,7 @@ static PyObject *encode(const char *twin, PyObject *arguments, PyObject *kind, A
     bool done = true;
     while (done && (request = PyIter_Next(iterator)) != NULL) {
         PyObject *found = PyObject_GetAttr(request, name_kind);
-        int appended = found == kind ? append(&buffer, request, &key) : found ? 0 : -1;
+        int appended = found != NULL && (kind == NULL || found == kind) ? append(&buffer, request, &key) : found ? 0 : -1;
         Py_XDECREF(found);
         if (appended < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
             PyErr_Clear(); /* The twin raises its own error. */
@@ -293,7 +294,7 @@ static PyObject *etcd_writes(PyObject *Py_UNUSED(module), PyObject *arguments)
 
 static PyObject *etcd_compares(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    return encode("etcd_compares", arguments, name_put, append_compare_of);
+    return encode("etcd_compares", arguments, NULL, append_compare_of);
 }
 
 static PyObject *etcd_changes(PyObject *Py_UNUSED(module), PyObject *arguments)

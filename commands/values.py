@@ -6,9 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from queue import SimpleQueue
-from typing import Any, cast
+from contextlib import closing, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, cast
 
 from .. import Delete, Get, GetChildren, GetResult, MetadataStore, Outcome, Stat
 from ..ops.exit_codes import OK, REFUSED, exit_code
@@ -37,6 +37,9 @@ from .output import (
 from .walks import delete_trees
 
 __all__ = ["declare"]
+
+# Seconds.
+_LONGEST_WAIT: Final = 1.0
 
 
 def declare(add: Add) -> None:
@@ -159,13 +162,20 @@ def _hold(stat: Stat, events: SimpleQueue[SessionEvent]) -> int:
         tell(f"{stat.path!r} existed before, and does not end with this command")
         return REFUSED
     tell(f"{stat.path!r} is there until Ctrl-C")
-    while (event := events.get()) != "session_lost":
+    while (event := _next_event(events)) != "session_lost":
         if event == "connection_lost":
             tell(f"the connection is lost; {stat.path!r} may end with the session")
         elif event == "reconnected":
             tell("the connection is back")
     tell(f"the session has ended, and {stat.path!r} with it")
     return REFUSED
+
+
+def _next_event(events: SimpleQueue[SessionEvent]) -> SessionEvent:
+    # Python misses a signal that comes as a wait begins, and handles it only when that ends.
+    while True:
+        with suppress(Empty):
+            return events.get(timeout=_LONGEST_WAIT)
 
 
 def _value(arguments: argparse.Namespace) -> bytes:

@@ -6,8 +6,9 @@ conditions; most members are again transactions with conditions of their own:
 - *hot* groups have the writes without options, and transactions that only check and put. While no
   client has a session, nothing can be ephemeral. One condition of the group asserts that: there is
   no session key. The puts then need none.
-- *joint* groups have puts that expect a version, under the same condition, while refusals are rare.
-  The group has their conditions, too. If one does not hold, the puts are sent again in a hot group.
+- *joint* groups have puts that expect a version, and transactions of checks and such puts, under
+  the same condition, while refusals are rare. The group has their conditions, too. If one does not
+  hold, all are sent again in a hot group.
 - *plain* groups have unconditional puts while there are sessions. For each, the group has the
   condition that its key has no lease. If one does not hold, the puts of the group are sent again,
   each in a transaction of its own that keeps a lease.
@@ -22,11 +23,11 @@ conditions; most members are again transactions with conditions of their own:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol, cast
 
 from ...ops.results import Stat
-from ..backend import WriteRequest
+from ..backend import Answer, PartRequest, WriteRequest
 from .attempts import Attempt, Pending, Terms, there_of
 from .codecs import PUT
 from .counters import Counters, Numbers
@@ -45,6 +46,7 @@ __all__ = [
     "PlainGroup",
     "Shared",
     "Siblings",
+    "parts_of",
     "session_exists",
 ]
 
@@ -132,27 +134,54 @@ class HotGroup:
 
 
 class JointGroup:
-    """Puts that expect versions, and are applied together or not at all."""
+    """Puts that expect versions, and transactions of such, applied together or not at all."""
 
     def __init__(
         self, shared: Shared, places: Sequence[int], requests: Sequence[WriteRequest], guard: bytes
     ) -> None:
         self._places = places
+        self._requests = requests
         self._prefix = shared.terms.prefix
         self._guard = guard
+        # Each condition once: many transactions may check one path. No other write of the batch
+        # changes that path.
+        self._conditions: Sequence[PartRequest] = requests
         self.hot = requests
-        self.depth = 1 + len(requests)
+        if any(request.options is not None for request in requests):
+            parts = [part for request in requests for part in parts_of(request)]
+            conditions = {(part.path, part.expected_version): part for part in parts}
+            self._conditions = [*conditions.values()]
+            self.hot = cast("list[WriteRequest]", [part for part in parts if part.kind == "put"])
+        self.depth = 1 + len(self._conditions)
 
     def field(self) -> bytes:
-        puts = self.hot
-        compares = joint_compares(puts, self._prefix)
-        changes = joint_changes(puts, self._prefix)
+        compares = joint_compares(self._conditions, self._prefix)
+        changes = joint_changes(self.hot, self._prefix)
         return field(b"\x12", field(b"\x22", self._guard + compares + changes))
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
-        found = result if isinstance(result, list) else map(Attempt, self.hot)
+        found: Iterable[Pending]
+        if not isinstance(result, list):
+            found = map(Attempt, self._requests)
+        elif self.hot is self._requests:
+            found = result
+        else:
+            stats = iter(result)
+            found = [_joint_answer(request, stats) for request in self._requests]
         for place, answer in zip(self._places, found, strict=True):
             answers[place] = answer
+
+
+def parts_of(request: WriteRequest) -> Sequence[PartRequest]:
+    """Return the parts of a transaction; another write is its only part."""
+    return (request,) if request.options is None else request.options.parts
+
+
+def _joint_answer(request: WriteRequest, stats: Iterator[Stat]) -> Answer:
+    """Return the answer of a write from the stats of its group's puts."""
+    if request.options is None:
+        return next(stats)
+    return [next(stats) if part.kind == "put" else None for part in request.options.parts]
 
 
 class PlainGroup:

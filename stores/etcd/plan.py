@@ -30,6 +30,7 @@ from .groups import (
     PlainGroup,
     Shared,
     Siblings,
+    parts_of,
     session_exists,
 )
 from .transactions import HotTransaction, form_of
@@ -42,8 +43,10 @@ _T = TypeVar("_T")
 _GroupName: TypeAlias = Literal["hot", "plain", "careful", "session", "siblings"]
 
 _UNSET: Final = object()
-# Fewer puts do not share their conditions: it saves little, and a refusal costs a second request.
+# Fewer writes do not share their conditions: it saves little, and a refusal costs a second request.
 _FEWEST_JOINT: Final = 8
+# Transactions of more parts gain little.
+_MOST_JOINT_PARTS: Final = 8
 
 
 class Plan(Protocol):
@@ -84,7 +87,7 @@ class NestedPlan:
         guard: the condition that there are no sessions; empty if there are any.
         counters: the counters of sequential puts.
         plain: whether no write has options, and none is an attempt.
-        joint: whether puts that expect versions may share their conditions.
+        joint: whether writes that expect versions may share their conditions.
 
     Attributes:
         depth: the number of operations along the deepest path, as etcd counts.
@@ -105,7 +108,7 @@ class NestedPlan:
         self.requests = shared.requests
         self._size = size
         self._preset: dict[int, Answer] = {}
-        joined: Sequence[int] = _joinable(requests, bool(guard)) if joint else ()
+        joined: Sequence[int] = _joinable(requests, bool(guard), size) if joint else ()
         if plain and guard and not joined:
             # The form of most batches, and of every lone put.
             groups = self._hot(range(len(requests)), requests, guard, HOT_DEPTH)
@@ -145,7 +148,7 @@ class NestedPlan:
             *self._hot(by_name["hot"], hot, guard, max(HOT_DEPTH, *map(_conditions, hot), 0)),
             *(
                 JointGroup(shared, places, [requests[place] for place in places], guard)
-                for places in _parts(joined, size)
+                for places in _joint_parts(joined, requests, size)
             ),
             *(PlainGroup(shared, places) for places in _parts(by_name["plain"], size)),
             *(CarefulGroup(shared, some, b"") for some in _parts(careful, size)),
@@ -342,18 +345,48 @@ def _group_of(request: WriteRequest, guarded: bool) -> _GroupName:
             assert_never(kind)
 
 
-def _joinable(requests: Sequence[WriteRequest], guarded: bool) -> list[int]:
-    """Return the places of the puts that may share their conditions; none if they are few."""
+def _joinable(requests: Sequence[WriteRequest], guarded: bool, size: int) -> list[int]:
+    """Return the places of the writes that may share their conditions; none if they are few."""
     found = [
         place
         for place, request in enumerate(requests)
-        if request.expected_version is not None
-        and request.kind == "put"
-        and request.options is None
-        and (guarded or request.expected_version == ABSENT)
-        and not isinstance(request, Attempt)
+        if (
+            request.kind == "put"
+            and request.expected_version is not None
+            and request.options is None
+            and (guarded or request.expected_version == ABSENT)
+            and not isinstance(request, Attempt)
+        )
+        or (request.kind == "transaction" and guarded and _joins(request, size))
     ]
     return found if len(found) >= _FEWEST_JOINT else []
+
+
+def _joins(request: WriteRequest, size: int) -> bool:
+    """Say whether a transaction may share its conditions in groups of up to ``size``."""
+    return (
+        HotTransaction.suits(request)
+        and not isinstance(request, Attempt)
+        and len(parts_of(request)) <= min(size, _MOST_JOINT_PARTS)
+        # Its puts show whether it was applied, if the answer is lost.
+        and any(part.kind == "put" for part in parts_of(request))
+    )
+
+
+def _joint_parts(
+    places: Sequence[int], requests: Sequence[WriteRequest], size: int
+) -> list[Sequence[int]]:
+    """Return the places of joint writes in groups of up to ``size`` conditions."""
+    groups: list[list[int]] = []
+    room = 0
+    for place in places:
+        needed = len(parts_of(requests[place]))
+        if needed > room:
+            groups.append([])
+            room = size
+        groups[-1].append(place)
+        room -= needed
+    return [*groups]
 
 
 def weight(request: WriteRequest, terms: Terms) -> int:

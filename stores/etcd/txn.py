@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from ...ops.acceleration import accelerated, bind
 from ...ops.operations import WriteKind
 from ...ops.results import GetResult, Stat
-from ..backend import Answer, ReadRequest, WriteRequest
+from ..backend import Answer, PartRequest, ReadRequest, WriteRequest
 from .attempts import Pending
 from .batches import parsed
 from .codecs import DELETE, PUT, READS, WriteCodec
@@ -52,8 +52,8 @@ def nested_write(requests: Iterable[WriteRequest], prefix: str) -> bytes:
 
 
 @accelerated("etcd_compares")
-def joint_compares(requests: Iterable[WriteRequest], prefix: str) -> bytes:
-    """Return the conditions of puts that expect versions."""
+def joint_compares(requests: Iterable[PartRequest], prefix: str) -> bytes:
+    """Return the conditions of puts and checks that expect versions."""
     compares = []
     for request in requests:
         assert request.expected_version is not None

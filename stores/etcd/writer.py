@@ -13,6 +13,7 @@ from ...ops.errors import (
     InvalidSettingError,
     MetadataStoreError,
     SessionLostError,
+    TransactionRefusedError,
     UnsupportedError,
 )
 from ...ops.log import get_logger
@@ -43,6 +44,8 @@ SendWrites: TypeAlias = Callable[[int, bytes, float, bool, int | None], bytes]
 
 # So many times, writes are sent again without a pause.
 _AT_ONCE: Final = 3
+# The types of answers that show that a condition did not hold.
+_REFUSED: Final = (Attempt, BadVersionError, TransactionRefusedError)
 # The most ephemeral paths to remember.
 _KEPT: Final = 4096
 
@@ -157,7 +160,7 @@ class Writer:
             self._note(requests, answers)
         rounds = 0
         kinds = set(map(type, answers))
-        self._refusals.saw(len(answers), refused=Attempt in kinds or BadVersionError in kinds)
+        self._refusals.saw(len(answers), refused=not kinds.isdisjoint(_REFUSED))
         while Attempt in set(map(type, answers)):
             again = [
                 (place, answer)

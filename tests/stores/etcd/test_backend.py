@@ -14,6 +14,7 @@ from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
+    Check,
     Delete,
     Exists,
     Get,
@@ -26,6 +27,8 @@ from batchkeeper.ops import (
     Put,
     Stat,
     StoreClosedError,
+    Transaction,
+    TransactionRefusedError,
     ValueTooLargeError,
 )
 from batchkeeper.stores import ConnectOptions, RequestRefusedError, connect
@@ -191,6 +194,50 @@ def test_a_refused_put_does_not_matter_to_those_that_share_its_group(
     refused = [Put(f"/d/{number}", b"c", ABSENT) for number in range(70)]
     assert kinds(nesting.write(refused, soon())).count(BadVersionError) == 1
     assert calls == ["txn"] * 7
+
+
+def fenced(path: str, epoch: int = 0) -> Transaction:
+    """Return a creation that only the owner in an epoch may do."""
+    return Transaction([Check("/owner", epoch), Put(path, b"f", ABSENT)])
+
+
+def test_transactions_share_their_conditions(
+    nesting: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many fenced writes are one request, also beside creations."""
+    nesting.write([Put("/owner", b"o")], soon())
+    calls = counted(nesting, monkeypatch)
+    writes = [*(fenced(f"/f/{number}") for number in range(40)), Put("/alone", b"a", ABSENT)]
+    answers = nesting.write(writes, soon())
+    assert [[check, stat.path, stat.version] for check, stat in answers[:40]] == [
+        [None, f"/f/{number}", 0] for number in range(40)
+    ]
+    assert (answers[40].path, answers[40].version) == ("/alone", 0)
+    assert calls == ["txn"]
+
+
+def test_a_refused_transaction_does_not_matter_to_those_that_share_its_group(
+    nesting: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are applied with the next request. After that, each has its own outcome."""
+    nesting.write([Put("/owner", b"o"), Put("/f/7", b"0")], soon())
+    calls = counted(nesting, monkeypatch)
+    writes = [fenced(f"/f/{number}", epoch=int(number == 20)) for number in range(40)]
+    answers = nesting.write(writes, soon())
+    refused = {n: a for n, a in enumerate(answers) if isinstance(a, TransactionRefusedError)}
+    assert {number: error.index for number, error in refused.items()} == {7: 1, 20: 0}
+    assert kinds(answers).count(list) == 38
+    assert len(nesting.read([GetChildren("/f")], soon())[0]) == 39
+    assert calls[:2] == ["txn", "txn"]
+    del calls[:]
+    assert kinds(nesting.write([fenced("/f/7"), *map(fenced, ["/g/1", "/g/2"])], soon())) == [
+        TransactionRefusedError,
+        list,
+        list,
+    ]
+    more = [fenced("/f/7"), *(fenced(f"/h/{number}") for number in range(20))]
+    assert kinds(nesting.write(more, soon())).count(list) == 20
+    assert calls == ["txn", "txn"]
 
 
 def test_few_puts_do_not_share_their_conditions(

@@ -224,6 +224,35 @@ def test_puts_that_share_their_conditions_are_one_transaction(
     assert (body == apart) == (not joint)
 
 
+@given(st.lists(by_version, min_size=8, max_size=20), st.integers(3, 9))
+def test_transactions_that_share_their_conditions_are_one(lists: list[Any], size: int) -> None:
+    """A group has each condition once, and the changes. Apart are those without puts, and large."""
+    guard = none_within(b"/s/", b"/s0")
+    operations = [Transaction(parts) for parts in lists]
+    joint = [
+        op
+        for op in operations
+        if any(isinstance(part, Put) for part in op.options.parts) and len(op.options.parts) <= size
+    ]
+    joint = joint if len(joint) >= 8 else []
+    parts = [part for op in joint for part in op.options.parts]
+    body = NestedPlan(operations, NESTED, size, guard, Counters(""), joint=True).body
+    groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
+    found = [group for group in groups if group.success[0].HasField("request_put")]
+    assert [op for group in found for op in group.success] == [
+        change(part) for part in parts if isinstance(part, Put)
+    ]
+    wanted = {guard.SerializeToString() for part in parts for guard in compares(part)}
+    for group in found:
+        conditions = [c.SerializeToString() for c in group.compare[1:]]
+        assert len(set(conditions)) == len(conditions) <= size
+        wanted.difference_update(conditions)
+        assert not group.failure
+    assert not wanted
+    alone = [member for group in groups if group not in found for member in group.success]
+    assert len(alone) == len(operations) - len(joint)
+
+
 @given(st.lists(puts | deletes, max_size=12), st.integers(1, 5), st.integers(1, 2**63 - 1))
 def test_with_sessions_a_group_of_puts_has_a_guard_for_each(
     operations: list[Any], size: int, lease: int

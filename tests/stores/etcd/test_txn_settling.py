@@ -18,6 +18,7 @@ from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
+    Check,
     Delete,
     Exists,
     Get,
@@ -29,6 +30,8 @@ from batchkeeper.ops import (
     OperationTimeoutError,
     Put,
     Stat,
+    Transaction,
+    TransactionRefusedError,
 )
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
@@ -98,6 +101,25 @@ def test_puts_of_a_refused_group_are_recovered(
         assert isinstance(answers[0], BadVersionError)
         assert [(stat.path, stat.version) for stat in answers[1:]] == [(o.path, 0) for o in ops[1:]]
         again, first = ({stat.revision for stat in some} for some in (answers[1:32], answers[32:]))
+        assert len(first) == len(again) == 1
+        assert max(first) < max(again)
+
+
+def test_transactions_of_a_refused_group_are_recovered(
+    etcd_server: EtcdServer, proxy: Callable[[str], Any], prefix: str
+) -> None:
+    """The same for transactions: 16 of two parts are a group."""
+    line = proxy(etcd_server.address)
+    paths = ["/there", *(f"/n/{n}" for n in range(31))]
+    ops = [Transaction([Check("/full", 0), Put(path, b"x", ABSENT)]) for path in paths]
+    with opened(f"etcd://{line.address}{prefix}") as backend:
+        seed(backend)
+        answers = lose_the_answer(backend, line, ops)
+        assert isinstance(answers[0], TransactionRefusedError)
+        assert [(check, stat.path, stat.version) for check, stat in answers[1:]] == [
+            (None, path, 0) for path in paths[1:]
+        ]
+        again, first = ({s.revision for _, s in some} for some in (answers[1:16], answers[16:]))
         assert len(first) == len(again) == 1
         assert max(first) < max(again)
 
