@@ -484,10 +484,16 @@ typedef struct {
     Py_ssize_t number;
 } Lines;
 
+/* Say whether the order key of an entry is its path. */
+static bool by_path(Entry *entry)
+{
+    return entry->options == Py_None || entry->key == entry->path;
+}
+
 static int enter_one(Entry *entry, void *context)
 {
     Lines *lines = context;
-    if (entry->options != Py_None) {
+    if (!by_path(entry)) {
         return 1;
     }
     PyObject *line = PyDict_GetItemWithError(lines->at, entry->path);
@@ -515,7 +521,7 @@ static PyObject *enter_alone(PyObject *module, PyObject *args)
 static int leave_one(Entry *entry, void *context)
 {
     Lines *lines = context;
-    if (entry->options == Py_None) {
+    if (by_path(entry)) {
         PyObject *line = PyDict_GetItemWithError(lines->at, entry->path);
         if (line == (PyObject *)entry) {
             return PyDict_DelItem(lines->at, entry->path);

@@ -48,6 +48,8 @@ static char *put_bytes(char *to, const char *bytes, size_t size)
 typedef struct {
     const char *prefix, *path;
     size_t prefix_size, path_size, size;
+    const char *extra; /* what a put has behind its value */
+    size_t extra_size;
 } Key;
 
 static char *put_key(char *to, char tag, const Key *key)
@@ -124,7 +126,7 @@ static bool append_compare(Buffer *buffer, const Key *key, const char *Py_UNUSED
 static bool append_change(Buffer *buffer, const Key *key, const char *value, size_t value_size,
                           int64_t Py_UNUSED(version))
 {
-    size_t put = field_size(key->size) + field_size(value_size);
+    size_t put = field_size(key->size) + field_size(value_size) + key->extra_size;
     char *to = buffer_grow(buffer, field_size(field_size(put)));
     if (to == NULL) {
         return false;
@@ -133,7 +135,8 @@ static bool append_change(Buffer *buffer, const Key *key, const char *value, siz
     to = put_head(to, 0x12, put);
     to = put_key(to, 0x0a, key);
     to = put_head(to, 0x12, value_size);
-    put_bytes(to, value, value_size);
+    to = put_bytes(to, value, value_size);
+    put_bytes(to, key->extra, key->extra_size);
     return true;
 }
 
@@ -231,10 +234,15 @@ static int append_get_of(Buffer *buffer, PyObject *request, Key *key)
 }
 
 /* Append a request with the Python twin, which returns the bytes of a list of requests. */
-static bool append_with(const char *twin, Buffer *buffer, PyObject *request, PyObject *prefix)
+static bool append_with(const char *twin, Buffer *buffer, PyObject *request, PyObject *prefix,
+                        PyObject *extra)
 {
     PyObject *python = bound(twin);
-    PyObject *field = python ? PyObject_CallFunction(python, "[O]O", request, prefix) : NULL;
+    PyObject *field = NULL;
+    if (python != NULL) {
+        field = extra == NULL ? PyObject_CallFunction(python, "[O]O", request, prefix)
+                              : PyObject_CallFunction(python, "[O]OO", request, prefix, extra);
+    }
     char *bytes, *to;
     Py_ssize_t size;
     bool done = field != NULL && PyBytes_AsStringAndSize(field, &bytes, &size) == 0 &&
@@ -247,15 +255,21 @@ static bool append_with(const char *twin, Buffer *buffer, PyObject *request, PyO
 }
 
 /* Return the bytes of the requests: with `append` those of a kind, or all if it is NULL; with the twin
-   the others. */
-static PyObject *encode(const char *twin, PyObject *arguments, PyObject *kind, Append *append)
+   the others. The format is that of the arguments: the requests, the prefix, and perhaps what puts have
+   at their end. */
+static PyObject *encode(const char *twin, const char *format, PyObject *arguments, PyObject *kind,
+                        Append *append)
 {
-    PyObject *requests, *prefix;
-    if (!PyArg_ParseTuple(arguments, "OU", &requests, &prefix)) {
+    PyObject *requests, *prefix, *extra = NULL;
+    if (!PyArg_ParseTuple(arguments, format, &requests, &prefix, &extra)) {
         return NULL;
     }
     Py_ssize_t prefix_size;
-    Key key = {.prefix = PyUnicode_AsUTF8AndSize(prefix, &prefix_size)};
+    Key key = {.prefix = PyUnicode_AsUTF8AndSize(prefix, &prefix_size), .extra = ""};
+    if (extra != NULL) {
+        key.extra = PyBytes_AsString(extra);
+        key.extra_size = (size_t)PyBytes_Size(extra);
+    }
     PyObject *iterator = key.prefix ? PyObject_GetIter(requests) : NULL;
     if (iterator == NULL) {
         return NULL;
@@ -273,7 +287,7 @@ static PyObject *encode(const char *twin, PyObject *arguments, PyObject *kind, A
             appended = 0;
         }
         if (appended == 0) {
-            appended = append_with(twin, &buffer, request, prefix);
+            appended = append_with(twin, &buffer, request, prefix, extra);
         }
         done = appended > 0;
         Py_DECREF(request);
@@ -289,22 +303,22 @@ static PyObject *encode(const char *twin, PyObject *arguments, PyObject *kind, A
 
 static PyObject *etcd_writes(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    return encode("etcd_writes", arguments, name_put, append_put_of);
+    return encode("etcd_writes", "OU", arguments, name_put, append_put_of);
 }
 
 static PyObject *etcd_compares(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    return encode("etcd_compares", arguments, NULL, append_compare_of);
+    return encode("etcd_compares", "OU", arguments, NULL, append_compare_of);
 }
 
 static PyObject *etcd_changes(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    return encode("etcd_changes", arguments, name_put, append_change_of);
+    return encode("etcd_changes", "OU|S", arguments, name_put, append_change_of);
 }
 
 static PyObject *etcd_reads(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    return encode("etcd_reads", arguments, name_get, append_get_of);
+    return encode("etcd_reads", "OU", arguments, name_get, append_get_of);
 }
 
 /* ---- responses ----

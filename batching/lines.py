@@ -35,8 +35,8 @@ class _Line:
         self.waiting: OrderedDict[Entry, None] = OrderedDict()
 
 
-# Each operation runs the code of these two. Nearly all have no options, so their path is the key,
-# and they are alone there.
+# Each operation runs the code of these two. Nearly all have their path as their key, and are alone
+# there.
 
 
 @accelerated
@@ -47,7 +47,8 @@ def enter_alone(at: dict[str, Entry | _Line], entries: Sequence[Entry]) -> int:
     """
     stand = at.setdefault
     for number, entry in enumerate(entries):
-        if entry.options is not None or stand(entry.path, entry) is not entry:
+        by_path = entry.options is None or entry.key is entry.path
+        if not by_path or stand(entry.path, entry) is not entry:
             return number
     return len(entries)
 
@@ -57,7 +58,7 @@ def leave_alone(at: dict[str, Entry | _Line], entries: Iterable[Entry]) -> list[
     """Remove the entries that are alone in the lines of their paths; return the others."""
     others = []
     for entry in entries:
-        if entry.options is None:
+        if entry.options is None or entry.key is entry.path:
             path = entry.path
             line = at.pop(path, entry)
             if line is entry:

@@ -7,8 +7,9 @@ conditions; most members are again transactions with conditions of their own:
   client has a session, nothing can be ephemeral. One condition of the group asserts that: there is
   no session key. The puts then need none.
 - *joint* groups have puts that expect a version, and transactions of checks and such puts, under
-  the same condition, while refusals are rare. The group has their conditions, too. If one does not
-  hold, all are sent again in a hot group.
+  the same condition, while refusals are rare; or puts that create ephemeral values, on the
+  condition that the session key exists. The group has their conditions, too. If one does not hold,
+  all are sent again in a hot group, or a session group.
 - *plain* groups have unconditional puts while there are sessions. For each, the group has the
   condition that its key has no lease. If one does not hold, the puts of the group are sent again,
   each in a transaction of its own that keeps a lease.
@@ -134,20 +135,35 @@ class HotGroup:
 
 
 class JointGroup:
-    """Puts that expect versions, and transactions of such, applied together or not at all."""
+    """Puts that expect versions, and transactions of such, applied together or not at all.
+
+    Args:
+        shared: what the groups share.
+        places: the places of the writes in the batch.
+        requests: the writes.
+        condition: the condition of the whole group.
+        ephemeral: whether all of them create ephemeral values.
+    """
 
     def __init__(
-        self, shared: Shared, places: Sequence[int], requests: Sequence[WriteRequest], guard: bytes
+        self,
+        shared: Shared,
+        places: Sequence[int],
+        requests: Sequence[WriteRequest],
+        condition: bytes,
+        *,
+        ephemeral: bool = False,
     ) -> None:
         self._places = places
         self._requests = requests
-        self._prefix = shared.terms.prefix
-        self._guard = guard
+        self._terms = shared.terms
+        self._condition = condition
+        self._ephemeral = ephemeral
         # Each condition once: many transactions may check one path. No other write of the batch
         # changes that path.
         self._conditions: Sequence[PartRequest] = requests
         self.hot = requests
-        if any(request.options is not None for request in requests):
+        if not ephemeral and any(request.options is not None for request in requests):
             parts = [part for request in requests for part in parts_of(request)]
             conditions = {(part.path, part.expected_version): part for part in parts}
             self._conditions = [*conditions.values()]
@@ -155,14 +171,17 @@ class JointGroup:
         self.depth = 1 + len(self._conditions)
 
     def field(self) -> bytes:
-        compares = joint_compares(self._conditions, self._prefix)
-        changes = joint_changes(self.hot, self._prefix)
-        return field(b"\x12", field(b"\x22", self._guard + compares + changes))
+        prefix, extra = self._terms.prefix, self._terms.on_lease if self._ephemeral else b""
+        compares = joint_compares(self._conditions, prefix)
+        changes = joint_changes(self.hot, prefix, extra)
+        return field(b"\x12", field(b"\x22", self._condition + compares + changes))
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
         found: Iterable[Pending]
         if not isinstance(result, list):
             found = map(Attempt, self._requests)
+        elif self._ephemeral:
+            found = [_new(Stat, (*stat[:5], True, True)) for stat in result]
         elif self.hot is self._requests:
             found = result
         else:

@@ -109,11 +109,12 @@ class NestedPlan:
         self._size = size
         self._preset: dict[int, Answer] = {}
         joined: Sequence[int] = _joinable(requests, bool(guard), size) if joint else ()
+        created = _ephemeral_creations(requests) if joint and not plain else ()
         if plain and guard and not joined:
             # The form of most batches, and of every lone put.
             groups = self._hot(range(len(requests)), requests, guard, HOT_DEPTH)
         else:
-            groups = self._sorted(joined, guard)
+            groups = self._sorted(joined, created, guard)
         self._groups = groups
         deepest = max((group.depth for group in groups), default=0)
         self.depth = len(groups) + deepest
@@ -125,8 +126,12 @@ class NestedPlan:
         parts = zip(_parts(places, self._size), _parts(requests, self._size), strict=True)
         return [HotGroup(self._shared, part, some, guard, depth) for part, some in parts]
 
-    def _sorted(self, joined: Sequence[int], guard: bytes) -> list[Group]:
-        """Return the groups of all writes, of which those at some places are joined."""
+    def _sorted(self, joined: Sequence[int], created: Sequence[int], guard: bytes) -> list[Group]:
+        """Return the groups of all writes.
+
+        Those at some places are joined; so are others, apart from them, that create ephemeral
+        values.
+        """
         requests, shared, size = self.requests, self._shared, self._size
         by_name: dict[_GroupName, list[int]] = {
             "hot": [],
@@ -135,8 +140,8 @@ class NestedPlan:
             "session": [],
             "siblings": [],
         }
-        if len(joined) < len(requests):
-            apart = set(joined)
+        if len(joined) + len(created) < len(requests):
+            apart = {*joined, *created}
             for place, request in enumerate(requests):
                 if place not in apart:
                     by_name[_group_of(request, bool(guard))].append(place)
@@ -149,6 +154,16 @@ class NestedPlan:
             *(
                 JointGroup(shared, places, [requests[place] for place in places], guard)
                 for places in _joint_parts(joined, requests, size)
+            ),
+            *(
+                JointGroup(
+                    shared,
+                    places,
+                    [requests[place] for place in places],
+                    shared.session_exists,
+                    ephemeral=True,
+                )
+                for places in _parts(created, size)
             ),
             *(PlainGroup(shared, places) for places in _parts(by_name["plain"], size)),
             *(CarefulGroup(shared, some, b"") for some in _parts(careful, size)),
@@ -358,6 +373,21 @@ def _joinable(requests: Sequence[WriteRequest], guarded: bool, size: int) -> lis
             and not isinstance(request, Attempt)
         )
         or (request.kind == "transaction" and guarded and _joins(request, size))
+    ]
+    return found if len(found) >= _FEWEST_JOINT else []
+
+
+def _ephemeral_creations(requests: Sequence[WriteRequest]) -> list[int]:
+    """Return the places of the ephemeral puts that may share their conditions, likewise."""
+    found = [
+        place
+        for place, request in enumerate(requests)
+        if request.kind == "put"
+        and request.expected_version == ABSENT
+        and (options := request.options) is not None
+        and options.ephemeral
+        and not options.sequential
+        and not isinstance(request, Attempt)
     ]
     return found if len(found) >= _FEWEST_JOINT else []
 

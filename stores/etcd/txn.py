@@ -63,10 +63,13 @@ def joint_compares(requests: Iterable[PartRequest], prefix: str) -> bytes:
 
 
 @accelerated("etcd_changes")
-def joint_changes(requests: Iterable[WriteRequest], prefix: str) -> bytes:
-    """Return the changes of puts that expect versions."""
+def joint_changes(requests: Iterable[WriteRequest], prefix: str, extra: bytes = b"") -> bytes:
+    """Return the changes of puts that expect versions; for ``extra`` see ``fields.put``."""
     return b"".join(
-        [then_put((prefix + request.path).encode(), request.value or b"") for request in requests]
+        [
+            then_put((prefix + request.path).encode(), request.value or b"", extra)
+            for request in requests
+        ]
     )
 
 

@@ -64,6 +64,8 @@ def made(dice: Random, number: int) -> Entry:
         dice.choice((None, None, None, "caller")),
     )
     entry.options = dice.choice(OPTIONS)
+    if entry.options is not None:
+        entry.key = entry.options.order_key(entry.path)
     entry.state = dice.choice((QUEUED, QUEUED, SENT, SENT, ENDED, CANCELLED))
     entry.answer = dice.choice(ANSWERS)
     entry.epoch = dice.choice(EPOCHS)

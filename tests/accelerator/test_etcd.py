@@ -79,6 +79,7 @@ def test_both_send_the_same_bytes(dice: Random, prefix: str, count: int) -> None
     agree("etcd_writes", [write(dice) for _ in range(count)], prefix)
     puts = [put for put in (write(dice) for _ in range(count)) if put.kind == "put"]
     agree("etcd_changes", puts, prefix)
+    agree("etcd_changes", puts, prefix, dice.choice((b"", b"\x18\x05", b"x" * 200)))
     expecting = [put for put in puts if put.expected_version is not None]
     checks = [Check(put.path, put.expected_version) for put in expecting if dice.random() < 0.5]
     agree("etcd_compares", [*expecting, *checks], prefix)

@@ -209,6 +209,65 @@ def test_an_ended_session_is_found_out_without_a_refused_request(
     assert [error.reason for error in refused if error.reason is Reason.LEASE_GONE] == []
 
 
+def creations(prefix: str) -> list[Any]:
+    """Return many ephemeral creations, called in the client's first session."""
+    return [in_first(Put(f"{prefix}/{n}", b"", ABSENT, ephemeral=True)) for n in range(70)]
+
+
+def test_ephemeral_creations_share_their_conditions(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many are one request; a refused one costs those of its group a second one, and no more."""
+    with opened(url) as backend:
+        write(backend, Put("/e", b"", ephemeral=True), Put("/r/40", b""))
+        calls = counted(backend, monkeypatch)
+        answers = write(backend, *creations("/a"))
+        assert [stat[0:2] for stat in answers] == [(f"/a/{n}", 0) for n in range(70)]
+        assert {(stat.ephemeral, stat.owned) for stat in answers} == {(True, True)}
+        answers = write(backend, *creations("/r"))
+        assert kinds(answers) == [Stat] * 40 + [BadVersionError] + [Stat] * 29
+        assert calls == ["txn"] * 3
+        assert lease_of(backend, "/a/69") == lease_of(backend, "/r/0") == lease_of(backend, "/e")
+        found = backend.read([Get(f"/r/{n}") for n in range(70)], soon())
+        assert [n for n, value in enumerate(found) if not value.stat.ephemeral] == [40]
+
+
+def test_ephemeral_creations_that_are_sequential_have_their_own_numbers(
+    backend: EtcdBackend,
+) -> None:
+    """They share no conditions but that on their counter."""
+    write(backend, Put("/e", b"", ephemeral=True))
+    child = Put("/s/n-", b"", ABSENT, ephemeral=True, sequential=True)
+    answers = write(backend, *[in_first(child)] * 20)
+    assert len({stat.path for stat in answers}) == 20
+    assert {(stat.version, stat.ephemeral, stat.owned) for stat in answers} == {(0, True, True)}
+
+
+def test_an_ended_session_ends_all_creations_that_share_their_conditions(
+    backend: EtcdBackend, other: EtcdBackend
+) -> None:
+    """None of them is created, neither in the ended session nor in the next one."""
+    write(backend, Put("/e", b"", ephemeral=True))
+    revoke(backend)
+    answers = write(backend, *creations("/a"), Put("/plain", b""))
+    assert kinds(answers) == [SessionLostError] * 70 + [Stat]
+    assert other.read([Get(f"/a/{n}") for n in range(70)], soon()) == [None] * 70
+    assert backend.session.number == 2
+
+
+def test_lost_answers_of_ephemeral_creations_that_share_their_conditions_are_settled(
+    etcd_server: EtcdServer, url: str, proxy: Callable[[str], Any]
+) -> None:
+    """Those of an applied group are found; those of a refused group are sent again."""
+    line = proxy(etcd_server.address)
+    with opened(url.replace(etcd_server.address, line.address)) as backend:
+        write(backend, Put("/e", b"", ephemeral=True), Put("/a/0", b""))
+        answers = lose_the_answer(backend, line, creations("/a"))
+    assert kinds(answers) == [BadVersionError] + [Stat] * 69
+    assert {stat[1:2] + stat[5:] for stat in answers[1:]} == {(0, True, True)}
+    assert len({stat.revision for stat in answers[1:]}) == 2
+
+
 def test_a_put_of_an_earlier_session_never_lands_in_the_next(backend: EtcdBackend) -> None:
     """The number of the session at the call decides, also if the new session exists already."""
     write(backend, Put("/e", b"", ephemeral=True))

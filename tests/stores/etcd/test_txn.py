@@ -13,6 +13,7 @@ from batchkeeper.stores.etcd.attempts import Attempt, Terms
 from batchkeeper.stores.etcd.codecs import FIRST_PAGE
 from batchkeeper.stores.etcd.counters import Counters
 from batchkeeper.stores.etcd.fields import none_within
+from batchkeeper.stores.etcd.groups import session_exists
 from batchkeeper.stores.etcd.plan import FlatPlan, NestedPlan
 from batchkeeper.stores.etcd.protos import messages
 from batchkeeper.stores.etcd.session import SessionLease
@@ -224,17 +225,20 @@ def test_puts_that_share_their_conditions_are_one_transaction(
     assert (body == apart) == (not joint)
 
 
-@given(st.lists(by_version, min_size=8, max_size=20), st.integers(3, 9))
-def test_transactions_that_share_their_conditions_are_one(lists: list[Any], size: int) -> None:
+@given(st.lists(by_version, min_size=8, max_size=20), st.integers(3, 9), st.booleans())
+def test_transactions_that_share_their_conditions_are_one(
+    lists: list[Any], size: int, guarded: bool
+) -> None:
     """A group has each condition once, and the changes. Apart are those without puts, and large."""
-    guard = none_within(b"/s/", b"/s0")
+    guard = none_within(b"/s/", b"/s0") if guarded else b""
     operations = [Transaction(parts) for parts in lists]
     joint = [
         op
         for op in operations
         if any(isinstance(part, Put) for part in op.options.parts) and len(op.options.parts) <= size
     ]
-    joint = joint if len(joint) >= 8 else []
+    # Where there are sessions, a put may meet a value that is on a lease.
+    joint = joint if guarded and len(joint) >= 8 else []
     parts = [part for op in joint for part in op.options.parts]
     body = NestedPlan(operations, NESTED, size, guard, Counters(""), joint=True).body
     groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
@@ -251,6 +255,35 @@ def test_transactions_that_share_their_conditions_are_one(lists: list[Any], size
     assert not wanted
     alone = [member for group in groups if group not in found for member in group.success]
     assert len(alone) == len(operations) - len(joint)
+
+
+creates = st.builds(Put, paths, values, st.just(ABSENT))
+
+
+@given(
+    st.lists(creates | creates | puts, min_size=1, max_size=20), st.integers(3, 9), st.booleans()
+)
+def test_ephemeral_creations_that_share_their_conditions_are_one_transaction(
+    operations: list[Any], size: int, joint: bool
+) -> None:
+    """Their group has the condition on the session, and theirs; each put is on its lease."""
+    own = [Put(op.path, op.value, op.expected_version, ephemeral=True) for op in operations]
+    created = [op for op in own if op.expected_version == ABSENT]
+    created = created if joint and len(created) >= 8 else []
+    body = NestedPlan(own, NESTED.within(SESSION), size, b"", Counters(""), joint=joint).body
+    groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
+    exists = messages.TxnRequest.FromString(session_exists(NESTED.within(SESSION))).compare[0]
+    assert all(group.compare[0] == exists for group in groups)
+    found = [group for group in groups if group.success[0].HasField("request_put")]
+    assert [guard for group in found for guard in group.compare[1:]] == [
+        guard for op in created for guard in compares(op)
+    ]
+    assert [op for group in found for op in group.success] == [
+        put_of(op, lease=SESSION.lease) for op in created
+    ]
+    assert all(len(group.success) <= size and not group.failure for group in found)
+    apart = [member for group in groups if group not in found for member in group.success]
+    assert len(apart) == len(own) - len(created)
 
 
 @given(st.lists(puts | deletes, max_size=12), st.integers(1, 5), st.integers(1, 2**63 - 1))
