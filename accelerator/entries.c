@@ -198,14 +198,12 @@ static void dealloc(Entry *self)
     Py_DECREF(type);
 }
 
-static PyObject *get_field(Entry *self, PyObject **field, const char *name)
+static PyObject *get_field(PyObject *value, const char *name)
 {
-    (void)self;
-    if (*field == NULL) {
+    if (value == NULL) {
         PyErr_SetString(PyExc_AttributeError, name);
-        return NULL;
     }
-    return Py_NewRef(*field);
+    return Py_XNewRef(value);
 }
 
 /* Set or delete an attribute that can make the entry part of a cycle. */
@@ -223,7 +221,7 @@ static int set_field(Entry *self, PyObject **field, PyObject *value, bool plain)
 static PyObject *get_answer(Entry *self, void *unused)
 {
     (void)unused;
-    return get_field(self, &self->answer, "answer");
+    return get_field(self->answer, "answer");
 }
 
 static int set_answer(Entry *self, PyObject *value, void *unused)
@@ -235,7 +233,7 @@ static int set_answer(Entry *self, PyObject *value, void *unused)
 static PyObject *get_caller(Entry *self, void *unused)
 {
     (void)unused;
-    return get_field(self, &self->caller, "caller");
+    return get_field(self->caller, "caller");
 }
 
 static int set_caller(Entry *self, PyObject *value, void *unused)
