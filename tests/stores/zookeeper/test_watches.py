@@ -587,10 +587,14 @@ def test_too_many_events_are_a_gap(
     until(lambda: backend.watches._overflown)
     blocked.set()
     until(lambda: any(event.kind == "gap" for event in events))
-    until(lambda: not backend.watches._overflown)
-    result(store.put("/end", b""))
-    until(lambda: events[-1].path == "/end")
-    assert len(events) < 100
+
+    def ended() -> bool:
+        # Another gap may take in some of these puts, if events are still on their way.
+        result(store.put("/end", b""))
+        return events[-1].path == "/end"
+
+    until(ended)
+    assert len([event for event in events if event.path != "/end"]) < 100
 
 
 # --- ends
