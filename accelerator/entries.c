@@ -52,7 +52,7 @@ static bool is_plain(PyObject *answer)
 static void set(PyObject **field, PyObject *value)
 {
     PyObject *old = *field;
-    *field = Py_NewRef(value);
+    *field = Py_XNewRef(value);
     Py_XDECREF(old);
 }
 
@@ -206,18 +206,7 @@ static PyObject *get_field(PyObject *value, const char *name)
     return Py_XNewRef(value);
 }
 
-/* Set or delete an attribute that can make the entry part of a cycle. */
-static int set_field(Entry *self, PyObject **field, PyObject *value, bool plain)
-{
-    PyObject *old = *field;
-    if (value != NULL && !plain) {
-        track((PyObject *)self);
-    }
-    *field = Py_XNewRef(value);
-    Py_XDECREF(old);
-    return 0;
-}
-
+/* What is set here can make the entry part of a cycle. */
 static PyObject *get_answer(Entry *self, void *unused)
 {
     (void)unused;
@@ -227,7 +216,11 @@ static PyObject *get_answer(Entry *self, void *unused)
 static int set_answer(Entry *self, PyObject *value, void *unused)
 {
     (void)unused;
-    return set_field(self, &self->answer, value, value != NULL && is_plain(value));
+    if (value != NULL && !is_plain(value)) {
+        track((PyObject *)self);
+    }
+    set(&self->answer, value);
+    return 0;
 }
 
 static PyObject *get_caller(Entry *self, void *unused)
@@ -239,7 +232,11 @@ static PyObject *get_caller(Entry *self, void *unused)
 static int set_caller(Entry *self, PyObject *value, void *unused)
 {
     (void)unused;
-    return set_field(self, &self->caller, value, value == Py_None);
+    if (value != NULL && value != Py_None) {
+        track((PyObject *)self);
+    }
+    set(&self->caller, value);
+    return 0;
 }
 
 static PyGetSetDef watched[] = {

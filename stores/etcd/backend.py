@@ -18,7 +18,7 @@ from ...ops.paths import children_of
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
 from ..urls import ConnectOptions, StoreURL
 from .attempts import Terms
-from .batches import Call, halves, in_parts, understood
+from .batches import Call, halves, in_parts, packed, understood
 from .changes import History
 from .codecs import FIRST_PAGE, below_of
 from .connection import EtcdConnection
@@ -31,6 +31,7 @@ from .members import Credentials
 from .protos import messages
 from .scans import Scans
 from .session import EtcdSession
+from .transactions import parts_of
 from .txn import parse_read, read_request
 from .txn_settling import TxnSettler
 from .watches import EtcdWatches
@@ -190,14 +191,7 @@ class EtcdBackend:
     ) -> Sequence[Sequence[_R]]:
         """Return parts that probably fit into a request; at least two."""
         room = min(self.limits.request_bytes, size(requests) * 2 // 3)
-        parts: list[list[_R]] = []
-        left = 0
-        for request in requests:
-            left -= (needed := size([request]))
-            if left < 0 or not parts:
-                parts.append([])
-                left = room - needed
-            parts[-1].append(request)
+        parts = packed(requests, room, lambda request: size([request]))
         return parts if len(parts) > 1 else halves(requests)
 
     def _write_size(self, requests: Sequence[WriteRequest]) -> int:
@@ -205,8 +199,7 @@ class EtcdBackend:
         around = self.limits.op_bytes
         size = 0
         for request in requests:
-            parts = (request,) if request.options is None else request.options.parts or (request,)
-            for part in parts:
+            for part in parts_of(request):
                 size += around + 3 * len(part.path.encode()) + len(part.value or b"")
         return size
 

@@ -12,7 +12,7 @@ from ..backend import Request
 from .errors import EtcdRefusedError
 from .protos import messages
 
-__all__ = ["Call", "beside", "halves", "in_parts", "parsed", "understood"]
+__all__ = ["Call", "beside", "halves", "in_parts", "packed", "parsed", "understood"]
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
@@ -48,6 +48,19 @@ def halves(requests: Sequence[_R]) -> tuple[Sequence[_R], Sequence[_R]]:
     """Return two parts of at least two requests."""
     half = len(requests) // 2
     return requests[:half], requests[half:]
+
+
+def packed(items: Iterable[_T], room: int, size: Callable[[_T], int]) -> list[list[_T]]:
+    """Return the items in lists, in order: as many in each as there is room for, at least one."""
+    lists: list[list[_T]] = []
+    left = 0
+    for item in items:
+        left -= (needed := size(item))
+        if left < 0 or not lists:
+            lists.append([])
+            left = room - needed
+        lists[-1].append(item)
+    return lists
 
 
 def parsed(answer: bytes) -> Any:

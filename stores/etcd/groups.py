@@ -34,7 +34,7 @@ from .codecs import PUT
 from .counters import Counters, Numbers
 from .fields import leased, then, transaction, unleased
 from .protobuf import field
-from .transactions import empty_after_all, form_of
+from .transactions import empty_after_all, form_of, parts_of
 from .txn import joint_changes, joint_compares, nested_write
 
 __all__ = [
@@ -47,7 +47,6 @@ __all__ = [
     "PlainGroup",
     "Shared",
     "Siblings",
-    "parts_of",
     "session_exists",
 ]
 
@@ -163,7 +162,7 @@ class JointGroup:
         # changes that path.
         self._conditions: Sequence[PartRequest] = requests
         self.hot = requests
-        if not ephemeral and any(request.options is not None for request in requests):
+        if any(request.options is not None for request in requests):
             parts = [part for request in requests for part in parts_of(request)]
             conditions = {(part.path, part.expected_version): part for part in parts}
             self._conditions = [*conditions.values()]
@@ -191,16 +190,11 @@ class JointGroup:
             answers[place] = answer
 
 
-def parts_of(request: WriteRequest) -> Sequence[PartRequest]:
-    """Return the parts of a transaction; another write is its only part."""
-    return (request,) if request.options is None else request.options.parts
-
-
 def _joint_answer(request: WriteRequest, stats: Iterator[Stat]) -> Answer:
     """Return the answer of a write from the stats of its group's puts."""
-    if request.options is None:
+    if request.kind != "transaction":
         return next(stats)
-    return [next(stats) if part.kind == "put" else None for part in request.options.parts]
+    return [next(stats) if part.kind == "put" else None for part in parts_of(request)]
 
 
 class PlainGroup:

@@ -16,7 +16,7 @@ from ...ops.operations import ABSENT
 from ...ops.paths import parent
 from ..backend import Answer, WriteRequest
 from .attempts import Attempt, Creation, Pending, Terms, there_of
-from .batches import parsed
+from .batches import packed, parsed
 from .codecs import DELETE
 from .counters import Counters, Numbers
 from .fields import look, otherwise
@@ -30,10 +30,9 @@ from .groups import (
     PlainGroup,
     Shared,
     Siblings,
-    parts_of,
     session_exists,
 )
-from .transactions import HotTransaction, form_of
+from .transactions import HotTransaction, form_of, parts_of
 from .txn import read_response
 
 __all__ = ["FlatPlan", "NestedPlan", "Plan", "weight"]
@@ -126,6 +125,14 @@ class NestedPlan:
         parts = zip(_parts(places, self._size), _parts(requests, self._size), strict=True)
         return [HotGroup(self._shared, part, some, guard, depth) for part, some in parts]
 
+    def _joint(
+        self, places: Sequence[int], condition: bytes, *, ephemeral: bool = False
+    ) -> Iterator[Group]:
+        requests = self.requests
+        for some in packed(places, self._size, lambda place: _conditions(requests[place])):
+            joint = [requests[place] for place in some]
+            yield JointGroup(self._shared, some, joint, condition, ephemeral=ephemeral)
+
     def _sorted(self, joined: Sequence[int], created: Sequence[int], guard: bytes) -> list[Group]:
         """Return the groups of all writes.
 
@@ -150,21 +157,9 @@ class NestedPlan:
         careful += self._siblings(by_name["siblings"])
         session = self._members(by_name["session"])
         return [
-            *self._hot(by_name["hot"], hot, guard, max(HOT_DEPTH, *map(_conditions, hot), 0)),
-            *(
-                JointGroup(shared, places, [requests[place] for place in places], guard)
-                for places in _joint_parts(joined, requests, size)
-            ),
-            *(
-                JointGroup(
-                    shared,
-                    places,
-                    [requests[place] for place in places],
-                    shared.session_exists,
-                    ephemeral=True,
-                )
-                for places in _parts(created, size)
-            ),
+            *self._hot(by_name["hot"], hot, guard, max((HOT_DEPTH, *map(_conditions, hot)))),
+            *self._joint(joined, guard),
+            *self._joint(created, shared.session_exists, ephemeral=True),
             *(PlainGroup(shared, places) for places in _parts(by_name["plain"], size)),
             *(CarefulGroup(shared, some, b"") for some in _parts(careful, size)),
             *(CarefulGroup(shared, some, shared.session_exists) for some in _parts(session, size)),
@@ -403,22 +398,6 @@ def _joins(request: WriteRequest, size: int) -> bool:
     )
 
 
-def _joint_parts(
-    places: Sequence[int], requests: Sequence[WriteRequest], size: int
-) -> list[Sequence[int]]:
-    """Return the places of joint writes in groups of up to ``size`` conditions."""
-    groups: list[list[int]] = []
-    room = 0
-    for place in places:
-        needed = len(parts_of(requests[place]))
-        if needed > room:
-            groups.append([])
-            room = size
-        groups[-1].append(place)
-        room -= needed
-    return [*groups]
-
-
 def weight(request: WriteRequest, terms: Terms) -> int:
     """Return the operations that a write takes up in a flat transaction."""
     options = request.options
@@ -469,8 +448,8 @@ def _parts(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
 
 
 def _conditions(request: WriteRequest) -> int:
-    """Return the conditions of a hot transaction; 0 for another write."""
-    return len(request.options.parts) if request.options is not None else 0
+    """Return how many conditions a write brings into a joint group."""
+    return len(parts_of(request))
 
 
 def _is_ephemeral(request: WriteRequest) -> bool:

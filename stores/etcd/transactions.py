@@ -15,7 +15,7 @@ from ...ops.errors import MetadataStoreError, NotEmptyError
 from ...ops.operations import ABSENT, Part, TransactionOptions
 from ...ops.paths import parent
 from ...ops.results import Stat
-from ..backend import Answer, WriteRequest, refusal, transaction_refused
+from ..backend import Answer, PartRequest, WriteRequest, refusal, transaction_refused
 from .attempts import Attempt, Pending, Terms, there_of
 from .careful import CarefulPut, Change, conditional, expected_revision, put_answer, put_form
 from .codecs import below_of, conditions, looked_at
@@ -42,6 +42,7 @@ __all__ = [
     "empty_after_all",
     "form_of",
     "operations_of",
+    "parts_of",
 ]
 
 _new = tuple.__new__
@@ -276,6 +277,11 @@ def operations_of(parts: Sequence[Part]) -> int:
             compares += ranges + _put_below(parts, index)
             looks += ranges
     return max(compares, looks)
+
+
+def parts_of(request: WriteRequest) -> Sequence[PartRequest]:
+    """Return the parts of a transaction; another write is its only part."""
+    return (request,) if request.options is None else request.options.parts or (request,)
 
 
 def _parts(request: WriteRequest) -> Sequence[Part]:

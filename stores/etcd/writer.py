@@ -22,7 +22,7 @@ from ...ops.paths import parent
 from ...ops.results import Stat
 from ..backend import Answer, WriteRequest, send_by, session_lost
 from .attempts import Attempt, Detached, Pending, Terms
-from .batches import beside, halves, in_parts, parsed, understood
+from .batches import beside, halves, in_parts, packed, parsed, understood
 from .connection import EtcdConnection, FlatOnlyError
 from .counters import Counters
 from .errors import EtcdRefusedError, Reason
@@ -259,7 +259,7 @@ class Writer:
                 return self._nested(requests, terms, deadline, plain=plain)
             except FlatOnlyError:
                 self._capacity.stop_nesting()
-        chunks = self._chunks(requests, terms)
+        chunks = packed(requests, self._capacity.direct, lambda request: weight(request, terms))
         if len(chunks) == 1:
             return self._flat(terms, requests, deadline)
         return in_parts(partial(self._flat, terms), chunks, deadline)
@@ -351,20 +351,6 @@ class Writer:
             return [_too_many_conditions(requests[0], self._capacity.max_txn_ops)]
         plan = FlatPlan(requests, terms._replace(nested=False), self._counters)
         return self._answers(plan, deadline, nested=False)
-
-    def _chunks(
-        self, requests: Sequence[WriteRequest], terms: Terms
-    ) -> list[Sequence[WriteRequest]]:
-        """Return the requests in lists, one for each flat transaction."""
-        chunks: list[list[WriteRequest]] = [[]]
-        room = self._capacity.direct
-        for request in requests:
-            room -= (needed := weight(request, terms))
-            if room < 0 and chunks[-1]:
-                chunks.append([])
-                room = self._capacity.direct - needed
-            chunks[-1].append(request)
-        return [*chunks]
 
     def _answers(self, plan: Plan, deadline: float, *, nested: bool) -> Sequence[Pending]:
         """Execute a plan, exactly once, even if its answer is lost; return its answers."""

@@ -98,7 +98,7 @@ def test_many_workers(store_url: str) -> None:
         assert len(set(queues[0].put_all(sorted(expected)))) == 40
         # Workers pick among the first few jobs, so all of them might end before the last job.
         until(lambda: len(done) >= 40)
-        queues[0].put_all([b"end"] * 6)
+        queues[0].put_all([b"end"] * 6, priority=999)
         for future in working:
             result(future)
         assert len(done) == 40
