@@ -122,6 +122,22 @@ static bool append_compare(Buffer *buffer, const Key *key, const char *Py_UNUSED
     return true;
 }
 
+/* Append the condition that a key has no lease. */
+static bool append_lease_compare(Buffer *buffer, const Key *key, const char *Py_UNUSED(value),
+                                 size_t Py_UNUSED(value_size), int64_t Py_UNUSED(version))
+{
+    size_t compare = 2 + field_size(key->size) + 2;
+    char *to = buffer_grow(buffer, field_size(compare));
+    if (to == NULL) {
+        return false;
+    }
+    to = put_head(to, 0x0a, compare);
+    to = put_bytes(to, "\x10\x04", 2); /* target: lease */
+    to = put_key(to, 0x1a, key);
+    put_bytes(to, "\x40\x00", 2);
+    return true;
+}
+
 /* Append the change of a put in a joint group. */
 static bool append_change(Buffer *buffer, const Key *key, const char *value, size_t value_size,
                           int64_t Py_UNUSED(version))
@@ -217,6 +233,11 @@ static int append_compare_of(Buffer *buffer, PyObject *request, Key *key)
     return append_form_of(buffer, request, key, append_compare, 0);
 }
 
+static int append_lease_compare_of(Buffer *buffer, PyObject *request, Key *key)
+{
+    return append_form_of(buffer, request, key, append_lease_compare, -1);
+}
+
 static int append_change_of(Buffer *buffer, PyObject *request, Key *key)
 {
     return append_form_of(buffer, request, key, append_change, 0);
@@ -309,6 +330,11 @@ static PyObject *etcd_writes(PyObject *Py_UNUSED(module), PyObject *arguments)
 static PyObject *etcd_compares(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     return encode("etcd_compares", "OU", arguments, NULL, append_compare_of);
+}
+
+static PyObject *etcd_lease_compares(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    return encode("etcd_lease_compares", "OU", arguments, name_put, append_lease_compare_of);
 }
 
 static PyObject *etcd_changes(PyObject *Py_UNUSED(module), PyObject *arguments)
@@ -809,6 +835,7 @@ static PyObject *etcd_read_answers(PyObject *Py_UNUSED(module), PyObject *argume
 PyMethodDef etcd_methods[] = {
     {"etcd_writes", etcd_writes, METH_VARARGS, NULL},
     {"etcd_compares", etcd_compares, METH_VARARGS, NULL},
+    {"etcd_lease_compares", etcd_lease_compares, METH_VARARGS, NULL},
     {"etcd_changes", etcd_changes, METH_VARARGS, NULL},
     {"etcd_reads", etcd_reads, METH_VARARGS, NULL},
     {"etcd_response", etcd_response, METH_VARARGS, NULL},

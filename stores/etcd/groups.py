@@ -6,10 +6,11 @@ conditions; most members are again transactions with conditions of their own:
 - *hot* groups have the writes without options, and transactions that only check and put. While no
   client has a session, nothing can be ephemeral. One condition of the group asserts that: there is
   no session key. The puts then need none.
-- *joint* groups have puts that expect a version, and transactions of checks and such puts, under
-  the same condition, while refusals are rare; or puts that create ephemeral values, on the
-  condition that the session key exists. The group has their conditions, too. If one does not hold,
-  all are sent again in a hot group, or a session group.
+- *joint* groups have, while refusals are rare, puts that expect a version, and transactions of
+  checks and such puts; or puts that create ephemeral values, on the condition that the session key
+  exists. The group has the conditions of all of them. While there are sessions, it has one more for
+  each put of a value that is there: that its key has no lease. If a condition does not hold, all
+  are sent again in a hot, a careful or a session group.
 - *plain* groups have unconditional puts while there are sessions. For each, the group has the
   condition that its key has no lease. If one does not hold, the puts of the group are sent again,
   each in a transaction of its own that keeps a lease.
@@ -27,15 +28,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol, cast
 
+from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer, PartRequest, WriteRequest
 from .attempts import Attempt, Pending, Terms, there_of
-from .codecs import PUT
 from .counters import Counters, Numbers
-from .fields import leased, then, transaction, unleased
+from .fields import leased, then, transaction
 from .protobuf import field
 from .transactions import empty_after_all, form_of, parts_of
-from .txn import joint_changes, joint_compares, nested_write
+from .txn import joint_changes, joint_compares, lease_compares, nested_write
 
 __all__ = [
     "HOT_DEPTH",
@@ -86,7 +87,7 @@ class Group(Protocol):
 
     @property
     def hot(self) -> Sequence[WriteRequest] | None:
-        """The writes of a hot group, whose answers come with the response; ``None`` of others."""
+        """The puts and hot writes whose answers come with the response; ``None`` without such."""
 
     @property
     def depth(self) -> int:
@@ -116,8 +117,7 @@ class HotGroup:
         self.depth = len(requests) + depth
 
     def field(self) -> bytes:
-        writes = nested_write(self.hot, self._shared.terms.prefix)
-        return field(b"\x12", field(b"\x22", self._guard + writes))
+        return _group(self._guard + nested_write(self.hot, self._shared.terms.prefix))
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
         if isinstance(result, list):
@@ -142,6 +142,7 @@ class JointGroup:
         requests: the writes.
         condition: the condition of the whole group.
         ephemeral: whether all of them create ephemeral values.
+        leases: whether keys may have leases, which these puts would take from them.
     """
 
     def __init__(
@@ -151,7 +152,8 @@ class JointGroup:
         requests: Sequence[WriteRequest],
         condition: bytes,
         *,
-        ephemeral: bool = False,
+        ephemeral: bool,
+        leases: bool,
     ) -> None:
         self._places = places
         self._requests = requests
@@ -167,13 +169,14 @@ class JointGroup:
             conditions = {(part.path, part.expected_version): part for part in parts}
             self._conditions = [*conditions.values()]
             self.hot = cast("list[WriteRequest]", [part for part in parts if part.kind == "put"])
-        self.depth = 1 + len(self._conditions)
+        # A key that is missing has no lease.
+        self._leases = [put for put in self.hot if leases and put.expected_version != ABSENT]
+        self.depth = 1 + len(self._conditions) + len(self._leases)
 
     def field(self) -> bytes:
         prefix, extra = self._terms.prefix, self._terms.on_lease if self._ephemeral else b""
-        compares = joint_compares(self._conditions, prefix)
-        changes = joint_changes(self.hot, prefix, extra)
-        return field(b"\x12", field(b"\x22", self._condition + compares + changes))
+        compares = joint_compares(self._conditions, prefix) + lease_compares(self._leases, prefix)
+        return _group(self._condition + compares + joint_changes(self.hot, prefix, extra))
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
         found: Iterable[Pending]
@@ -200,31 +203,24 @@ def _joint_answer(request: WriteRequest, stats: Iterator[Stat]) -> Answer:
 class PlainGroup:
     """Unconditional puts, on the condition that none of their keys has a lease."""
 
-    hot = None
-
     def __init__(self, shared: Shared, places: Sequence[int]) -> None:
-        self._requests = shared.requests
         self._places = places
         self._prefix = shared.terms.prefix
+        self.hot = [shared.requests[place] for place in places]
         self.depth = len(places)
 
     def field(self) -> bytes:
         prefix = self._prefix
-        found = [self._requests[place] for place in self._places]
-        compares = [unleased((prefix + request.path).encode()) for request in found]
-        puts = [PUT.nested(request, prefix) for request in found]
-        return field(b"\x12", field(b"\x22", b"".join(compares + puts)))
+        return _group(lease_compares(self.hot, prefix) + nested_write(self.hot, prefix))
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
-        txn = result.response_txn
-        requests, put = self._requests, PUT
-        if not txn.succeeded:
+        if isinstance(result, list):
+            found = result
+        else:
             there = frozenset((0,))
-            for place in self._places:
-                answers[place] = Attempt(requests[place], there)
-            return
-        for place, found in zip(self._places, txn.responses, strict=True):
-            answers[place] = put.of_nested(requests[place], found, revision)
+            found = [Attempt(request, there) for request in self.hot]
+        for place, answer in zip(self._places, found, strict=True):
+            answers[place] = answer
 
 
 class CarefulWrite:
@@ -328,7 +324,7 @@ class CarefulGroup:
 
     def field(self) -> bytes:
         fields = [member.field for member in self._members]
-        return field(b"\x12", field(b"\x22", self._condition + b"".join(fields)))
+        return _group(self._condition + b"".join(fields))
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
         txn = result.response_txn
@@ -339,6 +335,11 @@ class CarefulGroup:
         self._shared.doubt()
         for member in self._members:
             member.again(answers)
+
+
+def _group(fields: bytes) -> bytes:
+    """Return a group as one field of the batch's transaction."""
+    return field(b"\x12", field(b"\x22", fields))
 
 
 def session_exists(terms: Terms) -> bytes:

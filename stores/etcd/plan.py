@@ -107,7 +107,7 @@ class NestedPlan:
         self.requests = shared.requests
         self._size = size
         self._preset: dict[int, Answer] = {}
-        joined: Sequence[int] = _joinable(requests, bool(guard), size) if joint else ()
+        joined: Sequence[int] = _joinable(requests, size) if joint else ()
         created = _ephemeral_creations(requests) if joint and not plain else ()
         if plain and guard and not joined:
             # The form of most batches, and of every lone put.
@@ -126,12 +126,19 @@ class NestedPlan:
         return [HotGroup(self._shared, part, some, guard, depth) for part, some in parts]
 
     def _joint(
-        self, places: Sequence[int], condition: bytes, *, ephemeral: bool = False
+        self,
+        places: Sequence[int],
+        condition: bytes,
+        *,
+        ephemeral: bool = False,
+        leases: bool = False,
     ) -> Iterator[Group]:
         requests = self.requests
         for some in packed(places, self._size, lambda place: _conditions(requests[place])):
             joint = [requests[place] for place in some]
-            yield JointGroup(self._shared, some, joint, condition, ephemeral=ephemeral)
+            yield JointGroup(
+                self._shared, some, joint, condition, ephemeral=ephemeral, leases=leases
+            )
 
     def _sorted(self, joined: Sequence[int], created: Sequence[int], guard: bytes) -> list[Group]:
         """Return the groups of all writes.
@@ -158,7 +165,7 @@ class NestedPlan:
         session = self._members(by_name["session"])
         return [
             *self._hot(by_name["hot"], hot, guard, max((HOT_DEPTH, *map(_conditions, hot)))),
-            *self._joint(joined, guard),
+            *self._joint(joined, guard, leases=not guard),
             *self._joint(created, shared.session_exists, ephemeral=True),
             *(PlainGroup(shared, places) for places in _parts(by_name["plain"], size)),
             *(CarefulGroup(shared, some, b"") for some in _parts(careful, size)),
@@ -355,7 +362,7 @@ def _group_of(request: WriteRequest, guarded: bool) -> _GroupName:
             assert_never(kind)
 
 
-def _joinable(requests: Sequence[WriteRequest], guarded: bool, size: int) -> list[int]:
+def _joinable(requests: Sequence[WriteRequest], size: int) -> list[int]:
     """Return the places of the writes that may share their conditions; none if they are few."""
     found = [
         place
@@ -364,10 +371,9 @@ def _joinable(requests: Sequence[WriteRequest], guarded: bool, size: int) -> lis
             request.kind == "put"
             and request.expected_version is not None
             and request.options is None
-            and (guarded or request.expected_version == ABSENT)
             and not isinstance(request, Attempt)
         )
-        or (request.kind == "transaction" and guarded and _joins(request, size))
+        or (request.kind == "transaction" and _joins(request, size))
     ]
     return found if len(found) >= _FEWEST_JOINT else []
 

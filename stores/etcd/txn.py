@@ -15,7 +15,7 @@ from ..backend import Answer, PartRequest, ReadRequest, WriteRequest
 from .attempts import Pending
 from .batches import parsed
 from .codecs import DELETE, PUT, READS, WriteCodec
-from .fields import then_put, version_is
+from .fields import then_put, unleased, version_is
 from .protobuf import field
 from .protos import messages
 from .transactions import HotTransaction
@@ -26,6 +26,7 @@ __all__ = [
     "grouped",
     "joint_changes",
     "joint_compares",
+    "lease_compares",
     "nested_write",
     "parse_read",
     "read_request",
@@ -60,6 +61,12 @@ def joint_compares(requests: Iterable[PartRequest], prefix: str) -> bytes:
         key = (prefix + request.path).encode()
         compares.append(version_is(key, request.expected_version + 1))
     return b"".join(compares)
+
+
+@accelerated("etcd_lease_compares")
+def lease_compares(requests: Iterable[WriteRequest], prefix: str) -> bytes:
+    """Return the conditions that no key of these puts has a lease."""
+    return b"".join([unleased((prefix + request.path).encode()) for request in requests])
 
 
 @accelerated("etcd_changes")

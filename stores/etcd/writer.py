@@ -32,7 +32,7 @@ from .guard import Guard
 from .limits import Capacity
 from .plan import FlatPlan, NestedPlan, Plan, weight
 from .session import EtcdSession, SessionLease
-from .transactions import crossing
+from .transactions import crossing, parts_of
 from .txn_settling import TxnSettler
 
 __all__ = ["SendWrites", "Writer"]
@@ -193,26 +193,30 @@ class Writer:
         return changed or requests
 
     def _in_known_form(self, request: WriteRequest) -> WriteRequest:
-        """Return an unconditional put of a path that is probably ephemeral in the form for it."""
-        options = request.options
-        if (
-            request.path in self._kept
-            and request.kind == "put"
-            and request.expected_version is None
-            and (options is None or (options.expected_revision is None and not options.sequential))
+        """Return a write whose keys are probably ephemeral in the form for it."""
+        kept, options = self._kept, request.options
+        if not any(part.kind == "put" and part.path in kept for part in parts_of(request)):
+            return request
+        unconditional = request.kind == "put" and request.expected_version is None
+        if unconditional and (
+            options is None or (options.expected_revision is None and not options.sequential)
         ):
             return Attempt(request, frozenset((0,)))
-        return request
+        return Attempt(request)  # which shares no conditions
 
     def _note(self, requests: Sequence[WriteRequest], answers: Sequence[Pending]) -> None:
         """Remember which paths are ephemeral, and forget those that are so no more."""
         for request, answer in zip(requests, answers, strict=True):
-            if not (isinstance(request, Attempt) and request.there and isinstance(answer, Stat)):
+            # Creations of ephemeral values would fill the memory.
+            if not isinstance(request, Attempt) or (_is_ephemeral(request) and not request.there):
                 continue
-            if not answer.ephemeral:
-                self._kept.pop(answer.path, None)
-            elif len(self._kept) < _KEPT:
-                self._kept[answer.path] = None
+            for stat in answer if isinstance(answer, list) else (answer,):
+                if not isinstance(stat, Stat):
+                    continue
+                if not stat.ephemeral:
+                    self._kept.pop(stat.path, None)
+                elif len(self._kept) < _KEPT:
+                    self._kept[stat.path] = None
 
     def _attempt(
         self,
@@ -407,6 +411,10 @@ def _with_options(requests: Sequence[WriteRequest]) -> list[tuple[int, WriteRequ
     return [
         (place, request) for place, request in enumerate(requests) if request.options is not None
     ]
+
+
+def _is_ephemeral(request: WriteRequest) -> bool:
+    return request.options is not None and request.options.ephemeral
 
 
 def _is_sequential(request: WriteRequest) -> bool:

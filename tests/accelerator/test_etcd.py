@@ -83,6 +83,7 @@ def test_both_send_the_same_bytes(dice: Random, prefix: str, count: int) -> None
     expecting = [put for put in puts if put.expected_version is not None]
     checks = [Check(put.path, put.expected_version) for put in expecting if dice.random() < 0.5]
     agree("etcd_compares", [*expecting, *checks], prefix)
+    agree("etcd_lease_compares", puts, prefix)
     agree("etcd_reads", tuple(read(dice) for _ in range(count)), prefix)
 
 
@@ -91,6 +92,7 @@ def test_both_send_the_same_bytes(dice: Random, prefix: str, count: int) -> None
     [
         ("etcd_writes", write),
         ("etcd_compares", write),
+        ("etcd_lease_compares", write),
         ("etcd_changes", write),
         ("etcd_reads", read),
     ],
@@ -345,6 +347,7 @@ def test_nothing_is_kept() -> None:
                 ("etcd_writes", ([*reads, *(groups[1] or ())], "/p")),
                 ("etcd_writes", (groups[1] or (), "/p")),
                 ("etcd_compares", (groups[1] or (), "/p")),
+                ("etcd_lease_compares", (groups[1] or (), "/p")),
                 ("etcd_changes", (groups[1] or (), "/p")),
                 ("etcd_reads", (reads, "/p")),
             ):

@@ -21,8 +21,9 @@ from batchkeeper.ops import (
     SessionLostError,
     Stat,
     Transaction,
+    TransactionRefusedError,
 )
-from batchkeeper.stores.etcd import groups, plan
+from batchkeeper.stores.etcd import estimates, groups, plan
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
 from batchkeeper.stores.etcd.protos import messages
@@ -230,6 +231,52 @@ def test_ephemeral_creations_share_their_conditions(
         assert lease_of(backend, "/a/69") == lease_of(backend, "/r/0") == lease_of(backend, "/e")
         found = backend.read([Get(f"/r/{n}") for n in range(70)], soon())
         assert [n for n, value in enumerate(found) if not value.stat.ephemeral] == [40]
+
+
+@pytest.mark.parametrize("fenced", [False, True], ids=["puts", "transactions"])
+def test_conditional_puts_share_their_conditions_beside_sessions(
+    url: str, monkeypatch: pytest.MonkeyPatch, fenced: bool
+) -> None:
+    """An ephemeral value among them keeps its lease. It costs a second request only once."""
+
+    def updates(version: int) -> list[Any]:
+        puts = [Put(f"/a/{n}", b"2", version) for n in range(70)]
+        return [Transaction([Check("/owner", 0), put]) for put in puts] if fenced else puts
+
+    def stats(answers: Any) -> list[Stat]:
+        return [answer[1] if fenced else answer for answer in answers]
+
+    monkeypatch.setattr(estimates, "_QUIET", 0)  # so that they share them also after a refusal
+    with opened(url) as backend, opened(url) as other:
+        write(other, Put("/a/40", b"1", ephemeral=True), Put("/owner", b""))
+        write(backend, *[Put(f"/a/{n}", b"1") for n in range(70) if n != 40])
+        calls = counted(backend, monkeypatch)
+        for version in range(3):
+            found = stats(write(backend, *updates(version)))
+            assert [stat.version for stat in found] == [version + 1] * 70
+            assert [stat.path for stat in found if stat.ephemeral] == ["/a/40"]
+            assert calls == ["txn"] * (2 + version)  # the first time, the group of /a/40 goes twice
+        assert lease_of(backend, "/a/40") != 0
+        answers = write(backend, *updates(3)[:30], *updates(7)[30:50], *updates(3)[50:])
+        assert kinds(answers).count(TransactionRefusedError if fenced else BadVersionError) == 20
+        found = backend.read([Get(f"/a/{n}") for n in range(70)], soon())
+        assert [value.stat.version for value in found] == [4] * 30 + [3] * 20 + [4] * 20
+
+
+def test_lost_answers_of_conditional_puts_beside_sessions_are_settled(
+    etcd_server: EtcdServer, url: str, proxy: Callable[[str], Any]
+) -> None:
+    """Those of an applied group are found. Those beside an ephemeral value are sent again."""
+    line = proxy(etcd_server.address)
+    with opened(url) as other:
+        write(other, *[Put(f"/a/{n}", b"1") for n in range(1, 70)])
+        write(other, Put("/a/0", b"1", ephemeral=True))
+        with opened(url.replace(etcd_server.address, line.address)) as backend:
+            puts = [Put(f"/a/{n}", b"2", 0) for n in range(70)]
+            answers = lose_the_answer(backend, line, puts)
+    assert [stat.version for stat in answers] == [1] * 70
+    assert [stat.path for stat in answers if stat.ephemeral] == ["/a/0"]
+    assert len({stat.revision for stat in answers}) == 2
 
 
 def test_ephemeral_creations_that_are_sequential_have_their_own_numbers(

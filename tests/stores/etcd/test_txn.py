@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -92,8 +94,9 @@ def test_a_nested_batch_gives_each_operation_a_transaction(operations: list[Any]
 
 
 checks = st.builds(Check, paths, st.sampled_from([ABSENT, 0, 126, 127, 2**31 - 1]))
+expecting = puts.filter(lambda put: put.expected_version is not None)
 by_version = st.lists(
-    checks | puts.filter(lambda put: put.expected_version is not None),
+    checks | expecting,
     min_size=1,
     max_size=4,
     unique_by=lambda part: part.path,
@@ -195,14 +198,30 @@ def test_without_sessions_a_group_has_one_guard(operations: list[Any], size: int
     assert max(len(group.success) for group in groups) <= size
 
 
+LEASE = (
+    messages.Compare.DESCRIPTOR.fields_by_name["target"].enum_type.values_by_name["LEASE"].number
+)
+
+
+def unleased(of: Iterable[Any]) -> list[Any]:
+    """Return the conditions that no key of these puts has a lease, where it has to exist."""
+    return [
+        compare("LEASE", key_of(op.path), "EQUAL", lease=0)
+        for op in of
+        if op.expected_version != ABSENT
+    ]
+
+
 @given(st.lists(puts | deletes, min_size=8, max_size=24), st.integers(1, 9), st.booleans())
 def test_puts_that_share_their_conditions_are_one_transaction(
     operations: list[Any], size: int, guarded: bool
 ) -> None:
-    """Their group has the guard, and all of their conditions; other writes have their groups."""
+    """Their group has the guard, and all of their conditions; other writes have their groups.
+
+    Where there may be sessions, each key that exists must have no lease.
+    """
     guard = none_within(b"/s/", b"/s0") if guarded else b""
-    expecting = [op for op in operations if isinstance(op, Put) and op.expected_version is not None]
-    joint = [op for op in expecting if guarded or op.expected_version == ABSENT]
+    joint = [op for op in operations if isinstance(op, Put) and op.expected_version is not None]
     joint = joint if len(joint) >= 8 else []
     body = NestedPlan(operations, NESTED, size, guard, Counters(""), joint=True).body
     groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
@@ -213,13 +232,16 @@ def test_puts_that_share_their_conditions_are_one_transaction(
         for group in groups
         if all(op.HasField("request_put") and not op.request_put.prev_kv for op in group.success)
     ]
-    assert [c for group in found for c in group.compare if c not in guards] == [
-        c for op in joint for c in compares(op)
-    ]
     assert [op for group in found for op in group.success] == [*map(change, joint)]
+    rest = iter(joint)
     for group in found:
-        assert len(group.success) == len(group.compare) - len(guards) <= size
-        assert [*group.compare[: len(guards)]] == guards
+        own = [*islice(rest, len(group.success))]
+        assert len(own) <= size
+        assert [*group.compare] == [
+            *guards,
+            *(guard for op in own for guard in compares(op)),
+            *([] if guarded else unleased(own)),
+        ]
         assert not group.failure
     apart = NestedPlan(operations, NESTED, size, guard, Counters("")).body
     assert (body == apart) == (not joint)
@@ -237,8 +259,7 @@ def test_transactions_that_share_their_conditions_are_one(
         for op in operations
         if any(isinstance(part, Put) for part in op.options.parts) and len(op.options.parts) <= size
     ]
-    # Where there are sessions, a put may meet a value that is on a lease.
-    joint = joint if guarded and len(joint) >= 8 else []
+    joint = joint if len(joint) >= 8 else []
     parts = [part for op in joint for part in op.options.parts]
     body = NestedPlan(operations, NESTED, size, guard, Counters(""), joint=True).body
     groups = [op.request_txn for op in messages.TxnRequest.FromString(body).success]
@@ -247,21 +268,54 @@ def test_transactions_that_share_their_conditions_are_one(
         change(part) for part in parts if isinstance(part, Put)
     ]
     wanted = {guard.SerializeToString() for part in parts for guard in compares(part)}
+    leases = [guard for part in parts if isinstance(part, Put) for guard in unleased([part])]
+    missing = [] if guarded else leases
     for group in found:
-        conditions = [c.SerializeToString() for c in group.compare[1:]]
-        assert len(set(conditions)) == len(conditions) <= size
-        wanted.difference_update(conditions)
+        own = group.compare[1:] if guarded else group.compare
+        versions = [c.SerializeToString() for c in own if c.target != LEASE]
+        assert len(set(versions)) == len(versions) <= size
+        wanted.difference_update(versions)
+        for guard_of_lease in own[len(versions) :]:
+            missing.remove(guard_of_lease)
+            assert guard_of_lease.key in {op.request_put.key for op in group.success}
         assert not group.failure
     assert not wanted
+    assert not missing
     alone = [member for group in groups if group not in found for member in group.success]
     assert len(alone) == len(operations) - len(joint)
+
+
+def operations_along(txn: Any) -> int:
+    """Return the operations along the deepest path into a transaction, as etcd counts them."""
+    deeper = [op.request_txn for op in txn.success if op.HasField("request_txn")]
+    most = max(len(txn.compare), len(txn.success), len(txn.failure))
+    return most + max(map(operations_along, deeper), default=0)
+
+
+@given(
+    st.lists(puts | deletes | by_version.map(Transaction), min_size=1, max_size=24)
+    | st.lists(expecting | by_version.map(Transaction), min_size=8, max_size=24),
+    st.integers(1, 9),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_depth_is_as_etcd_counts(
+    operations: list[Any], size: int, guarded: bool, joint: bool
+) -> None:
+    """It is never less, because etcd would refuse the request, and two more at most."""
+    guard = none_within(b"/s/", b"/s0") if guarded else b""
+    plan = NestedPlan(operations, NESTED, size, guard, Counters(""), joint=joint)
+    found = operations_along(messages.TxnRequest.FromString(plan.body))
+    assert found <= plan.depth <= found + 2
 
 
 creates = st.builds(Put, paths, values, st.just(ABSENT))
 
 
 @given(
-    st.lists(creates | creates | puts, min_size=1, max_size=20), st.integers(3, 9), st.booleans()
+    st.lists(creates | creates | puts, min_size=1, max_size=20, unique_by=lambda put: put.path),
+    st.integers(3, 9),
+    st.booleans(),
 )
 def test_ephemeral_creations_that_share_their_conditions_are_one_transaction(
     operations: list[Any], size: int, joint: bool
