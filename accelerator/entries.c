@@ -475,7 +475,9 @@ static PyObject *forget_contents(PyObject *module, PyObject *entries)
 /* Lines: `at` has the entry that is alone at a path, or a line. */
 typedef struct {
     PyObject *at;
+    PyObject *several; /* the entries with several keys, or none */
     PyObject *others;
+    PyObject *type; /* of a line */
     Py_ssize_t number;
 } Lines;
 
@@ -485,21 +487,59 @@ static bool by_path(Entry *entry)
     return entry->options == Py_None || entry->key == entry->path;
 }
 
+/* Let an entry enter the line of one of several paths; return 1 if that is up to Python. */
+static int stand(Lines *lines, PyObject *path, Entry *entry)
+{
+    PyObject *line = PyDict_GetItemWithError(lines->at, path);
+    if (line == NULL) {
+        return PyErr_Occurred() ? -1 : PyDict_SetItem(lines->at, path, (PyObject *)entry);
+    }
+    if (line == (PyObject *)entry) {
+        return 0;
+    }
+    if ((PyObject *)Py_TYPE(line) != lines->type) {
+        return 1;
+    }
+    PyObject *writing = PyObject_GetAttr(line, name_writing);
+    PyObject *waiting = PyObject_GetAttr(line, name_waiting);
+    PyObject *going = PyObject_GetAttr(line, name_going);
+    PyObject *checked = PyObject_GetAttr(entry->options, name_checked);
+    int status = -1;
+    if (writing && waiting && going && checked) {
+        int only_checks = PySequence_Contains(checked, path);
+        Py_ssize_t behind = PyObject_Size(waiting);
+        status = only_checks < 0 || behind < 0 ? -1 : !only_checks || behind || writing != Py_False;
+        if (status == 0) {
+            status = PySet_Add(going, (PyObject *)entry);
+        }
+    }
+    Py_XDECREF(writing);
+    Py_XDECREF(waiting);
+    Py_XDECREF(going);
+    Py_XDECREF(checked);
+    return status;
+}
+
 static int enter_one(Entry *entry, void *context)
 {
     Lines *lines = context;
-    if (!by_path(entry)) {
-        return 1;
+    int status = 1;
+    if (by_path(entry)) {
+        PyObject *line = PyDict_GetItemWithError(lines->at, entry->path);
+        if (line == NULL) {
+            status = PyErr_Occurred() ? -1 : PyDict_SetItem(lines->at, entry->path, (PyObject *)entry);
+        }
+    } else if (entry->key != NULL && PyTuple_Check(entry->key)) {
+        status = 0;
+        for (Py_ssize_t i = 0; status == 0 && i < PyTuple_Size(entry->key); i++) {
+            status = stand(lines, PyTuple_GetItem(entry->key, i), entry);
+        }
+        if (status == 0) {
+            status = PyDict_SetItem(lines->several, (PyObject *)entry, states[QUEUED]); /* 0 */
+        }
     }
-    PyObject *line = PyDict_GetItemWithError(lines->at, entry->path);
-    if (line != NULL || PyErr_Occurred()) {
-        return line != NULL ? 1 : -1;
-    }
-    if (PyDict_SetItem(lines->at, entry->path, (PyObject *)entry) < 0) {
-        return -1;
-    }
-    lines->number++;
-    return 0;
+    lines->number += status == 0;
+    return status;
 }
 
 static PyObject *enter_alone(PyObject *module, PyObject *args)
@@ -507,10 +547,44 @@ static PyObject *enter_alone(PyObject *module, PyObject *args)
     (void)module;
     PyObject *entries;
     Lines lines = {.number = 0};
-    if (!PyArg_ParseTuple(args, "O!O:enter_alone", &PyDict_Type, &lines.at, &entries)) {
+    if (!PyArg_ParseTuple(args, "O!O!O:enter_alone", &PyDict_Type, &lines.at, &PyDict_Type,
+                          &lines.several, &entries) ||
+        (lines.type = bound("Line")) == NULL) {
         return NULL;
     }
     return each(entries, enter_one, &lines) < 0 ? NULL : PyLong_FromSsize_t(lines.number);
+}
+
+/* Say whether an entry in a line may hold up somebody there; -1 with an error. */
+static int holds(Lines *lines, PyObject *path, Entry *entry)
+{
+    PyObject *line = PyDict_GetItemWithError(lines->at, path);
+    if (line == (PyObject *)entry) {
+        return 0;
+    }
+    if (line == NULL || (PyObject *)Py_TYPE(line) != lines->type) {
+        return PyErr_Occurred() ? -1 : 1;
+    }
+    PyObject *waiting = PyObject_GetAttr(line, name_waiting);
+    Py_ssize_t behind = waiting == NULL ? -1 : PyObject_Size(waiting);
+    Py_XDECREF(waiting);
+    return behind < 0 ? -1 : behind > 0;
+}
+
+/* Remove an entry from the line of one of several paths, where nobody waits. */
+static int part_from(Lines *lines, PyObject *path, Entry *entry)
+{
+    PyObject *line = PyDict_GetItemWithError(lines->at, path);
+    if (line == NULL) {
+        return -1;
+    }
+    Py_ssize_t left = 0;
+    if (line != (PyObject *)entry) {
+        PyObject *going = PyObject_GetAttr(line, name_going);
+        left = going == NULL || PySet_Discard(going, (PyObject *)entry) < 0 ? -1 : PySet_Size(going);
+        Py_XDECREF(going);
+    }
+    return left < 0 ? -1 : left > 0 ? 0 : PyDict_DelItem(lines->at, path);
 }
 
 static int leave_one(Entry *entry, void *context)
@@ -524,6 +598,17 @@ static int leave_one(Entry *entry, void *context)
         if (line == NULL) {
             return PyErr_Occurred() ? -1 : 0;
         }
+    } else if (entry->key != NULL && PyTuple_Check(entry->key)) {
+        int status = 0;
+        for (Py_ssize_t i = 0; status == 0 && i < PyTuple_Size(entry->key); i++) {
+            status = holds(lines, PyTuple_GetItem(entry->key, i), entry);
+        }
+        if (status <= 0) {
+            for (Py_ssize_t i = 0; status == 0 && i < PyTuple_Size(entry->key); i++) {
+                status = part_from(lines, PyTuple_GetItem(entry->key, i), entry);
+            }
+            return status < 0 ? -1 : PyDict_DelItem(lines->several, (PyObject *)entry);
+        }
     }
     return PyList_Append(lines->others, (PyObject *)entry);
 }
@@ -533,8 +618,9 @@ static PyObject *leave_alone(PyObject *module, PyObject *args)
     (void)module;
     PyObject *entries;
     Lines lines = {.number = 0};
-    if (!PyArg_ParseTuple(args, "O!O:leave_alone", &PyDict_Type, &lines.at, &entries) ||
-        (lines.others = PyList_New(0)) == NULL) {
+    if (!PyArg_ParseTuple(args, "O!O!O:leave_alone", &PyDict_Type, &lines.at, &PyDict_Type,
+                          &lines.several, &entries) ||
+        (lines.type = bound("Line")) == NULL || (lines.others = PyList_New(0)) == NULL) {
         return NULL;
     }
     if (each(entries, leave_one, &lines) < 0) {
@@ -914,7 +1000,102 @@ static PyObject *check_path(PyObject *module, PyObject *path)
     return twin == NULL ? NULL : PyObject_CallFunctionObjArgs(twin, path, NULL);
 }
 
+/* --- transactions */
+
+enum { FEW = 8 }; /* see ops/operations.py */
+
+/* A transaction as far as it is read. */
+typedef struct {
+    PyObject *paths[FEW];
+    PyObject *checked[FEW];
+    Py_ssize_t parts, checks, size, largest;
+} Joined;
+
+/* Read a check or a put that expects a version, without options; return 0 if it is something else. */
+static int join_part(Joined *joined, PyObject *part, PyObject *check_type, PyObject *put_type)
+{
+    bool is_check = (PyObject *)Py_TYPE(part) == check_type;
+    if (!is_check && (PyObject *)Py_TYPE(part) != put_type) {
+        return 0;
+    }
+    PyObject *path = NULL, *value = NULL, *expected = NULL, *options = NULL;
+    int status = 0;
+    Py_ssize_t of_path = 0;
+    if (!get_attribute(part, name_path, &PyUnicode_Type, &path) ||
+        !get_attribute(part, name_value, NULL, &value) ||
+        !get_attribute(part, name_expected_version, NULL, &expected) ||
+        !get_attribute(part, name_options, NULL, &options) ||
+        (of_path = path_bytes(path)) < 0) {
+        status = PyErr_Occurred() ? -1 : 0;
+    } else if (options == Py_None && expected != Py_None && (is_check || PyBytes_Check(value))) {
+        status = 1;
+        for (Py_ssize_t i = 0; status == 1 && i < joined->parts; i++) {
+            int order = PyUnicode_Compare(path, joined->paths[i]);
+            status = order == -1 && PyErr_Occurred() ? -1 : order != 0;
+        }
+    }
+    if (status == 1) {
+        Py_ssize_t of_value = is_check ? 0 : PyBytes_Size(value);
+        joined->size += of_path + of_value;
+        joined->largest = of_value > joined->largest ? of_value : joined->largest;
+        if (is_check) {
+            joined->checked[joined->checks++] = path;
+        }
+        joined->paths[joined->parts++] = path;
+        path = NULL; /* kept */
+    }
+    Py_XDECREF(path);
+    Py_XDECREF(value);
+    Py_XDECREF(expected);
+    Py_XDECREF(options);
+    return status;
+}
+
+static PyObject *tuple_of(PyObject **items, Py_ssize_t count)
+{
+    PyObject *made = PyTuple_New(count);
+    for (Py_ssize_t i = 0; made != NULL && i < count; i++) {
+        PyTuple_SetItem(made, i, Py_NewRef(items[i]));
+    }
+    return untrack(made);
+}
+
+static PyObject *join_parts(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *parts;
+    if (!PyArg_ParseTuple(args, "O!:join_parts", &PyTuple_Type, &parts)) {
+        return NULL;
+    }
+    Joined joined = {.parts = 0};
+    Py_ssize_t count = PyTuple_Size(parts);
+    PyObject *check_type = bound("Check"), *put_type = check_type ? bound("Put") : NULL;
+    if (put_type == NULL) {
+        return NULL;
+    }
+    int status = 0 < count && count < FEW;
+    for (Py_ssize_t i = 0; status == 1 && i < count; i++) {
+        status = join_part(&joined, PyTuple_GetItem(parts, i), check_type, put_type);
+    }
+    PyObject *found = NULL;
+    if (status == 1) {
+        PyObject *paths = tuple_of(joined.paths, joined.parts);
+        PyObject *checked = paths ? tuple_of(joined.checked, joined.checks) : NULL;
+        found = checked == NULL ? NULL
+                                : Py_BuildValue("(ONNOOnn)", parts, paths, checked, Py_False,
+                                                Py_True, joined.size, joined.largest);
+        if (checked == NULL) {
+            Py_XDECREF(paths);
+        }
+    }
+    for (Py_ssize_t i = 0; i < joined.parts; i++) {
+        Py_DECREF(joined.paths[i]);
+    }
+    return status == 1 ? found : defer("join_parts", args);
+}
+
 PyMethodDef entries_methods[] = {
+    {"join_parts", join_parts, METH_VARARGS, NULL},
     {"all_results", all_results, METH_VARARGS, NULL},
     {"assign_epoch", assign_epoch, METH_VARARGS, NULL},
     {"check_path", check_path, METH_O, NULL},

@@ -94,22 +94,25 @@ def check_transaction(
         InvalidSettingError: it has more operations than the store accepts in one.
         ValueTooLargeError: one of its values exceeds the limit.
     """
-    check_capability("transactions", "a transaction", stated, store)
+    if "transactions" not in stated:
+        check_capability("transactions", "a transaction", stated, store)
     parts = options.parts
     most, weight = limits.transaction_ops, len(parts)
-    if weight <= most and limits.weigh is not None:
+    plain = options.by_version
+    if weight <= most and limits.weigh is not None and not plain:
         weight = limits.weigh(parts)
     if weight > most:
         counted = f", which count as {weight}" if weight != len(parts) else ""
         raise InvalidSettingError(
             f"the transaction has {len(parts)} operations{counted}; {store} accepts at most {most}"
         )
-    value_bytes = limits.value_bytes
+    if plain and options.largest <= limits.value_bytes:
+        return
     for part in parts:
         if part.options is not None:
             check_supported(part.options, stated, store)
-        if part.value is not None and len(part.value) > value_bytes:
-            check_size(part.path, part.value, value_bytes)
+        if part.value is not None:
+            check_size(part.path, part.value, limits.value_bytes)
 
 
 def check_operation(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..ops.acceleration import accelerated, bind
 from ..ops.errors import MetadataStoreError
-from ..ops.operations import Kind, Operation, Options, OrderKey
+from ..ops.operations import Kind, Operation, Options, OrderKey, TransactionOptions
 from ..stores.backend import Answer
 
 if TYPE_CHECKING:
@@ -168,14 +168,8 @@ def read_options(entry: Entry) -> None:
     options, lane = entry.options, entry.lane
     assert options is not None
     entry.key = options.order_key(entry.path)
-    if options.parts:
-        weight = lane.op_bytes * len(options.parts)
-        for part in options.parts:
-            path, value = part.path, part.value
-            weight += len(path) if path.isascii() else len(path.encode())
-            if value is not None:
-                weight += len(value)
-        entry.weight = weight
+    if isinstance(options, TransactionOptions):
+        entry.weight = lane.op_bytes * len(options.parts) + options.size
     if options.ephemeral and lane.session is not None:
         entry.session = lane.session.number
 

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from ..ops.acceleration import accelerated
+from ..ops.acceleration import accelerated, bind
 from .entry import TURN, Entry
 
 __all__ = ["Lines"]
@@ -36,26 +36,45 @@ class _Line:
 
 
 # Each operation runs the code of these two. Nearly all have their path as their key, and are alone
-# there.
+# there. Transactions have several paths, and many of them may check the same one.
 
 
 @accelerated
-def enter_alone(at: dict[str, Entry | _Line], entries: Sequence[Entry]) -> int:
-    """Let entries enter the lines of their paths, up to the first that does so in another way.
+def enter_alone(
+    at: dict[str, Entry | _Line], several: dict[Entry, int], entries: Sequence[Entry]
+) -> int:
+    """Let entries enter their lines, up to the first that does so in another way.
 
-    Return the number of those before it.
+    They are alone there, or beside others that also only check the path. Return the number of
+    entries before that first one. It may stand in some of its lines already.
     """
     stand = at.setdefault
     for number, entry in enumerate(entries):
-        by_path = entry.options is None or entry.key is entry.path
-        if not by_path or stand(entry.path, entry) is not entry:
+        if entry.options is None or entry.key is entry.path:
+            if stand(entry.path, entry) is not entry:
+                return number
+        elif isinstance(entry.key, tuple):
+            checked = entry.options.checked
+            for path in entry.key:
+                line = stand(path, entry)
+                if line is entry:
+                    continue
+                if not isinstance(line, _Line) or line.writing or line.waiting:
+                    return number
+                if path not in checked:
+                    return number
+                line.going.add(entry)
+            several[entry] = 0
+        else:
             return number
     return len(entries)
 
 
 @accelerated
-def leave_alone(at: dict[str, Entry | _Line], entries: Iterable[Entry]) -> list[Entry]:
-    """Remove the entries that are alone in the lines of their paths; return the others."""
+def leave_alone(
+    at: dict[str, Entry | _Line], several: dict[Entry, int], entries: Iterable[Entry]
+) -> list[Entry]:
+    """Remove the entries behind which nobody waits; return the others."""
     others = []
     for entry in entries:
         if entry.options is None or entry.key is entry.path:
@@ -64,8 +83,27 @@ def leave_alone(at: dict[str, Entry | _Line], entries: Iterable[Entry]) -> list[
             if line is entry:
                 continue
             at[path] = line
+        elif isinstance(entry.key, tuple) and not any(
+            _holds(at.get(path), entry) for path in entry.key
+        ):
+            for path in entry.key:
+                shared = at[path]
+                if isinstance(shared, _Line):
+                    shared.going.discard(entry)
+                if shared is entry or not shared.going:
+                    del at[path]
+            del several[entry]
+            continue
         others.append(entry)
     return others
+
+
+def _holds(line: Entry | _Line | None, entry: Entry) -> bool:
+    """Say whether an entry in a line may hold up somebody there."""
+    return bool(line.waiting) if isinstance(line, _Line) else line is not entry
+
+
+bind(Line=_Line)
 
 
 class Lines:
@@ -77,7 +115,7 @@ class Lines:
         self._at: dict[str, Entry | _Line] = {}
         # Entries with several keys or none. The value is the number of lines in which the entry may
         # not go yet.
-        self._others: dict[Entry, int] = {}
+        self._several: dict[Entry, int] = {}
 
     def enter(self, entry: Entry) -> bool:
         """Give the entry the last place of its line; say whether it may go at once."""
@@ -88,7 +126,7 @@ class Lines:
 
     def enter_all(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Let entries enter in order; return those that may go, and mark the others as waiting."""
-        alone = enter_alone(self._at, entries)
+        alone = enter_alone(self._at, self._several, entries)
         if alone == len(entries):
             return entries
         may_go = list(entries[:alone])
@@ -108,7 +146,7 @@ class Lines:
     def leave_all(self, entries: Iterable[Entry]) -> Sequence[Entry]:
         """Remove entries; return those that may go now."""
         may_go: list[Entry] = []
-        for entry in leave_alone(self._at, entries):
+        for entry in leave_alone(self._at, self._several, entries):
             may_go += self.leave(entry)
         return may_go
 
@@ -126,7 +164,7 @@ class Lines:
                 elif isinstance(line, _Line):
                     line.going.discard(entry)
                     line.waiting.pop(entry, None)
-            self._others.pop(entry, None)
+            self._several.pop(entry, None)
         for key, line in list(self._at.items()):
             if isinstance(line, _Line):
                 line.writing = any(_changes(entry, key) for entry in line.going)
@@ -135,8 +173,8 @@ class Lines:
                     del self._at[key]
         for entry in self.entries():
             waits = sum(self._waits_at(key, entry) for key in _keys(entry))
-            if entry in self._others:
-                self._others[entry] = waits
+            if entry in self._several:
+                self._several[entry] = waits
             entry.waits_for = entry.waits_for & ~TURN | (TURN if waits else 0)
 
     def _waits_at(self, key: str, entry: Entry) -> bool:
@@ -157,25 +195,25 @@ class Lines:
                         yield entry
             elif _has_one(line):
                 yield line
-        yield from self._others
+        yield from self._several
 
     def _enter_other(self, entry: Entry) -> bool:
         key = entry.key
         if isinstance(key, str):
             line = self._at.setdefault(key, entry)
             return line is entry or self._join(key, line, entry)
-        waits = self._others[entry] = 0
+        waits = self._several[entry] = 0
         for path in key or ():
             line = self._at.setdefault(path, entry)
             if line is not entry and not self._join(path, line, entry):
-                waits = self._others[entry] = waits + 1
+                waits = self._several[entry] = waits + 1
         return not waits
 
     def _leave_other(self, entry: Entry) -> Sequence[Entry]:
         key = entry.key
         if isinstance(key, str):
             return self._part(key, entry)
-        del self._others[entry]
+        del self._several[entry]
         may_go: list[Entry] = []
         for path in key or ():
             may_go += self._part(path, entry)
@@ -225,8 +263,8 @@ class Lines:
 
     def _goes(self, entry: Entry) -> bool:
         """Count one more line in which the entry may go; say whether it may go in all."""
-        self._others[entry] -= 1
-        return not self._others[entry]
+        self._several[entry] -= 1
+        return not self._several[entry]
 
 
 def _changes(entry: Entry, key: str) -> bool:

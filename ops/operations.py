@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
+from .acceleration import accelerated, bind
 from .errors import InvalidSettingError
 from .paths import check_parent, check_path
 
@@ -49,6 +50,8 @@ PartKind: TypeAlias = Literal["check", "put", "delete"]
 #: The paths that order an operation, each once: operations that share one of them take effect in
 #: the order of their submission. ``None`` means no order.
 OrderKey: TypeAlias = str | tuple[str, ...] | None
+
+_new = tuple.__new__
 
 # ZooKeeper's versions are signed 32-bit integers, so all stores have that limit.
 _MAX_VERSION: Final = 2**31 - 1
@@ -215,8 +218,17 @@ class ConditionOptions:
         return path
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionOptions:
+class _Transaction(NamedTuple):
+    parts: tuple[Part, ...]
+    paths: tuple[str, ...]
+    checked: Collection[str]
+    ephemeral: bool
+    by_version: bool
+    size: int
+    largest: int
+
+
+class TransactionOptions(_Transaction):
     """The parts of a transaction.
 
     Attributes:
@@ -226,15 +238,13 @@ class TransactionOptions:
         ephemeral: whether a part is an ephemeral put.
         by_version: whether all parts are checks and puts that expect a version, without options.
             Most transactions are like that, and stores have a short way for them.
+        size: the bytes of all paths and values.
+        largest: the bytes of the largest value.
     """
 
+    __slots__ = ()
     sequential: ClassVar[bool] = False
     expected_revision: ClassVar[int | None] = None
-    parts: tuple[Part, ...]
-    paths: tuple[str, ...]
-    checked: Collection[str]
-    ephemeral: bool
-    by_version: bool
 
     @classmethod
     def of(cls, ops: Iterable[Part]) -> TransactionOptions:
@@ -249,44 +259,59 @@ class TransactionOptions:
             raise InvalidSettingError(
                 f"a transaction takes a list of operations, not {ops!r:.80}"
             ) from None
-        if not parts:
-            raise InvalidSettingError("a transaction needs at least one operation")
-        paths: list[str] = []
-        checked: list[str] = []
-        ephemeral, by_version = False, True
-        for part in parts:
-            if not isinstance(part, _PARTS):
-                raise InvalidSettingError(
-                    f"a transaction may contain Check, Put and Delete; operation {len(paths)} is "
-                    f"{part!r:.80}"
-                )
-            path, kind, options = part.path, part.kind, part.options
-            paths.append(path)
-            if kind == "check":
-                checked.append(path)
-            elif kind == "delete" or part.expected_version is None:
-                by_version = False
-            if options is not None:
-                by_version = False
-                ephemeral = ephemeral or options.ephemeral
-                if options.sequential:
-                    raise InvalidSettingError(
-                        "a transaction cannot contain a sequential put; operation "
-                        f"{len(paths) - 1} is {part!r:.80}"
-                    )
-        if len(set(paths)) < len(paths):
-            index = next(k for k, path in enumerate(paths) if path in paths[:k])
-            raise InvalidSettingError(
-                f"a path may occur once in a transaction; operation {index} is the second one on "
-                f"{paths[index]!r}"
-            )
-        # Most check a path or two; to make a set would take longer than ever to look into it.
-        found = tuple(checked) if len(checked) < _FEW else frozenset(checked)
-        return cls(parts, tuple(paths), found, ephemeral, by_version)
+        return _new(cls, join_parts(parts))
 
     def order_key(self, path: str) -> OrderKey:
         """Return the paths of all parts."""
         return self.paths
+
+
+@accelerated
+def join_parts(parts: tuple[Part, ...]) -> tuple[Any, ...]:
+    """Return the fields of a :class:`TransactionOptions`.
+
+    Raises:
+        InvalidSettingError: the parts cannot be a transaction.
+    """
+    if not parts:
+        raise InvalidSettingError("a transaction needs at least one operation")
+    paths: list[str] = []
+    checked: list[str] = []
+    ephemeral, by_version = False, True
+    size = largest = 0
+    for part in parts:
+        if not isinstance(part, _PARTS):
+            raise InvalidSettingError(
+                f"a transaction may contain Check, Put and Delete; operation {len(paths)} is "
+                f"{part!r:.80}"
+            )
+        path, kind, value, options = part.path, part.kind, part.value, part.options
+        paths.append(path)
+        size += len(path) if path.isascii() else len(path.encode())
+        if value is not None:
+            size += len(value)
+            largest = max(largest, len(value))
+        if kind == "check":
+            checked.append(path)
+        elif kind == "delete" or part.expected_version is None:
+            by_version = False
+        if options is not None:
+            by_version = False
+            ephemeral = ephemeral or options.ephemeral
+            if options.sequential:
+                raise InvalidSettingError(
+                    "a transaction cannot contain a sequential put; operation "
+                    f"{len(paths) - 1} is {part!r:.80}"
+                )
+    if len(set(paths)) < len(paths):
+        index = next(k for k, path in enumerate(paths) if path in paths[:k])
+        raise InvalidSettingError(
+            f"a path may occur once in a transaction; operation {index} is the second one on "
+            f"{paths[index]!r}"
+        )
+    # Most check a path or two; to make a set would take longer than ever to look into it.
+    found = tuple(checked) if len(checked) < _FEW else frozenset(checked)
+    return parts, tuple(paths), found, ephemeral, by_version, size, largest
 
 
 #: What few operations need beside path, value and expected version. All classes of options have
@@ -477,6 +502,7 @@ class Check(_Condition):
 #: A part of a transaction.
 Part: TypeAlias = Check | Put | Delete
 _PARTS: Final = (Check, Put, Delete)
+bind(Check=Check, Put=Put)
 _FEW: Final = 8
 
 

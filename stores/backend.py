@@ -130,7 +130,8 @@ class Limits:
         reads_in_flight: the default number of ``read`` calls, if it differs from ``in_flight``.
         transaction_ops: the most operations in one transaction.
         weigh: returns the number of operations as which the store counts the parts of a
-            transaction; ``None`` if each counts once.
+            transaction; ``None`` if each counts once. Checks and puts that expect a version, and
+            have no options, count once on every store.
     """
 
     write_ops: int

@@ -69,7 +69,7 @@ class Extent:
     seconds: float = 0.8
     most: int = 500_000
     most_growing: Mapping[str, int] = field(
-        default_factory=lambda: {"etcd": 150_000, "zookeeper": 60_000, "rocksdb": 500_000}
+        default_factory=lambda: {"etcd": 150_000, "zookeeper": 40_000, "rocksdb": 500_000}
     )
 
 

@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
 from ...ops.errors import UnsupportedError
-from ...ops.operations import ABSENT
+from ...ops.operations import ABSENT, TransactionOptions
 from ...ops.paths import parent
 from ..backend import Answer, WriteRequest
 from .attempts import Attempt, Creation, Pending, Terms, there_of
@@ -395,12 +395,14 @@ def _ephemeral_creations(requests: Sequence[WriteRequest]) -> list[int]:
 
 def _joins(request: WriteRequest, size: int) -> bool:
     """Say whether a transaction may share its conditions in groups of up to ``size``."""
+    options = request.options
     return (
-        HotTransaction.suits(request)
+        isinstance(options, TransactionOptions)
+        and options.by_version
         and not isinstance(request, Attempt)
-        and len(parts_of(request)) <= min(size, _MOST_JOINT_PARTS)
+        and len(options.parts) <= min(size, _MOST_JOINT_PARTS)
         # Its puts show whether it was applied, if the answer is lost.
-        and any(part.kind == "put" for part in parts_of(request))
+        and len(options.checked) < len(options.parts)
     )
 
 

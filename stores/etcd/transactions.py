@@ -245,7 +245,8 @@ def crossing(writes: Sequence[tuple[int, WriteRequest]]) -> set[int]:
         (place, _parts(request))
         for place, request in writes
         if request.kind == "transaction"
-        and not HotTransaction.suits(request)
+        and isinstance(request.options, TransactionOptions)
+        and not request.options.by_version
         and any(part.kind == "delete" for part in _parts(request))
     ]
     if len(deleting) < 2:

@@ -32,7 +32,7 @@ from .guard import Guard
 from .limits import Capacity
 from .plan import FlatPlan, NestedPlan, Plan, weight
 from .session import EtcdSession, SessionLease
-from .transactions import crossing, parts_of
+from .transactions import HotTransaction, crossing, parts_of
 from .txn_settling import TxnSettler
 
 __all__ = ["SendWrites", "Writer"]
@@ -129,11 +129,13 @@ class Writer:
 
     def returns_old_value(self, request: WriteRequest) -> bool:
         """Say whether etcd probably answers a write with the value that it overwrites."""
+        # Whoever need not mind leases, or shares conditions, does not ask for the value.
+        asks = not (self._guard.free or self._refusals.rare)
         if request.kind != "put":
-            return request.kind == "transaction"
+            return request.kind == "transaction" and (asks or not HotTransaction.suits(request))
         if _is_sequential(request) or request.expected_version == ABSENT:
             return False
-        return request.expected_version is None or not self._guard.free
+        return request.expected_version is None or asks
 
     def _in_turn(self, requests: Sequence[WriteRequest], deadline: float) -> Sequence[Answer]:
         """Execute sequential puts after those that are under way."""

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchkeeper.batching.entry import CANCELLED, ENDED, QUEUED, SENT, Entry, Epoch
+from batchkeeper.batching.lines import Lines, _Line
 from batchkeeper.ops import (
     Check,
     Delete,
@@ -41,6 +42,9 @@ OPTIONS: Final = [
     Put("/a", b"", ephemeral=True).options,
     Delete("/a", expected_revision=3).options,
     Transaction([Check("/é", 1), Put("/b", b"12"), Delete("/c")]).options,
+    Transaction([Check("/owner", 1), Put("/a1", b"12", 0)]).options,
+    Transaction([Check("/owner", 1), Put("/a2", b"12", 0)]).options,
+    Transaction([Put("/owner", b"", 1), Check("/a3", 0)]).options,
 ]
 ANSWERS: Final = [None, True, Stat("/a", 0, 1), NotFoundError("none")]
 EPOCHS: Final = [Epoch(), Epoch()]
@@ -72,7 +76,9 @@ def made(dice: Random, number: int) -> Entry:
     return entry
 
 
-def batch(seed: int, states: Sequence[int] = (), callers: bool = True) -> list[Entry]:
+def batch(
+    seed: int, states: Sequence[int] = (), callers: bool = True, options: Sequence[Any] = ()
+) -> list[Entry]:
     """Return up to 20 entries; with the same seed, equal ones."""
     dice = Random(seed)
     entries = [made(dice, number) for number in range(dice.randrange(20))]
@@ -81,6 +87,9 @@ def batch(seed: int, states: Sequence[int] = (), callers: bool = True) -> list[E
             entry.state = dice.choice(states)
         if not callers:
             entry.caller = None
+        if options:
+            entry.options = dice.choice(options)
+            entry.key = entry.options.order_key(entry.path)
     return entries
 
 
@@ -227,19 +236,74 @@ def test_batches_end_alike(seed: int) -> None:
 
 @given(seeds)
 def test_lines_are_entered_and_left_alike(seed: int) -> None:
-    """The first of those that are not alone ends the entering; on the way out, all are returned."""
+    """The first that others hold up ends the entering; on the way out, all such are returned."""
+
+    def state(lines: Lines) -> Any:
+        lists = {
+            path: [line.writing, [*line.waiting], [e for e in every if e in line.going]]
+            if isinstance(line, _Line)
+            else line
+            for path, line in lines._at.items()
+        }
+        return lists, [[entry, waits] for entry, waits in lines._several.items()]
 
     def enter(function: Any, entries: list[Entry]) -> Any:
-        at: dict[str, Any] = {"/a1": "line"}
-        return function(at, entries), at
+        every[:] = entries
+        lines = Lines()
+        here = seed % 9
+        for entry in entries[:here]:
+            lines.enter(entry)
+        for entry in entries[1 : here : 1 + seed % 2]:  # some are cancelled
+            lines.leave(entry)
+        return function(lines._at, lines._several, entries[here:]), state(lines)
 
     def leave(function: Any, entries: list[Entry]) -> Any:
-        # Some have left their lines already.
-        at: dict[str, Any] = {entry.path: entry for entry in entries[seed % 3 :]}
-        return function(at, entries[::2]), at
+        every[:] = entries
+        lines = Lines()
+        for entry in entries:
+            lines.enter(entry)
+        return function(lines._at, lines._several, entries[seed % 3 :: 2]), state(lines)
 
-    agree_on("enter_alone", seed, enter)
-    agree_on("leave_alone", seed, leave)
+    every: list[Entry] = []
+    for changes in ({}, {"options": OPTIONS[-3:]}):
+        agree_on("enter_alone", seed, enter, **changes)
+        agree_on("leave_alone", seed, leave, **changes)
+
+
+class OwnPut(Put):
+    """A put of a caller's own class."""
+
+
+def part(dice: Random) -> Any:
+    """Return a part of a transaction: most are frequent ones."""
+    path = f"/{dice.choice('aé')}{dice.randrange(30)}"
+    version = dice.choice((None, -1, 0, 5, 2**31 - 1))
+    kind = dice.random()
+    if kind < 0.4:
+        return Put(path, b"v" * dice.choice((0, 1, 300)), version)
+    if kind < 0.8:
+        return Check(path, version or 0)
+    return dice.choice(
+        (
+            Delete(path),
+            Put(path, b"e", ephemeral=True),
+            Put(path, b"r", expected_revision=3),
+            Put(path, b"s", sequential=True),
+            Check(path, expected_revision=3),
+            OwnPut(path, b"own", 3),
+            Get(path),
+            None,
+            path,
+        )
+    )
+
+
+@given(seeds, st.integers(0, 12))
+def test_parts_are_joined_alike(seed: int, count: int) -> None:
+    """A transaction has the same fields, or is refused for the same reason."""
+    dice = Random(seed)
+    agree("join_parts", tuple(part(dice) for _ in range(count)))
+    agree("join_parts", tuple(Check(f"/{dice.randrange(20)}", 0) for _ in range(count)))
 
 
 @given(seeds, st.booleans())
@@ -323,9 +387,13 @@ def test_they_keep_no_memory() -> None:
             outcome(PAIRS["take_outcomes"][1], ended, Outcome, MetadataStoreError)  # type: ignore[arg-type]
             sent = batch(seed, states=(SENT,))
             outcome(PAIRS["end_sent"][1], sent, [Stat("/a", n, n) for n in range(len(sent))])  # type: ignore[arg-type]
-            at: dict[str, Any] = {}
-            outcome(PAIRS["enter_alone"][1], at, entries)  # type: ignore[arg-type]
-            outcome(PAIRS["leave_alone"][1], at, entries)  # type: ignore[arg-type]
+            lines = Lines()
+            for entry in entries[:5]:
+                lines.enter(entry)
+            for name in ("enter_alone", "leave_alone"):
+                outcome(PAIRS[name][1], lines._at, lines._several, entries)  # type: ignore[arg-type]
+            dice = Random(seed)
+            outcome(PAIRS["join_parts"][1], tuple(part(dice) for _ in range(seed % 5)))  # type: ignore[arg-type]
             outcome(PAIRS["take_entries"][1], deque(entries), 5, 40)  # type: ignore[arg-type]
             outcome(PAIRS["move"][1], [None], SENT)  # type: ignore[arg-type]
             outcome(PAIRS["check_path"][1], "/a")  # type: ignore[arg-type]
