@@ -86,8 +86,8 @@ class Group(Protocol):
     """Writes that are a transaction in the transaction of the batch."""
 
     @property
-    def hot(self) -> Sequence[WriteRequest] | None:
-        """The puts and hot writes whose answers come with the response; ``None`` without such."""
+    def answered(self) -> Sequence[WriteRequest] | None:
+        """The writes whose answers the response has already; ``None`` if it has none."""
 
     @property
     def depth(self) -> int:
@@ -113,18 +113,18 @@ class HotGroup:
         self._shared = shared
         self._places = places
         self._guard = guard
-        self.hot = requests
+        self.answered = requests
         self.depth = len(requests) + depth
 
     def field(self) -> bytes:
-        return _group(self._guard + nested_write(self.hot, self._shared.terms.prefix))
+        return _group(self._guard + nested_write(self.answered, self._shared.terms.prefix))
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
         if isinstance(result, list):
             found = result
         else:
             self._shared.guard_failed = True
-            found = [Attempt(request, there_of(request)) for request in self.hot]
+            found = [Attempt(request, there_of(request)) for request in self.answered]
         places = self._places
         if isinstance(places, range):
             answers[places.start : places.stop] = found
@@ -163,20 +163,22 @@ class JointGroup:
         # Each condition once: many transactions may check one path. No other write of the batch
         # changes that path.
         self._conditions: Sequence[PartRequest] = requests
-        self.hot = requests
+        self.answered = requests
         if any(request.options is not None for request in requests):
             parts = [part for request in requests for part in parts_of(request)]
             conditions = {(part.path, part.expected_version): part for part in parts}
             self._conditions = [*conditions.values()]
-            self.hot = cast("list[WriteRequest]", [part for part in parts if part.kind == "put"])
+            self.answered = cast(
+                "list[WriteRequest]", [part for part in parts if part.kind == "put"]
+            )
         # A key that is missing has no lease.
-        self._leases = [put for put in self.hot if leases and put.expected_version != ABSENT]
+        self._leases = [put for put in self.answered if leases and put.expected_version != ABSENT]
         self.depth = 1 + len(self._conditions) + len(self._leases)
 
     def field(self) -> bytes:
         prefix, extra = self._terms.prefix, self._terms.on_lease if self._ephemeral else b""
         compares = joint_compares(self._conditions, prefix) + lease_compares(self._leases, prefix)
-        return _group(self._condition + compares + joint_changes(self.hot, prefix, extra))
+        return _group(self._condition + compares + joint_changes(self.answered, prefix, extra))
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
         found: Iterable[Pending]
@@ -184,7 +186,7 @@ class JointGroup:
             found = map(Attempt, self._requests)
         elif self._ephemeral:
             found = [_new(Stat, (*stat[:5], True, True)) for stat in result]
-        elif self.hot is self._requests:
+        elif self.answered is self._requests:
             found = result
         else:
             stats = iter(result)
@@ -206,19 +208,19 @@ class PlainGroup:
     def __init__(self, shared: Shared, places: Sequence[int]) -> None:
         self._places = places
         self._prefix = shared.terms.prefix
-        self.hot = [shared.requests[place] for place in places]
+        self.answered = [shared.requests[place] for place in places]
         self.depth = len(places)
 
     def field(self) -> bytes:
         prefix = self._prefix
-        return _group(lease_compares(self.hot, prefix) + nested_write(self.hot, prefix))
+        return _group(lease_compares(self.answered, prefix) + nested_write(self.answered, prefix))
 
     def read(self, result: Any, revision: int, answers: list[Any]) -> None:
         if isinstance(result, list):
             found = result
         else:
             there = frozenset((0,))
-            found = [Attempt(request, there) for request in self.hot]
+            found = [Attempt(request, there) for request in self.answered]
         for place, answer in zip(self._places, found, strict=True):
             answers[place] = answer
 
@@ -312,7 +314,7 @@ class Siblings:
 class CarefulGroup:
     """Writes with transactions of their own, perhaps on the condition that the session exists."""
 
-    hot = None
+    answered = None
 
     def __init__(
         self, shared: Shared, members: Sequence[CarefulWrite | Siblings], condition: bytes

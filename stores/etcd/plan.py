@@ -184,7 +184,7 @@ class NestedPlan:
 
     def parsed(self, answer: bytes, before: int) -> Any:
         """Return the response. See :class:`Plan`."""
-        return read_response(answer, [None] * before + [group.hot for group in self._groups])
+        return read_response(answer, [None] * before + [group.answered for group in self._groups])
 
     def answers(self, response: Any) -> list[Pending]:
         """Return the answers, or the next attempts, from the response. See :class:`Plan`."""

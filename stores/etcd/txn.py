@@ -100,13 +100,13 @@ class Header(NamedTuple):
 
 
 class Response:
-    """A transaction's response in which the answers to hot groups are already there.
+    """A transaction's response in which the answers to most groups are already there.
 
     Attributes:
         header: its header.
         succeeded: whether the transaction was applied.
-        responses: for each hot group that was applied, the list of its answers; otherwise etcd's
-            message.
+        responses: for each group that has named its writes and was applied, the list of its
+            answers; otherwise etcd's message.
     """
 
     __slots__ = ("header", "responses", "succeeded")
@@ -123,8 +123,8 @@ def read_response(answer: bytes, groups: Sequence[Sequence[WriteRequest] | None]
 
     Args:
         answer: the response.
-        groups: for each result of the transaction if it was applied, the writes of a hot group, or
-            ``None`` if the result is something else.
+        groups: for each result of the transaction if it was applied, the writes that a group names
+            (``Group.answered``), or ``None`` if the result is something else.
 
     Raises:
         DecodeError: the answer is no response.
@@ -147,7 +147,7 @@ def read_response(answer: bytes, groups: Sequence[Sequence[WriteRequest] | None]
 
 
 def _write_answer(write: WriteRequest, result: bytes, revision: int) -> Pending:
-    """Return the answer to a write in a hot group that is no frequent one."""
+    """Return the answer to a write that is no frequent one."""
     return HOT[write.kind].of_nested(write, messages.ResponseOp.FromString(result), revision)
 
 
