@@ -94,11 +94,9 @@ def check_transaction(
         InvalidSettingError: it has more operations than the store accepts in one.
         ValueTooLargeError: one of its values exceeds the limit.
     """
-    if "transactions" not in stated:
-        check_capability("transactions", "a transaction", stated, store)
-    parts = options.parts
+    check_capability("transactions", "a transaction", stated, store)
+    parts, plain = options.parts, options.by_version
     most, weight = limits.transaction_ops, len(parts)
-    plain = options.by_version
     if weight <= most and limits.weigh is not None and not plain:
         weight = limits.weigh(parts)
     if weight > most:
