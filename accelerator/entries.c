@@ -206,13 +206,13 @@ static PyObject *get_field(PyObject *value, const char *name)
     return Py_XNewRef(value);
 }
 
-/* What is set here can make the entry part of a cycle. */
 static PyObject *get_answer(Entry *self, void *unused)
 {
     (void)unused;
     return get_field(self->answer, "answer");
 }
 
+/* An answer, or a caller, can make the entry part of a cycle. */
 static int set_answer(Entry *self, PyObject *value, void *unused)
 {
     (void)unused;
@@ -527,7 +527,9 @@ static int enter_one(Entry *entry, void *context)
     if (by_path(entry)) {
         PyObject *line = PyDict_GetItemWithError(lines->at, entry->path);
         if (line == NULL) {
-            status = PyErr_Occurred() ? -1 : PyDict_SetItem(lines->at, entry->path, (PyObject *)entry);
+            status = PyErr_Occurred()
+                         ? -1
+                         : PyDict_SetItem(lines->at, entry->path, (PyObject *)entry);
         }
     } else if (entry->key != NULL && PyTuple_Check(entry->key)) {
         status = 0;

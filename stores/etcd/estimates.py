@@ -112,7 +112,7 @@ class AnswerBytes:
 
 
 # The intended limit in seconds for all but a tenth of the transactions.
-_SLOW: Final = 0.030
+_SLOW: Final = 0.025
 _FEWEST: Final = 125  # the number that fits without groups
 # Nine steps up equal one down, so at the balance one transaction in ten is slow.
 _DOWN: Final = 0.90
@@ -123,7 +123,7 @@ class Pace:
     """Learns how many writes to put into one transaction.
 
     Another client's write waits in etcd behind this client's transactions, about as long as they
-    take. So their slowest tenth is held to 30 ms.
+    take. So their slowest tenth is held to 25 ms.
 
     Attributes:
         writes: the most writes for one transaction.
