@@ -90,8 +90,9 @@ def leave_alone(
                 shared = at[path]
                 if isinstance(shared, _Line):
                     shared.going.discard(entry)
-                if shared is entry or not shared.going:
-                    del at[path]
+                    if shared.going:
+                        continue
+                del at[path]
             del several[entry]
             continue
         others.append(entry)
