@@ -104,6 +104,7 @@ PACKAGED = {
     "bench",
     "commands",
     "coordination",
+    "hubs",
     "ops",
     "pipeline",
     "stores",

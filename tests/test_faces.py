@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper import coordination
+from batchkeeper import coordination, hubs
 
 TYPING = Path(__file__).parent / "typing"
 API = TYPING / "api.py"
@@ -36,28 +36,33 @@ def test_both_are_opened_alike() -> None:
     assert list(threads.parameters.values()) == list(tasks.parameters.values())
 
 
-FACES = {"MetadataStore": bk.MetadataStore} | {
-    name: getattr(bk, name) for name in coordination.__all__ if f"Async{name}" in bk.__all__
+FACES = {"MetadataStore": (bk.MetadataStore, bk.AsyncMetadataStore)} | {
+    name: (getattr(part, name), getattr(part, f"Async{name}"))
+    for part in (coordination, hubs)
+    for name in part.__all__
+    if f"Async{name}" in part.__all__
 }
-METHODS = [(name, method) for name, face in FACES.items() for method in sorted(public(face))]
+METHODS = [(name, method) for name, (face, _) in FACES.items() for method in sorted(public(face))]
 
 
 @pytest.mark.parametrize("name", FACES)
 def test_both_have_the_same_names(name: str) -> None:
     """No method or property is for threads only, or for tasks only."""
-    assert public(FACES[name]) == public(getattr(bk, f"Async{name}"))
+    threads, tasks = FACES[name]
+    assert public(threads) == public(tasks)
 
 
 @pytest.mark.parametrize("name", [name for name in FACES if name != "MetadataStore"])
 def test_both_are_made_alike(name: str) -> None:
     """Both classes take the same arguments. A store is opened, not made."""
-    assert arguments(FACES[name]) == arguments(getattr(bk, f"Async{name}"))
+    threads, tasks = FACES[name]
+    assert arguments(threads) == arguments(tasks)
 
 
 @pytest.mark.parametrize(("name", "method"), METHODS)
 def test_each_method_is_called_alike(name: str, method: str) -> None:
     """A method takes the same arguments in both faces, and both are documented."""
-    threads, tasks = getattr(FACES[name], method), getattr(getattr(bk, f"Async{name}"), method)
+    threads, tasks = (getattr(face, method) for face in FACES[name])
     assert threads.__doc__
     assert tasks.__doc__
     if callable(threads):  # and no property

@@ -56,8 +56,9 @@ _BY_HAND: Final = ("async_background.py",)
 SOURCES: Final = (
     "batching/async_store.py",
     *(
-        f"coordination/{source.name}"
-        for source in sorted((ROOT / "coordination").glob("async_*.py"))
+        source.relative_to(ROOT).as_posix()
+        for folder in ("coordination", "hubs/tables")
+        for source in sorted((ROOT / folder).glob("async_*.py"))
         if source.name not in _BY_HAND
     ),
 )

@@ -1,0 +1,54 @@
+"""Names as parts of paths: any name, no two alike, in the order of their bytes."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .errors import IllegalOperationError
+
+__all__ = ["escaped", "unescaped"]
+
+# Each byte of a name becomes a word. Most are a character of their own. The others begin with a
+# character that stands where they stand: ``!`` with all before it, ``.`` with the slash, ``~`` with
+# all after it. No word begins another one. So escaped names sort as the names do.
+_WORDS: Final = [
+    f"!{byte:02x}"
+    if byte <= ord("!")
+    else f"~{byte:02x}"
+    if byte >= ord("~")
+    else {".": ".0", "/": ".1"}.get(chr(byte), chr(byte))
+    for byte in range(256)
+]
+_BYTES: Final = {word: bytes([byte]) for byte, word in enumerate(_WORDS)}
+_WORD: Final = re.compile(r"[!~].{2}|\..|[^!~.]", re.DOTALL)
+_PLAIN: Final = re.compile(r'["-\-0-}]+')
+
+
+def escaped(name: str | bytes) -> str:
+    """Return a name as a part of a path. A text stands for its bytes in UTF-8.
+
+    Raises:
+        IllegalOperationError: it is neither ``str`` nor ``bytes``, it is empty, or it has no UTF-8.
+    """
+    if isinstance(name, str):
+        if _PLAIN.fullmatch(name):
+            return name
+        try:
+            name = name.encode()
+        except UnicodeEncodeError as error:
+            raise IllegalOperationError(f"a name must be text or bytes: {error}") from None
+    elif not isinstance(name, bytes):
+        raise IllegalOperationError(f"a name must be a str or bytes, not {name!r:.80}")
+    if not name:
+        raise IllegalOperationError("a name must not be empty")
+    return "".join([_WORDS[byte] for byte in name])
+
+
+def unescaped(part: str) -> bytes | None:
+    """Return the name of which a part of a path was made; ``None`` if there is none."""
+    words = _WORD.findall(part)
+    found = [_BYTES.get(word) for word in words]
+    if None in found or sum(map(len, words)) < len(part):
+        return None
+    return b"".join(byte for byte in found if byte is not None)

@@ -1,0 +1,40 @@
+"""Tables of keys with named fields, with the semantics of BookKeeper's MetaStore.
+
+Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
+
+- ``versions``: versions of values
+- ``results``: what tables return, and what callers give them
+- ``records``: values as bytes
+- ``async_states``: how a key is changed only as long as nobody else has
+- ``states``: the same for threads, generated
+- ``async_cursors``: the keys and values of a table, page by page
+- ``cursors``: the same for threads, generated
+- ``async_watchers``: functions that are called at the first change of a key
+- ``watchers``: the same for threads, generated
+- ``async_tables``: tables, and the store of tables
+- ``tables``: the same for threads, generated
+"""
+
+from .async_cursors import AsyncCursor
+from .async_tables import AsyncMetaStore, AsyncScannableTable, AsyncTable
+from .cursors import Cursor
+from .results import Entry, Order, VersionedValue, Watched, Watcher
+from .tables import MetaStore, ScannableTable, Table
+from .versions import Version
+
+__all__ = [
+    "AsyncCursor",
+    "AsyncMetaStore",
+    "AsyncScannableTable",
+    "AsyncTable",
+    "Cursor",
+    "Entry",
+    "MetaStore",
+    "Order",
+    "ScannableTable",
+    "Table",
+    "Version",
+    "VersionedValue",
+    "Watched",
+    "Watcher",
+]

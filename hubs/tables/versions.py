@@ -1,0 +1,52 @@
+"""Versions of values, and how tables keep those of a deleted key from coming back."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, NamedTuple
+
+from ..errors import IllegalOperationError
+
+__all__ = ["Version", "check_version"]
+
+
+class _Version(NamedTuple):
+    generation: int
+    number: int
+
+
+class Version(_Version):
+    """The version of a key's value.
+
+    Versions come from a table, and are compared for equality only. A key that is removed and put
+    again never has a version that it had before.
+
+    Attributes:
+        NEW: as the version of a put: the key must not be there.
+        ANY: as the version of a put or a removal: the key must be there, at whatever version.
+    """
+
+    __slots__ = ()
+    NEW: ClassVar[Version]
+    ANY: ClassVar[Version]
+
+    def __repr__(self) -> str:
+        return _NAMES.get(self, f"Version({self.generation}, {self.number})")
+
+
+Version.NEW = Version(-1, -1)
+Version.ANY = Version(-1, -2)
+_NAMES: Final = {Version.NEW: "Version.NEW", Version.ANY: "Version.ANY"}
+
+
+def check_version(version: object) -> Version:
+    """Return a version.
+
+    Raises:
+        IllegalOperationError: it is none.
+    """
+    if not isinstance(version, Version):
+        raise IllegalOperationError(
+            f"a version must be Version.NEW, Version.ANY or one that came from the table, not "
+            f"{version!r:.80}"
+        )
+    return version
