@@ -288,13 +288,12 @@ class AsyncMetaStore:
     def __init__(self, store: AsyncMetadataStore, path: str = "/metastore") -> None:
         self._store = store
         self._path = check_path(path)
-        self._tables: list[AsyncTable] = []
+        self._tables: dict[str, AsyncTable] = {}
+        self._scannable: dict[str, AsyncScannableTable] = {}
 
     async def create_table(self, name: str) -> AsyncTable:
         """Return the table of a name. Nothing is written until the first put."""
-        table = AsyncTable(self._store, name, *self._places(name))
-        self._tables.append(table)
-        return table
+        return self._tables.setdefault(name, AsyncTable(self._store, name, *self._places(name)))
 
     async def create_scannable_table(self, name: str) -> AsyncScannableTable:
         """Return the table of a name, with cursors over ranges of keys.
@@ -302,12 +301,11 @@ class AsyncMetaStore:
         All stores of this package are ordered, so this never fails on them.
         """
         table = AsyncScannableTable(self._store, name, *self._places(name))
-        self._tables.append(table)
-        return table
+        return self._scannable.setdefault(name, table)
 
     async def close(self) -> None:
         """End the watchers of all tables. They are not called any more."""
-        for table in self._tables:
+        for table in (*self._tables.values(), *self._scannable.values()):
             table._close()
 
     def _places(self, name: str) -> tuple[str, str]:

@@ -282,13 +282,12 @@ class MetaStore:
     def __init__(self, store: MetadataStore, path: str = "/metastore") -> None:
         self._store = store
         self._path = check_path(path)
-        self._tables: list[Table] = []
+        self._tables: dict[str, Table] = {}
+        self._scannable: dict[str, ScannableTable] = {}
 
     def create_table(self, name: str) -> Table:
         """Return the table of a name. Nothing is written until the first put."""
-        table = Table(self._store, name, *self._places(name))
-        self._tables.append(table)
-        return table
+        return self._tables.setdefault(name, Table(self._store, name, *self._places(name)))
 
     def create_scannable_table(self, name: str) -> ScannableTable:
         """Return the table of a name, with cursors over ranges of keys.
@@ -296,12 +295,11 @@ class MetaStore:
         All stores of this package are ordered, so this never fails on them.
         """
         table = ScannableTable(self._store, name, *self._places(name))
-        self._tables.append(table)
-        return table
+        return self._scannable.setdefault(name, table)
 
     def close(self) -> None:
         """End the watchers of all tables. They are not called any more."""
-        for table in self._tables:
+        for table in (*self._tables.values(), *self._scannable.values()):
             table._close()
 
     def _places(self, name: str) -> tuple[str, str]:

@@ -100,7 +100,7 @@ def test_a_key_that_was_replaced_meanwhile_is_not_touched(
     tables: MetaStore, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """Between its read and its write, others remove the key and put it as often as before."""
-    mine, other = tables.create_table("t"), tables.create_table("t")
+    mine, other = tables.create_table("t"), tables.create_scannable_table("t")
     version = mine.put("k", {"a": b"mine"}, NEW)
     read = mine._states.read
 
