@@ -19,8 +19,6 @@ from .tables import (
     Table,
     Version,
     VersionedValue,
-    Watched,
-    Watcher,
 )
 
 __all__ = [
@@ -39,6 +37,4 @@ __all__ = [
     "Table",
     "Version",
     "VersionedValue",
-    "Watched",
-    "Watcher",
 ]

@@ -7,7 +7,7 @@ from typing import Final
 
 from .errors import IllegalOperationError
 
-__all__ = ["escaped", "unescaped"]
+__all__ = ["escaped", "text_of", "unescaped"]
 
 # Each byte of a name becomes a word. Most are a character of their own. The others begin with a
 # character that stands where they stand: ``!`` with all before it, ``.`` with the slash, ``~`` with
@@ -52,3 +52,12 @@ def unescaped(part: str) -> bytes | None:
     if None in found or sum(map(len, words)) < len(part):
         return None
     return b"".join(byte for byte in found if byte is not None)
+
+
+def text_of(part: str) -> str | None:
+    """Return the text of which a part of a path was made; ``None`` if there is none."""
+    name = unescaped(part)
+    try:
+        return None if name is None else name.decode()
+    except UnicodeDecodeError:
+        return None

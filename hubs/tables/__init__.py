@@ -1,5 +1,7 @@
 """Tables of keys with named fields, with the semantics of BookKeeper's MetaStore.
 
+Its watchers are still missing.
+
 Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
 
 - ``versions``: versions of values
@@ -9,8 +11,6 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``states``: the same for threads, generated
 - ``async_cursors``: the keys and values of a table, page by page
 - ``cursors``: the same for threads, generated
-- ``async_watchers``: functions that are called at the first change of a key
-- ``watchers``: the same for threads, generated
 - ``async_tables``: tables, and the store of tables
 - ``tables``: the same for threads, generated
 """
@@ -18,7 +18,7 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 from .async_cursors import AsyncCursor
 from .async_tables import AsyncMetaStore, AsyncScannableTable, AsyncTable
 from .cursors import Cursor
-from .results import Entry, Order, VersionedValue, Watched, Watcher
+from .results import Entry, Order, VersionedValue
 from .tables import MetaStore, ScannableTable, Table
 from .versions import Version
 
@@ -35,6 +35,4 @@ __all__ = [
     "Table",
     "Version",
     "VersionedValue",
-    "Watched",
-    "Watcher",
 ]

@@ -13,7 +13,7 @@ from ...batching import AsyncMetadataStore
 from ...ops.operations import Get
 from ...ops.results import GetResult
 from ..errors import IllegalOperationError
-from ..names import unescaped
+from ..names import text_of
 from .results import Entry, VersionedValue
 
 __all__ = ["AsyncCursor"]
@@ -28,7 +28,9 @@ class AsyncCursor:
     A key that is created later is not shown. One that is removed before its page is read is left
     out. The value and the version of a key are those of the moment when its page is read.
 
-    It is an iterator of :class:`Entry`, and a context manager. One thread or task uses it.
+    It is an iterator of :class:`Entry`, and a context manager. One thread or task uses it. After an
+    error of the store, the next call reads the same keys again; after a record that cannot be read,
+    it goes on behind that.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class AsyncCursor:
         return bool(self._page or self._names)
 
     async def read_entries(self, n: int) -> list[Entry]:
-        """Return the next ``n`` entries; fewer only at the end.
+        """Return the next ``n`` entries, all of them in memory; fewer only at the end.
 
         Raises:
             IllegalOperationError: ``n`` is no number from 1 on.
@@ -70,14 +72,15 @@ class AsyncCursor:
 
     async def _read(self, n: int) -> None:
         """Read the values of the next ``n`` keys."""
-        paths = [f"{self._place}/{self._names.pop()}" for _ in range(min(n, len(self._names)))]
-        for outcome in await self._store.apply([Get(path) for path in paths]):
+        names = self._names[: -n - 1 : -1]
+        outcomes = await self._store.apply([Get(f"{self._place}/{name}") for name in names])
+        for outcome, name in zip(outcomes, names, strict=True):
             if outcome.error is not None:
                 raise outcome.error
-            name = unescaped(outcome.op.path.rpartition("/")[2])
-            if isinstance(outcome.result, GetResult) and name is not None:
-                value, version = self._shown(outcome.result)
-                self._page.append(Entry(name.decode(), value, version))
+            self._names.pop()  # Not earlier: after an error, the next call goes on here.
+            key, found = text_of(name), outcome.result
+            if key is not None and isinstance(found, GetResult):
+                self._page.append(Entry(key, *self._shown(found)))
 
     async def __anext__(self) -> Entry:
         while not self._page and self._names:

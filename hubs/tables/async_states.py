@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ...batching import AsyncMetadataStore
 from ...ops.errors import BadVersionError, NotFoundError, TransactionRefusedError
-from ...ops.operations import ABSENT, Check, Delete, Put
+from ...ops.operations import ABSENT, Check, Delete, Exists, Put
 from ...ops.results import GetResult, Stat
 from .records import Record, encoded
 from .versions import Version
@@ -31,6 +31,10 @@ __all__ = ["AsyncStates", "Seen", "async_states_of"]
 
 # The generations of a table. More of them are less often in the way of each other's keys.
 _GENERATIONS: Final = 64
+# The most keys that one transaction removes.
+_PAGE: Final = 500
+
+_T = TypeVar("_T")
 
 
 class Seen(NamedTuple):
@@ -108,11 +112,13 @@ class AsyncByRevision:
             raise BadVersionError(str(error), path=path) from error
 
     async def remove_all(self, paths: list[str]) -> int:
-        outcomes = await self._store.apply([Delete(path) for path in paths])
-        for outcome in outcomes:
-            if outcome.error is not None and not isinstance(outcome.error, NotFoundError):
-                raise outcome.error
-        return sum(outcome.ok for outcome in outcomes)
+        removed = 0
+        for some in _pages(paths):
+            for outcome in await self._store.apply([Delete(path) for path in some]):
+                if outcome.error is not None and not isinstance(outcome.error, NotFoundError):
+                    raise outcome.error
+                removed += outcome.ok
+        return removed
 
 
 class AsyncByGeneration:
@@ -126,18 +132,27 @@ class AsyncByGeneration:
     def __init__(self, store: AsyncMetadataStore, place: str) -> None:
         self._store = store
         self._place = place
-        # The versions of the generations, as far as they are known. One that is outdated refuses
-        # the write that expects it, so any thread may read and set them.
+        # The versions of the generations, as far as they are known, and the session in which they
+        # were read. One that is outdated refuses the write that expects it, so any thread may read
+        # and set them.
         self._known: dict[str, int] = {}
+        self._session: object = None
 
     def version(self, found: GetResult, record: Record) -> Version:
         return Version(record.generation, found.stat.version)
 
     async def read(self, path: str) -> Seen | None:
-        # In this order: whoever removes what is read here moves the generation on.
-        generation = await self._generation(self._at(path))
-        found = await self._store.get(path)
-        return None if found is None else Seen(found, generation)
+        while True:
+            # In this order: whoever removes what is read here moves the generation on. Both reads
+            # are from one session: the next one may begin on a server that lags behind this one.
+            session = self._store.session.id
+            if session != self._session:
+                await self._store.sync()
+                self._known, self._session = {}, session
+            generation = await self._generation(self._at(path))
+            found = await self._store.get(path)
+            if self._store.session.id == session:
+                return None if found is None else Seen(found, generation)
 
     async def create(self, path: str, fields: dict[str, bytes]) -> Version:
         at = self._at(path)
@@ -163,20 +178,21 @@ class AsyncByGeneration:
             by_generation[self._at(path)].append(Delete(path))
         removed = 0
         for at, deletes in by_generation.items():
-            removed += await self._remove_some(at, deletes)
+            for some in _pages(deletes):
+                removed += await self._remove_some(at, some)
         return removed
 
-    async def _remove_some(self, at: str, deletes: list[Delete]) -> int:
+    async def _remove_some(self, at: str, deletes: Sequence[Delete]) -> int:
         """Remove the records of one generation, whatever they are."""
         left = deletes
         while left:
             try:
                 await self._remove(at, await self._generation(at), left)
                 break
-            except _MovedOnError:
-                pass  # Somebody has removed another one.
-            except BadVersionError as error:  # Somebody has removed this one.
-                left = [delete for delete in left if delete.path != error.path]
+            except BadVersionError:  # Somebody has removed some of them, or others.
+                await self._store.sync()
+                looks = await self._store.apply([Exists(delete.path) for delete in left])
+                left = [delete for delete, look in zip(left, looks, strict=True) if look.result]
         return len(left)
 
     async def _put(self, check: Check, put: Put, record: Record) -> Version:
@@ -184,7 +200,7 @@ class AsyncByGeneration:
         assert stat is not None
         return Version(record.generation, stat.version)
 
-    async def _remove(self, at: str, generation: int, deletes: list[Delete]) -> None:
+    async def _remove(self, at: str, generation: int, deletes: Sequence[Delete]) -> None:
         await self._write(Put(at, b"", generation), deletes)
         self._known[at] = generation + 1
 
@@ -201,7 +217,7 @@ class AsyncByGeneration:
             return await self._store.transaction([generation, *changes])
         except TransactionRefusedError as refused:
             if not isinstance(refused.error, BadVersionError | NotFoundError):
-                raise
+                raise refused.error or refused from refused
             if refused.index:
                 path = changes[refused.index - 1].path
                 raise BadVersionError(str(refused), path=path) from refused
@@ -219,6 +235,12 @@ class AsyncByGeneration:
 
     def _at(self, path: str) -> str:
         return f"{self._place}/{zlib.crc32(path.encode()) % _GENERATIONS}"
+
+
+def _pages(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Yield the items in parts that fit into one transaction."""
+    for start in range(0, len(items), _PAGE):
+        yield items[start : start + _PAGE]
 
 
 class _MovedOnError(BadVersionError):

@@ -10,24 +10,22 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Self
 
 from ...batching import AsyncMetadataStore
+from ...coordination.async_background import AsyncSignal
 from ...ops.backoff import Backoff
-from ...ops.errors import BadVersionError, MetadataStoreError
+from ...ops.errors import BadVersionError, MetadataStoreError, StoreClosedError
 from ...ops.paths import check_path
 from ...ops.results import GetResult
 from ..errors import IllegalOperationError, KeyExistsError, NoKeyError
-from ..names import escaped
+from ..names import escaped, text_of
 from .async_cursors import AsyncCursor
 from .async_states import AsyncStates, Seen, async_states_of
-from .async_watchers import AsyncWatchers
 from .records import Record, check_fields, check_value, decoded, merged
-from .results import Order, VersionedValue, Watcher
+from .results import Order, VersionedValue
 from .versions import Version, check_version
 
 __all__ = ["AsyncMetaStore", "AsyncScannableTable", "AsyncTable"]
 
 _BACKOFF: Final = Backoff(first=0.002, longest=0.1)
-# The keys that `clear` removes at a time.
-_PAGE: Final = 1000
 
 
 class AsyncTable:
@@ -37,48 +35,48 @@ class AsyncTable:
     Any number of threads or tasks can share a table, and any number of processes can use it.
 
     All methods raise ``IllegalOperationError`` for an argument that is no key, value or version,
-    and errors of the store: see their ``outcome``.
+    and errors of the store: see their ``outcome``. After ``IndeterminateError``, a put or a removal
+    may have taken effect.
     """
 
-    def __init__(self, store: AsyncMetadataStore, name: str, place: str, removals: str) -> None:
+    def __init__(
+        self,
+        store: AsyncMetadataStore,
+        name: str,
+        place: str,
+        removals: str,
+        closed: AsyncSignal,
+    ) -> None:
         self._store = store
         self._name = name
         self._place = place
+        self._closed = closed
         self._states: AsyncStates = async_states_of(store, removals)
         # Whether a read may miss what others have written.
         self._lags = "linearizable_reads" not in store.capabilities
-        self._watchers = AsyncWatchers(store, place)
 
     @property
     def name(self) -> str:
         """The name of the table."""
         return self._name
 
-    async def get(
-        self,
-        key: str,
-        fields: Collection[str] | None = None,
-        watcher: Watcher | None = None,
-    ) -> VersionedValue:
+    async def get(self, key: str, fields: Collection[str] | None = None) -> VersionedValue:
         """Return the value of a key with its version.
 
         Args:
             key: the key.
             fields: the names of the fields to return; ``()`` for the version alone, ``None`` for
                 all of them. Fields that the value does not have are left out.
-            watcher: is called once, at the first change of the key after this read, with
-                ``"changed"`` (it was put) or ``"removed"``, and the key. It also waits for a key
-                that is not there.
 
         Raises:
             NoKeyError: the key is not there.
             ValueDecodeError: its record cannot be read.
         """
         chosen, path = check_fields(fields), self._path(key)
-        if watcher is None:
+        found = await self._store.get(path)
+        if found is None and self._lags:
+            await self._store.sync()
             found = await self._store.get(path)
-        else:
-            found = await self._watchers.read(key, path, watcher)
         if found is None:
             raise self._no_key(key)
         return self._shown(found, chosen)
@@ -146,34 +144,32 @@ class AsyncTable:
 
         Keys that others put meanwhile may stay.
         """
-        names = await self._store.get_children(self._place)
-        removed = 0
-        for start in range(0, len(names), _PAGE):
-            paths = [f"{self._place}/{name}" for name in names[start : start + _PAGE]]
-            removed += await self._states.remove_all(paths)
-        return removed
+        names = await self._names()
+        return await self._states.remove_all([f"{self._place}/{name}" for name in names])
 
     async def open_cursor(self, fields: Collection[str] | None = None) -> AsyncCursor:
         """Return a cursor over all keys; see :class:`AsyncCursor` for what it shows."""
         return await self._cursor(check_fields(fields), lambda _: True, "ascending")
-
-    # The end
-
-    def _close(self) -> None:
-        self._watchers.close()
 
     # Inside
 
     async def _cursor(
         self, fields: frozenset[str] | None, chosen: Callable[[str], bool], order: Order
     ) -> AsyncCursor:
-        names = await self._store.get_children(self._place)
-        names = [name for name in names if chosen(name)]
+        names = [name for name in await self._names() if chosen(name)]
         if order == "descending":
             names.reverse()
         return AsyncCursor(
             self._store, self._place, names, lambda found: self._shown(found, fields)
         )
+
+    async def _names(self) -> list[str]:
+        """Return the names of all keys; what others have put there is left out."""
+        self._check_open()
+        if self._lags:
+            await self._store.sync()
+        names = await self._store.get_children(self._place)
+        return [name for name in names if text_of(name) is not None]
 
     async def _current(
         self, key: str, path: str, version: Version, *, anew: bool
@@ -213,7 +209,12 @@ class AsyncTable:
         return NoKeyError(f"table {self._name!r} has no key {key!r}", path=self._path(key))
 
     def _path(self, key: str) -> str:
+        self._check_open()
         return f"{self._place}/{_part(key)}"
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise StoreClosedError("the tables were closed", path=self._place)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
@@ -234,31 +235,39 @@ class AsyncScannableTable(AsyncTable):
         """Return a cursor over the keys in a range; see :class:`AsyncCursor` for what it shows.
 
         Args:
-            first: the lower end of the range, whatever the order; ``None`` for no end.
+            first: the end with which the cursor begins; ``None`` for no end.
             first_inclusive: whether ``first`` belongs to the range.
-            last: the upper end; ``None`` for no end.
+            last: the other end; ``None`` for no end.
             last_inclusive: whether ``last`` belongs to the range.
             order: ``"ascending"`` or ``"descending"``.
             fields: as for :meth:`get`.
 
         Raises:
-            IllegalOperationError: ``first`` is greater than ``last``, or an argument is no key,
-                order or list of fields.
+            IllegalOperationError: the range is inverted: ``first`` comes after ``last`` in this
+                order. Or an argument is no key, flag, order or list of fields.
         """
-        low = None if first is None else _part(first)
-        high = None if last is None else _part(last)
-        if low is not None and high is not None and low > high:
-            raise IllegalOperationError(
-                f"the first key of a range, {first!r}, is greater than the last, {last!r}"
-            )
         if order not in ("ascending", "descending"):
             raise IllegalOperationError(
                 f"order must be 'ascending' or 'descending', not {order!r:.80}"
             )
+        for flag in (first_inclusive, last_inclusive):
+            if type(flag) is not bool:
+                raise IllegalOperationError(
+                    f"whether an end belongs to the range must be a bool, not {flag!r:.80}"
+                )
+        ends = [
+            (None if first is None else _part(first), first_inclusive),
+            (None if last is None else _part(last), last_inclusive),
+        ]
+        (low, with_low), (high, with_high) = ends if order == "ascending" else reversed(ends)
+        if low is not None and high is not None and low > high:
+            raise IllegalOperationError(
+                f"the range is inverted: in {order} order, {first!r} comes after {last!r}"
+            )
 
         def chosen(name: str) -> bool:
-            above = low is None or name > low or (first_inclusive and name == low)
-            return above and (high is None or name < high or (last_inclusive and name == high))
+            above = low is None or name > low or (with_low and name == low)
+            return above and (high is None or name < high or (with_high and name == high))
 
         return await self._cursor(check_fields(fields), chosen, order)
 
@@ -268,7 +277,8 @@ class AsyncMetaStore:
 
     Below its path, a table has its keys at ``tables/NAME/KEY``. On stores without the capability
     ``"expected_revisions"`` (ZooKeeper), ``removals/NAME`` keeps versions of removed keys from
-    coming back. Names and keys are escaped (see ``hubs.names``).
+    coming back; do not remove it, or set it back, while versions are in use. Names and keys are
+    escaped (see ``hubs.names``).
 
     Close it, or use it as a context manager. The store stays open.
 
@@ -288,25 +298,26 @@ class AsyncMetaStore:
     def __init__(self, store: AsyncMetadataStore, path: str = "/metastore") -> None:
         self._store = store
         self._path = check_path(path)
+        self._closed = AsyncSignal()
         self._tables: dict[str, AsyncTable] = {}
         self._scannable: dict[str, AsyncScannableTable] = {}
 
     async def create_table(self, name: str) -> AsyncTable:
         """Return the table of a name. Nothing is written until the first put."""
-        return self._tables.setdefault(name, AsyncTable(self._store, name, *self._places(name)))
+        table = AsyncTable(self._store, name, *self._places(name), self._closed)
+        return self._tables.setdefault(name, table)
 
     async def create_scannable_table(self, name: str) -> AsyncScannableTable:
         """Return the table of a name, with cursors over ranges of keys.
 
         All stores of this package are ordered, so this never fails on them.
         """
-        table = AsyncScannableTable(self._store, name, *self._places(name))
+        table = AsyncScannableTable(self._store, name, *self._places(name), self._closed)
         return self._scannable.setdefault(name, table)
 
     async def close(self) -> None:
-        """End the watchers of all tables. They are not called any more."""
-        for table in (*self._tables.values(), *self._scannable.values()):
-            table._close()
+        """End the use of all tables: later calls raise ``StoreClosedError``."""
+        self._closed.set()
 
     def _places(self, name: str) -> tuple[str, str]:
         """Return the paths below which a table has its keys, and its removals."""

@@ -4,15 +4,17 @@ A record is a JSON object in UTF-8::
 
     {"v": 1, "fields": {"owner": "hub-1:4080", "digest": ["base64", "AAEC"]}}
 
-``v`` is the version of this format. A field whose bytes are text in UTF-8 is a string; another one
-is a list of the word ``base64`` and its bytes in that encoding. ``g`` is the generation of the key
-(see ``async_states``); without it, that is 0.
+``v`` is the version of this format. A field whose bytes are text in UTF-8 is a string; another one,
+or one with control characters that JSON would write in six bytes each, is a list of the word
+``base64`` and its bytes in that encoding. ``g`` is the generation of the key (see
+``async_states``); without it, that is 0.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +25,7 @@ from ..errors import IllegalOperationError
 __all__ = ["Record", "check_fields", "check_value", "decoded", "encoded", "merged"]
 
 _FORMAT: Final = 1
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class Record(NamedTuple):
@@ -102,10 +105,12 @@ def encoded(record: Record) -> bytes:
 
 
 def _shown(value: bytes) -> str | list[str]:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return ["base64", base64.b64encode(value).decode("ascii")]
+    if not _CONTROL.search(value):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    return ["base64", base64.b64encode(value).decode("ascii")]
 
 
 def decoded(found: GetResult) -> Record:
@@ -122,7 +127,7 @@ def decoded(found: GetResult) -> Record:
         generation = shown.get("g", 0)
         if type(generation) is not int:
             raise ValueError(f"generation {generation!r:.20}")
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueDecodeError(
             f"{found.stat.path} holds no record of a table: {error!r:.200}",
             path=found.stat.path,

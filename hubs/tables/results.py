@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
 from .versions import Version
 
-__all__ = ["Entry", "Order", "VersionedValue", "Watched", "Watcher"]
+__all__ = ["Entry", "Order", "VersionedValue"]
 
 #: The order in which a cursor returns keys: that of their bytes in UTF-8, or the reverse.
 Order: TypeAlias = Literal["ascending", "descending"]
-#: What has happened to a key.
-Watched: TypeAlias = Literal["changed", "removed"]
-#: Receives what has happened, and the key.
-Watcher: TypeAlias = Callable[[Watched, str], object]
 
 
 class VersionedValue(NamedTuple):

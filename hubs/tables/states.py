@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ...batching import MetadataStore
 from ...ops.errors import BadVersionError, NotFoundError, TransactionRefusedError
-from ...ops.operations import ABSENT, Check, Delete, Put
+from ...ops.operations import ABSENT, Check, Delete, Exists, Put
 from ...ops.results import GetResult, Stat
 from .records import Record, encoded
 from .versions import Version
@@ -29,6 +29,10 @@ __all__ = ["States", "Seen", "states_of"]
 
 # The generations of a table. More of them are less often in the way of each other's keys.
 _GENERATIONS: Final = 64
+# The most keys that one transaction removes.
+_PAGE: Final = 500
+
+_T = TypeVar("_T")
 
 
 class Seen(NamedTuple):
@@ -106,11 +110,13 @@ class ByRevision:
             raise BadVersionError(str(error), path=path) from error
 
     def remove_all(self, paths: list[str]) -> int:
-        outcomes = self._store.apply([Delete(path) for path in paths])
-        for outcome in outcomes:
-            if outcome.error is not None and not isinstance(outcome.error, NotFoundError):
-                raise outcome.error
-        return sum(outcome.ok for outcome in outcomes)
+        removed = 0
+        for some in _pages(paths):
+            for outcome in self._store.apply([Delete(path) for path in some]):
+                if outcome.error is not None and not isinstance(outcome.error, NotFoundError):
+                    raise outcome.error
+                removed += outcome.ok
+        return removed
 
 
 class ByGeneration:
@@ -124,18 +130,27 @@ class ByGeneration:
     def __init__(self, store: MetadataStore, place: str) -> None:
         self._store = store
         self._place = place
-        # The versions of the generations, as far as they are known. One that is outdated refuses
-        # the write that expects it, so any thread may read and set them.
+        # The versions of the generations, as far as they are known, and the session in which they
+        # were read. One that is outdated refuses the write that expects it, so any thread may read
+        # and set them.
         self._known: dict[str, int] = {}
+        self._session: object = None
 
     def version(self, found: GetResult, record: Record) -> Version:
         return Version(record.generation, found.stat.version)
 
     def read(self, path: str) -> Seen | None:
-        # In this order: whoever removes what is read here moves the generation on.
-        generation = self._generation(self._at(path))
-        found = self._store.get(path).result()
-        return None if found is None else Seen(found, generation)
+        while True:
+            # In this order: whoever removes what is read here moves the generation on. Both reads
+            # are from one session: the next one may begin on a server that lags behind this one.
+            session = self._store.session.id
+            if session != self._session:
+                self._store.sync()
+                self._known, self._session = {}, session
+            generation = self._generation(self._at(path))
+            found = self._store.get(path).result()
+            if self._store.session.id == session:
+                return None if found is None else Seen(found, generation)
 
     def create(self, path: str, fields: dict[str, bytes]) -> Version:
         at = self._at(path)
@@ -161,20 +176,21 @@ class ByGeneration:
             by_generation[self._at(path)].append(Delete(path))
         removed = 0
         for at, deletes in by_generation.items():
-            removed += self._remove_some(at, deletes)
+            for some in _pages(deletes):
+                removed += self._remove_some(at, some)
         return removed
 
-    def _remove_some(self, at: str, deletes: list[Delete]) -> int:
+    def _remove_some(self, at: str, deletes: Sequence[Delete]) -> int:
         """Remove the records of one generation, whatever they are."""
         left = deletes
         while left:
             try:
                 self._remove(at, self._generation(at), left)
                 break
-            except _MovedOnError:
-                pass  # Somebody has removed another one.
-            except BadVersionError as error:  # Somebody has removed this one.
-                left = [delete for delete in left if delete.path != error.path]
+            except BadVersionError:  # Somebody has removed some of them, or others.
+                self._store.sync()
+                looks = self._store.apply([Exists(delete.path) for delete in left])
+                left = [delete for delete, look in zip(left, looks, strict=True) if look.result]
         return len(left)
 
     def _put(self, check: Check, put: Put, record: Record) -> Version:
@@ -182,7 +198,7 @@ class ByGeneration:
         assert stat is not None
         return Version(record.generation, stat.version)
 
-    def _remove(self, at: str, generation: int, deletes: list[Delete]) -> None:
+    def _remove(self, at: str, generation: int, deletes: Sequence[Delete]) -> None:
         self._write(Put(at, b"", generation), deletes)
         self._known[at] = generation + 1
 
@@ -197,7 +213,7 @@ class ByGeneration:
             return self._store.transaction([generation, *changes]).result()
         except TransactionRefusedError as refused:
             if not isinstance(refused.error, BadVersionError | NotFoundError):
-                raise
+                raise refused.error or refused from refused
             if refused.index:
                 path = changes[refused.index - 1].path
                 raise BadVersionError(str(refused), path=path) from refused
@@ -215,6 +231,12 @@ class ByGeneration:
 
     def _at(self, path: str) -> str:
         return f"{self._place}/{zlib.crc32(path.encode()) % _GENERATIONS}"
+
+
+def _pages(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Yield the items in parts that fit into one transaction."""
+    for start in range(0, len(items), _PAGE):
+        yield items[start : start + _PAGE]
 
 
 class _MovedOnError(BadVersionError):

@@ -8,24 +8,22 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Self
 
 from ...batching import MetadataStore
+from ...coordination.background import Signal
 from ...ops.backoff import Backoff
-from ...ops.errors import BadVersionError, MetadataStoreError
+from ...ops.errors import BadVersionError, MetadataStoreError, StoreClosedError
 from ...ops.paths import check_path
 from ...ops.results import GetResult
 from ..errors import IllegalOperationError, KeyExistsError, NoKeyError
-from ..names import escaped
+from ..names import escaped, text_of
 from .cursors import Cursor
 from .records import Record, check_fields, check_value, decoded, merged
-from .results import Order, VersionedValue, Watcher
+from .results import Order, VersionedValue
 from .states import Seen, States, states_of
 from .versions import Version, check_version
-from .watchers import Watchers
 
 __all__ = ["MetaStore", "ScannableTable", "Table"]
 
 _BACKOFF: Final = Backoff(first=0.002, longest=0.1)
-# The keys that `clear` removes at a time.
-_PAGE: Final = 1000
 
 
 class Table:
@@ -35,48 +33,48 @@ class Table:
     Any number of threads or tasks can share a table, and any number of processes can use it.
 
     All methods raise ``IllegalOperationError`` for an argument that is no key, value or version,
-    and errors of the store: see their ``outcome``.
+    and errors of the store: see their ``outcome``. After ``IndeterminateError``, a put or a removal
+    may have taken effect.
     """
 
-    def __init__(self, store: MetadataStore, name: str, place: str, removals: str) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        name: str,
+        place: str,
+        removals: str,
+        closed: Signal,
+    ) -> None:
         self._store = store
         self._name = name
         self._place = place
+        self._closed = closed
         self._states: States = states_of(store, removals)
         # Whether a read may miss what others have written.
         self._lags = "linearizable_reads" not in store.capabilities
-        self._watchers = Watchers(store, place)
 
     @property
     def name(self) -> str:
         """The name of the table."""
         return self._name
 
-    def get(
-        self,
-        key: str,
-        fields: Collection[str] | None = None,
-        watcher: Watcher | None = None,
-    ) -> VersionedValue:
+    def get(self, key: str, fields: Collection[str] | None = None) -> VersionedValue:
         """Return the value of a key with its version.
 
         Args:
             key: the key.
             fields: the names of the fields to return; ``()`` for the version alone, ``None`` for
                 all of them. Fields that the value does not have are left out.
-            watcher: is called once, at the first change of the key after this read, with
-                ``"changed"`` (it was put) or ``"removed"``, and the key. It also waits for a key
-                that is not there.
 
         Raises:
             NoKeyError: the key is not there.
             ValueDecodeError: its record cannot be read.
         """
         chosen, path = check_fields(fields), self._path(key)
-        if watcher is None:
+        found = self._store.get(path).result()
+        if found is None and self._lags:
+            self._store.sync()
             found = self._store.get(path).result()
-        else:
-            found = self._watchers.read(key, path, watcher)
         if found is None:
             raise self._no_key(key)
         return self._shown(found, chosen)
@@ -144,32 +142,30 @@ class Table:
 
         Keys that others put meanwhile may stay.
         """
-        names = self._store.get_children(self._place).result()
-        removed = 0
-        for start in range(0, len(names), _PAGE):
-            paths = [f"{self._place}/{name}" for name in names[start : start + _PAGE]]
-            removed += self._states.remove_all(paths)
-        return removed
+        names = self._names()
+        return self._states.remove_all([f"{self._place}/{name}" for name in names])
 
     def open_cursor(self, fields: Collection[str] | None = None) -> Cursor:
         """Return a cursor over all keys; see :class:`Cursor` for what it shows."""
         return self._cursor(check_fields(fields), lambda _: True, "ascending")
-
-    # The end
-
-    def _close(self) -> None:
-        self._watchers.close()
 
     # Inside
 
     def _cursor(
         self, fields: frozenset[str] | None, chosen: Callable[[str], bool], order: Order
     ) -> Cursor:
-        names = self._store.get_children(self._place).result()
-        names = [name for name in names if chosen(name)]
+        names = [name for name in self._names() if chosen(name)]
         if order == "descending":
             names.reverse()
         return Cursor(self._store, self._place, names, lambda found: self._shown(found, fields))
+
+    def _names(self) -> list[str]:
+        """Return the names of all keys; what others have put there is left out."""
+        self._check_open()
+        if self._lags:
+            self._store.sync()
+        names = self._store.get_children(self._place).result()
+        return [name for name in names if text_of(name) is not None]
 
     def _current(self, key: str, path: str, version: Version, *, anew: bool) -> tuple[Seen, Record]:
         """Return the record of a key that is at a version.
@@ -207,7 +203,12 @@ class Table:
         return NoKeyError(f"table {self._name!r} has no key {key!r}", path=self._path(key))
 
     def _path(self, key: str) -> str:
+        self._check_open()
         return f"{self._place}/{_part(key)}"
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise StoreClosedError("the tables were closed", path=self._place)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
@@ -228,31 +229,39 @@ class ScannableTable(Table):
         """Return a cursor over the keys in a range; see :class:`Cursor` for what it shows.
 
         Args:
-            first: the lower end of the range, whatever the order; ``None`` for no end.
+            first: the end with which the cursor begins; ``None`` for no end.
             first_inclusive: whether ``first`` belongs to the range.
-            last: the upper end; ``None`` for no end.
+            last: the other end; ``None`` for no end.
             last_inclusive: whether ``last`` belongs to the range.
             order: ``"ascending"`` or ``"descending"``.
             fields: as for :meth:`get`.
 
         Raises:
-            IllegalOperationError: ``first`` is greater than ``last``, or an argument is no key,
-                order or list of fields.
+            IllegalOperationError: the range is inverted: ``first`` comes after ``last`` in this
+                order. Or an argument is no key, flag, order or list of fields.
         """
-        low = None if first is None else _part(first)
-        high = None if last is None else _part(last)
-        if low is not None and high is not None and low > high:
-            raise IllegalOperationError(
-                f"the first key of a range, {first!r}, is greater than the last, {last!r}"
-            )
         if order not in ("ascending", "descending"):
             raise IllegalOperationError(
                 f"order must be 'ascending' or 'descending', not {order!r:.80}"
             )
+        for flag in (first_inclusive, last_inclusive):
+            if type(flag) is not bool:
+                raise IllegalOperationError(
+                    f"whether an end belongs to the range must be a bool, not {flag!r:.80}"
+                )
+        ends = [
+            (None if first is None else _part(first), first_inclusive),
+            (None if last is None else _part(last), last_inclusive),
+        ]
+        (low, with_low), (high, with_high) = ends if order == "ascending" else reversed(ends)
+        if low is not None and high is not None and low > high:
+            raise IllegalOperationError(
+                f"the range is inverted: in {order} order, {first!r} comes after {last!r}"
+            )
 
         def chosen(name: str) -> bool:
-            above = low is None or name > low or (first_inclusive and name == low)
-            return above and (high is None or name < high or (last_inclusive and name == high))
+            above = low is None or name > low or (with_low and name == low)
+            return above and (high is None or name < high or (with_high and name == high))
 
         return self._cursor(check_fields(fields), chosen, order)
 
@@ -262,7 +271,8 @@ class MetaStore:
 
     Below its path, a table has its keys at ``tables/NAME/KEY``. On stores without the capability
     ``"expected_revisions"`` (ZooKeeper), ``removals/NAME`` keeps versions of removed keys from
-    coming back. Names and keys are escaped (see ``hubs.names``).
+    coming back; do not remove it, or set it back, while versions are in use. Names and keys are
+    escaped (see ``hubs.names``).
 
     Close it, or use it as a context manager. The store stays open.
 
@@ -282,25 +292,26 @@ class MetaStore:
     def __init__(self, store: MetadataStore, path: str = "/metastore") -> None:
         self._store = store
         self._path = check_path(path)
+        self._closed = Signal()
         self._tables: dict[str, Table] = {}
         self._scannable: dict[str, ScannableTable] = {}
 
     def create_table(self, name: str) -> Table:
         """Return the table of a name. Nothing is written until the first put."""
-        return self._tables.setdefault(name, Table(self._store, name, *self._places(name)))
+        table = Table(self._store, name, *self._places(name), self._closed)
+        return self._tables.setdefault(name, table)
 
     def create_scannable_table(self, name: str) -> ScannableTable:
         """Return the table of a name, with cursors over ranges of keys.
 
         All stores of this package are ordered, so this never fails on them.
         """
-        table = ScannableTable(self._store, name, *self._places(name))
+        table = ScannableTable(self._store, name, *self._places(name), self._closed)
         return self._scannable.setdefault(name, table)
 
     def close(self) -> None:
-        """End the watchers of all tables. They are not called any more."""
-        for table in (*self._tables.values(), *self._scannable.values()):
-            table._close()
+        """End the use of all tables: later calls raise ``StoreClosedError``."""
+        self._closed.set()
 
     def _places(self, name: str) -> tuple[str, str]:
         """Return the paths below which a table has its keys, and its removals."""

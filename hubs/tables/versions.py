@@ -44,7 +44,7 @@ def check_version(version: object) -> Version:
     Raises:
         IllegalOperationError: it is none.
     """
-    if not isinstance(version, Version):
+    if not isinstance(version, Version) or not {*map(type, version)} <= {int}:
         raise IllegalOperationError(
             f"a version must be Version.NEW, Version.ANY or one that came from the table, not "
             f"{version!r:.80}"
