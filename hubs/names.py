@@ -7,7 +7,7 @@ from typing import Final
 
 from .errors import IllegalOperationError
 
-__all__ = ["escaped", "text_of", "unescaped"]
+__all__ = ["escaped", "name_text", "text_of", "unescaped"]
 
 # Each byte of a name becomes a word. Most are a character of their own. The others begin with a
 # character that stands where they stand: ``!`` with all before it, ``.`` with the slash, ``~`` with
@@ -28,6 +28,8 @@ _PLAIN: Final = re.compile(r'["-\-0-}]+')
 def escaped(name: str | bytes) -> str:
     """Return a name as a part of a path. A text stands for its bytes in UTF-8.
 
+    Bytes that are no UTF-8 have a text, too: that of ``os.fsdecode`` on Linux (PEP 383).
+
     Raises:
         IllegalOperationError: it is neither ``str`` nor ``bytes``, it is empty, or it has no UTF-8.
     """
@@ -35,7 +37,7 @@ def escaped(name: str | bytes) -> str:
         if _PLAIN.fullmatch(name):
             return name
         try:
-            name = name.encode()
+            name = name.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
             raise IllegalOperationError(f"a name must be text or bytes: {error}") from None
     elif not isinstance(name, bytes):
@@ -57,7 +59,11 @@ def unescaped(part: str) -> bytes | None:
 def text_of(part: str) -> str | None:
     """Return the text of which a part of a path was made; ``None`` if there is none."""
     name = unescaped(part)
-    try:
-        return None if name is None else name.decode()
-    except UnicodeDecodeError:
-        return None
+    return None if name is None else name_text(name)
+
+
+def name_text(name: str | bytes) -> str:
+    """Return the text of a name; see :func:`escaped`. No two names have the same text."""
+    if isinstance(name, bytes):
+        return name.decode("utf-8", "surrogateescape")
+    return name

@@ -1,31 +1,23 @@
 """Values with named fields, as bytes.
 
-A record is a JSON object in UTF-8::
+A record is a JSON object in UTF-8 (see ``hubs.formats``)::
 
     {"v": 1, "fields": {"owner": "hub-1:4080", "digest": ["base64", "AAEC"]}}
 
-``v`` is the version of this format. A field whose bytes are text in UTF-8 is a string; another one,
-or one with control characters that JSON would write in six bytes each, is a list of the word
-``base64`` and its bytes in that encoding. ``g`` is the generation of the key (see
-``async_states``); without it, that is 0.
+``g`` is the generation of the key (see ``async_states``); without it, that is 0.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from ...ops.errors import ValueDecodeError
 from ...ops.results import GetResult
 from ..errors import IllegalOperationError
+from ..formats import bytes_of, dumped, loaded, shown
 
 __all__ = ["Record", "check_fields", "check_value", "decoded", "encoded", "merged"]
-
-_FORMAT: Final = 1
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class Record(NamedTuple):
@@ -97,20 +89,9 @@ def merged(fields: Mapping[str, bytes], changes: Mapping[str, bytes | None]) -> 
 
 def encoded(record: Record) -> bytes:
     """Return a record as bytes."""
-    shown: dict[str, Any] = {"v": _FORMAT}
-    if record.generation:
-        shown["g"] = record.generation
-    shown["fields"] = {name: _shown(value) for name, value in record.fields.items()}
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _shown(value: bytes) -> str | list[str]:
-    if not _CONTROL.search(value):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            pass
-    return ["base64", base64.b64encode(value).decode("ascii")]
+    members: dict[str, Any] = {"g": record.generation} if record.generation else {}
+    members["fields"] = {name: shown(value) for name, value in record.fields.items()}
+    return dumped(members)
 
 
 def decoded(found: GetResult) -> Record:
@@ -120,11 +101,9 @@ def decoded(found: GetResult) -> Record:
         ValueDecodeError: its bytes are none, or of a later format.
     """
     try:
-        shown = json.loads(found.value)
-        if shown["v"] != _FORMAT:
-            raise ValueError(f"format {shown['v']!r:.20}; this program knows format {_FORMAT}")
-        fields = {str(name): _bytes(value) for name, value in shown["fields"].items()}
-        generation = shown.get("g", 0)
+        members = loaded(found.value)
+        fields = {str(name): bytes_of(value) for name, value in members["fields"].items()}
+        generation = members.get("g", 0)
         if type(generation) is not int:
             raise ValueError(f"generation {generation!r:.20}")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -134,12 +113,3 @@ def decoded(found: GetResult) -> Record:
             version=found.stat.version,
         ) from error
     return Record(fields, generation)
-
-
-def _bytes(shown: Any) -> bytes:
-    if isinstance(shown, str):
-        return shown.encode()
-    word, value = shown
-    if word != "base64":
-        raise ValueError(f"encoding {word!r:.20}")
-    return base64.b64decode(value, validate=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchkeeper.hubs.errors import IllegalOperationError
-from batchkeeper.hubs.names import escaped, unescaped
+from batchkeeper.hubs.names import escaped, name_text, text_of, unescaped
 from batchkeeper.ops.paths import check_path
 
 names = st.binary(min_size=1, max_size=6) | st.lists(
@@ -34,6 +34,13 @@ def test_escaped_names_sort_as_names(some: list[bytes]) -> None:
 def test_a_text_stands_for_its_bytes(name: str) -> None:
     """A text and its UTF-8 are the same name."""
     assert escaped(name) == escaped(name.encode())
+
+
+@given(names)
+def test_bytes_have_a_text(name: bytes) -> None:
+    """The text of any bytes is the same name."""
+    assert escaped(name_text(name)) == escaped(name)
+    assert text_of(escaped(name)) == name_text(name)
 
 
 def test_usual_names_stay_readable() -> None:

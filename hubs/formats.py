@@ -1,0 +1,65 @@
+"""JSON objects with the version of their format, as all values of hubs are stored.
+
+An object has its format as ``"v"``. Bytes that are text in UTF-8 are a string. Other bytes, or text
+with control characters that JSON would write in six bytes each, are a list of the word ``base64``
+and the bytes in that encoding.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["bytes_of", "dumped", "loaded", "shown"]
+
+_FORMAT: Final = 1
+# ``json.dumps`` would make one for each call.
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+def dumped(members: Mapping[str, Any]) -> bytes:
+    """Return an object of the present format as bytes."""
+    return _ENCODER.encode({"v": _FORMAT, **members}).encode()
+
+
+def loaded(raw: bytes) -> dict[str, Any]:
+    """Return the members of an object, without ``"v"``.
+
+    Raises:
+        ValueError: the bytes are none, or of another format.
+    """
+    members = json.loads(raw)
+    if not isinstance(members, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - as for all that cannot be read
+    found = members.pop("v", None)
+    if type(found) is not int or found != _FORMAT:
+        raise ValueError(f"format {found!r:.20}; this program knows format {_FORMAT}")
+    return members
+
+
+def shown(value: bytes) -> str | list[str]:
+    """Return bytes as JSON has them."""
+    if not _CONTROL.search(value):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    return ["base64", base64.b64encode(value).decode("ascii")]
+
+
+def bytes_of(shown: object) -> bytes:
+    """Return the bytes that :func:`shown` has shown.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if isinstance(shown, str):
+        return shown.encode()
+    match shown:
+        case ["base64", str(value)]:
+            return base64.b64decode(value, validate=True)
+    raise ValueError(f"neither a text nor base64: {shown!r:.40}")

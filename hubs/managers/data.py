@@ -1,0 +1,301 @@
+"""What hubs keep about themselves, topics and subscriptions.
+
+Each value is stored as a JSON object in UTF-8 with the names below (see ``hubs.formats``)::
+
+    {"v": 1, "address": "hub-1:4080", "incarnation": 7}
+
+Members that are ``None`` or empty are left out. Members that this program does not know are in
+``unknown``, and are written again with the value, so that an older program can change what a newer
+one has written. Numbers of messages are 64 bits wide, without a sign.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    NamedTuple,
+    Self,
+    TypeVar,
+    get_type_hints,
+)
+
+from ...ops.errors import ValueDecodeError
+from ..errors import IllegalOperationError
+from ..formats import bytes_of, dumped, loaded, shown
+from ..tables import Version
+
+__all__ = [
+    "Data",
+    "HubInfo",
+    "HubLoad",
+    "LedgerRange",
+    "LedgerRanges",
+    "MessageSeqId",
+    "SubscriptionData",
+    "SubscriptionPreferences",
+    "SubscriptionState",
+    "Versioned",
+]
+
+T = TypeVar("T")
+
+
+class Versioned(NamedTuple, Generic[T]):
+    """A value, and the version at which it was read."""
+
+    value: T
+    version: Version
+
+
+class _Kind(NamedTuple):
+    """A type of members: what a value must be, and how it looks in JSON."""
+
+    name: str
+    check: Callable[[Any], bool]
+    show: Callable[[Any], Any] = lambda value: value
+    read: Callable[[Any], Any] = lambda shown: shown
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**64
+
+
+def _is_amount(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
+
+
+def _each(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def holds(value: object) -> bool:
+        return isinstance(value, Mapping) and all(
+            _is_text(name) and check(member) for name, member in value.items()
+        )
+
+    return holds
+
+
+_TEXT: Final = _Kind("a text", _is_text)
+_NAME: Final = _Kind("a text that is not empty", lambda value: _is_text(value) and value != "")
+_NUMBER: Final = _Kind("an int from 0 to 2**64 - 1", _is_number)
+_AMOUNT: Final = _Kind("a finite number from 0 on", _is_amount)
+_NUMBERS: Final = _Kind("a mapping from texts to ints from 0 to 2**64 - 1", _each(_is_number), dict)
+_BYTES: Final = _Kind(
+    "a mapping from texts to bytes",
+    _each(lambda value: isinstance(value, bytes)),
+    lambda value: {name: shown(member) for name, member in value.items()},
+    lambda value: {name: bytes_of(member) for name, member in value.items()},
+)
+
+
+def _or_none(kind: _Kind) -> _Kind:
+    return _Kind(
+        f"{kind.name} or None",
+        lambda value: value is None or kind.check(value),
+        lambda value: None if value is None else kind.show(value),
+        kind.read,
+    )
+
+
+_TEXT_OR_NONE: Final = _or_none(_TEXT)
+_NUMBER_OR_NONE: Final = _or_none(_NUMBER)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A value that is stored as a JSON object.
+
+    Attributes:
+        kinds: the types of the members that this program knows.
+        unknown: the members of the object that it does not know.
+
+    Raises:
+        IllegalOperationError: an argument is not of the type of its member.
+    """
+
+    kinds: ClassVar[Mapping[str, _Kind]] = {}
+
+    unknown: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False, repr=False)
+
+    def __init_subclass__(cls) -> None:
+        hints = get_type_hints(cls, include_extras=True)
+        cls.kinds = {
+            name: hint.__metadata__[0]
+            for name, hint in hints.items()
+            if hasattr(hint, "__metadata__")
+        }
+
+    def __post_init__(self) -> None:
+        for name, kind in self.kinds.items():
+            value = getattr(self, name)
+            if not kind.check(value):
+                raise IllegalOperationError(
+                    f"{name} of a {type(self).__name__} must be {kind.name}, not {value!r:.80}"
+                )
+
+    def members(self) -> dict[str, Any]:
+        """Return the members of its object."""
+        found = {name: kind.show(getattr(self, name)) for name, kind in self.kinds.items()}
+        kept = {name: value for name, value in found.items() if value is not None and value != {}}
+        return {**self.unknown, **kept}
+
+    @classmethod
+    def of(cls, members: object) -> Self:
+        """Return the value of the members of an object.
+
+        Raises:
+            ValueError: they are none.
+        """
+        if not isinstance(members, dict):
+            raise ValueError(f"no object: {members!r:.80}")  # noqa: TRY004 - as for all others
+        kinds = cls.kinds
+        known = {name: kinds[name].read(members[name]) for name in kinds.keys() & members.keys()}
+        unknown = {name: value for name, value in members.items() if name not in known}
+        return cls(**known, unknown=unknown)
+
+    def encoded(self) -> bytes:
+        """Return the value as it is stored."""
+        return dumped(self.members())
+
+    @classmethod
+    def decoded(cls, raw: bytes, where: str) -> Self:
+        """Return the value that was stored as ``raw`` in a place.
+
+        Raises:
+            ValueDecodeError: the bytes are none, or of a later format.
+        """
+        try:
+            return cls.of(loaded(raw))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueDecodeError(f"{where} is no {cls.__name__}: {error}") from error
+
+
+def _nested(cls: type[Data]) -> _Kind:
+    return _Kind(f"a {cls.__name__}", lambda value: isinstance(value, cls), cls.members, cls.of)
+
+
+@dataclass(frozen=True, slots=True)
+class HubInfo(Data):
+    """A hub.
+
+    Attributes:
+        address: where it serves, such as ``"hub-1:4080"``.
+        incarnation: tells a hub from the one that had its address before it.
+    """
+
+    address: Annotated[str, _NAME]
+    incarnation: Annotated[int, _NUMBER]
+
+
+@dataclass(frozen=True, slots=True)
+class HubLoad(Data):
+    """The load of a hub.
+
+    Attributes:
+        topics: the topics that it owns.
+        message_rate: messages per second.
+        connections: the clients that are connected to it.
+        capacity: how much it can bear in comparison with other hubs.
+    """
+
+    topics: Annotated[int, _NUMBER] = 0
+    message_rate: Annotated[float, _AMOUNT] = 0.0
+    connections: Annotated[int, _NUMBER] = 0
+    capacity: Annotated[float, _AMOUNT] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSeqId(Data):
+    """The place of a message in its topic.
+
+    Attributes:
+        local: its number in this region. Later messages of a topic have greater numbers.
+        remote: the newest numbers of other regions that the message came after, by region.
+    """
+
+    local: Annotated[int, _NUMBER]
+    remote: Annotated[Mapping[str, int], _NUMBERS] = field(default_factory=dict, hash=False)
+
+
+_SEQ_ID: Final = _nested(MessageSeqId)
+_SEQ_ID_OR_NONE: Final = _or_none(_SEQ_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRange(Data):
+    """The messages of a topic that one ledger holds.
+
+    Attributes:
+        ledger_id: the ledger.
+        end: its last message; ``None`` while the ledger is open.
+        start: its first message; ``None`` for the one after the range before.
+    """
+
+    ledger_id: Annotated[int, _NUMBER]
+    end: Annotated[MessageSeqId | None, _SEQ_ID_OR_NONE] = None
+    start: Annotated[MessageSeqId | None, _SEQ_ID_OR_NONE] = None
+
+
+_RANGES: Final = _Kind(
+    "a tuple of LedgerRange",
+    lambda value: isinstance(value, tuple) and all(isinstance(one, LedgerRange) for one in value),
+    lambda value: [one.members() for one in value],
+    lambda shown: tuple(map(LedgerRange.of, shown)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRanges(Data):
+    """The ledgers of a topic, in the order of their messages."""
+
+    ranges: Annotated[tuple[LedgerRange, ...], _RANGES] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPreferences(Data):
+    """What a subscriber wants. It changes seldom.
+
+    Attributes:
+        options: options of the application.
+        message_bound: the most messages that the subscription keeps; ``None`` for no bound.
+        message_filter: the name of a filter.
+        message_window_size: the most messages that are delivered and not consumed yet.
+    """
+
+    options: Annotated[Mapping[str, bytes], _BYTES] = field(default_factory=dict, hash=False)
+    message_bound: Annotated[int | None, _NUMBER_OR_NONE] = None
+    message_filter: Annotated[str | None, _TEXT_OR_NONE] = None
+    message_window_size: Annotated[int | None, _NUMBER_OR_NONE] = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionState(Data):
+    """How far a subscriber is. It changes often.
+
+    Attributes:
+        mark: the consume mark: the last message that the subscriber has consumed.
+    """
+
+    mark: Annotated[MessageSeqId, _SEQ_ID]
+
+
+class SubscriptionData(NamedTuple):
+    """The two parts of a subscription, each ``None`` where it is missing or not meant."""
+
+    preferences: SubscriptionPreferences | None = None
+    state: SubscriptionState | None = None
