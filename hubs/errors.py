@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from ..ops.errors import MetadataStoreError
 
-__all__ = ["IllegalOperationError", "KeyExistsError", "NoKeyError"]
+__all__ = [
+    "HubsRegisteredError",
+    "IllegalOperationError",
+    "KeyExistsError",
+    "LayoutError",
+    "NoKeyError",
+    "NoSubscriptionStateError",
+    "NoTopicOwnerInfoError",
+    "NoTopicPersistenceInfoError",
+    "SubscriptionStateExistsError",
+    "TopicOwnerInfoExistsError",
+    "TopicPersistenceInfoExistsError",
+]
 
 
 class IllegalOperationError(MetadataStoreError, ValueError):
@@ -17,3 +29,35 @@ class NoKeyError(MetadataStoreError):
 
 class KeyExistsError(MetadataStoreError):
     """The table has the key already, so it cannot be created."""
+
+
+class NoTopicOwnerInfoError(NoKeyError):
+    """The topic has no owner info."""
+
+
+class TopicOwnerInfoExistsError(KeyExistsError):
+    """The topic has owner info already, so it cannot be created."""
+
+
+class NoTopicPersistenceInfoError(NoKeyError):
+    """The topic has no persistence info."""
+
+
+class TopicPersistenceInfoExistsError(KeyExistsError):
+    """The topic has persistence info already, so it cannot be created."""
+
+
+class NoSubscriptionStateError(NoKeyError):
+    """The topic has no such subscription."""
+
+
+class SubscriptionStateExistsError(KeyExistsError):
+    """The topic has the subscription already, so it cannot be created."""
+
+
+class LayoutError(MetadataStoreError):
+    """The metadata at a path has another layout, or one that this program does not know."""
+
+
+class HubsRegisteredError(MetadataStoreError):
+    """Hubs are registered, so their metadata is not removed."""

@@ -27,7 +27,7 @@ WHAT: Final = (
     "coordination/test_elections.py",
     "coordination/test_fencing.py",
     "coordination/test_locks.py",
-    "hubs/tables",
+    "hubs",
     "stores/etcd/test_changes.py",
     "stores/etcd/test_ephemerals.py",
     "stores/etcd/test_logins.py",

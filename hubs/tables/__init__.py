@@ -5,6 +5,7 @@ Its watchers are still missing.
 Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
 
 - ``versions``: versions of values
+- ``errors``: the error of a record that cannot be read
 - ``results``: what tables return, and what callers give them
 - ``records``: values as bytes
 - ``async_states``: how a key is changed only as long as nobody else has
@@ -18,6 +19,7 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 from .async_cursors import AsyncCursor
 from .async_tables import AsyncMetaStore, AsyncScannableTable, AsyncTable
 from .cursors import Cursor
+from .errors import DamagedRecordError
 from .results import Entry, Order, VersionedValue
 from .tables import MetaStore, ScannableTable, Table
 from .versions import Version
@@ -28,6 +30,7 @@ __all__ = [
     "AsyncScannableTable",
     "AsyncTable",
     "Cursor",
+    "DamagedRecordError",
     "Entry",
     "MetaStore",
     "Order",

@@ -36,12 +36,12 @@ class AsyncCursor:
     def __init__(
         self,
         store: AsyncMetadataStore,
-        place: str,
+        at: Callable[[str], str],
         names: list[str],
         shown: Callable[[GetResult], VersionedValue],
     ) -> None:
         self._store = store
-        self._place = place
+        self._at = at
         self._names = names  # those that are left
         self._shown = shown
         self._page: deque[Entry] = deque()
@@ -57,7 +57,7 @@ class AsyncCursor:
 
         Raises:
             IllegalOperationError: ``n`` is no number from 1 on.
-            ValueDecodeError: a record cannot be read.
+            DamagedRecordError: a record cannot be read.
         """
         if type(n) is not int or n < 1:
             raise IllegalOperationError(f"n must be an int from 1 on, not {n!r:.80}")
@@ -73,7 +73,7 @@ class AsyncCursor:
     async def _read(self, n: int) -> None:
         """Read the values of the next ``n`` keys."""
         names = self._names[: -n - 1 : -1]
-        outcomes = await self._store.apply([Get(f"{self._place}/{name}") for name in names])
+        outcomes = await self._store.apply([Get(self._at(name)) for name in names])
         for outcome, name in zip(outcomes, names, strict=True):
             if outcome.error is not None:
                 raise outcome.error

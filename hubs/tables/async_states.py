@@ -24,7 +24,7 @@ from ...batching import AsyncMetadataStore
 from ...ops.errors import BadVersionError, NotFoundError, TransactionRefusedError
 from ...ops.operations import ABSENT, Check, Delete, Exists, Put
 from ...ops.results import GetResult, Stat
-from .records import Record, encoded
+from .records import DAMAGED, Record, encoded
 from .versions import Version
 
 __all__ = ["AsyncStates", "Seen", "async_states_of"]
@@ -102,7 +102,8 @@ class AsyncByRevision:
 
     async def replace(self, path: str, seen: Seen, record: Record) -> Version:
         revision = seen.found.stat.revision
-        stat = await self._store.put(path, encoded(record), expected_revision=revision)
+        value = encoded(Record(record.fields))
+        stat = await self._store.put(path, value, expected_revision=revision)
         return Version(0, stat.revision)
 
     async def remove(self, path: str, seen: Seen) -> None:
@@ -166,6 +167,9 @@ class AsyncByGeneration:
                 pass  # Somebody has removed another key.
 
     async def replace(self, path: str, seen: Seen, record: Record) -> Version:
+        if record.generation == DAMAGED.generation:
+            # No record of the key has had this generation and a version as great as the next one.
+            record = Record(record.fields, seen.generation + 1)
         put = Put(path, encoded(record), seen.found.stat.version)
         return await self._put(Check(self._at(path), seen.generation), put, record)
 

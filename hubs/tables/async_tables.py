@@ -12,14 +12,20 @@ from typing import Final, Self
 from ...batching import AsyncMetadataStore
 from ...coordination.async_background import AsyncSignal
 from ...ops.backoff import Backoff
-from ...ops.errors import BadVersionError, MetadataStoreError, StoreClosedError
+from ...ops.errors import (
+    BadVersionError,
+    MetadataStoreError,
+    StoreClosedError,
+    ValueDecodeError,
+)
 from ...ops.paths import check_path
 from ...ops.results import GetResult
 from ..errors import IllegalOperationError, KeyExistsError, NoKeyError
 from ..names import escaped, text_of
 from .async_cursors import AsyncCursor
 from .async_states import AsyncStates, Seen, async_states_of
-from .records import Record, check_fields, check_value, decoded, merged
+from .errors import DamagedRecordError
+from .records import DAMAGED, Record, check_fields, check_value, decoded, merged
 from .results import Order, VersionedValue
 from .versions import Version, check_version
 
@@ -37,6 +43,10 @@ class AsyncTable:
     All methods raise ``IllegalOperationError`` for an argument that is no key, value or version,
     and errors of the store: see their ``outcome``. After ``IndeterminateError``, a put or a removal
     may have taken effect.
+
+    If somebody else has damaged the record of a key, ``get`` raises ``DamagedRecordError``, and so
+    do a put and a removal, unless they name the version that the error has: then the put replaces
+    the whole record.
     """
 
     def __init__(
@@ -44,14 +54,16 @@ class AsyncTable:
         store: AsyncMetadataStore,
         name: str,
         place: str,
-        removals: str,
+        states: AsyncStates,
         closed: AsyncSignal,
+        leaf: str = "",
     ) -> None:
         self._store = store
         self._name = name
         self._place = place
+        self._states = states
         self._closed = closed
-        self._states: AsyncStates = async_states_of(store, removals)
+        self._leaf = leaf
         # Whether a read may miss what others have written.
         self._lags = "linearizable_reads" not in store.capabilities
 
@@ -70,7 +82,7 @@ class AsyncTable:
 
         Raises:
             NoKeyError: the key is not there.
-            ValueDecodeError: its record cannot be read.
+            DamagedRecordError: its record cannot be read.
         """
         chosen, path = check_fields(fields), self._path(key)
         found = await self._store.get(path)
@@ -145,7 +157,7 @@ class AsyncTable:
         Keys that others put meanwhile may stay.
         """
         names = await self._names()
-        return await self._states.remove_all([f"{self._place}/{name}" for name in names])
+        return await self._states.remove_all([self._at(name) for name in names])
 
     async def open_cursor(self, fields: Collection[str] | None = None) -> AsyncCursor:
         """Return a cursor over all keys; see :class:`AsyncCursor` for what it shows."""
@@ -159,9 +171,7 @@ class AsyncTable:
         names = [name for name in await self._names() if chosen(name)]
         if order == "descending":
             names.reverse()
-        return AsyncCursor(
-            self._store, self._place, names, lambda found: self._shown(found, fields)
-        )
+        return AsyncCursor(self._store, self._at, names, lambda found: self._shown(found, fields))
 
     async def _names(self) -> list[str]:
         """Return the names of all keys; what others have put there is left out."""
@@ -187,11 +197,11 @@ class AsyncTable:
         if seen is None:
             error = self._no_key(key)
         else:
-            record = decoded(seen.found)
+            record, damage = self._record(seen.found)
             actual = self._states.version(seen.found, record)
-            if version in (Version.ANY, actual):
+            if version == actual or (version == Version.ANY and damage is None):
                 return seen, record
-            error = BadVersionError(
+            error = damage or BadVersionError(
                 f"key {key!r} of table {self._name!r} is at {actual!r}, not {version!r}", path=path
             )
         if anew or not self._lags:
@@ -199,18 +209,31 @@ class AsyncTable:
         return await self._current(key, path, version, anew=True)
 
     def _shown(self, found: GetResult, fields: frozenset[str] | None) -> VersionedValue:
-        record = decoded(found)
+        record, damage = self._record(found)
+        if damage is not None:
+            raise damage
         value = record.fields
         if fields is not None:
             value = {name: value[name] for name in fields if name in value}
         return VersionedValue(value, self._states.version(found, record))
+
+    def _record(self, found: GetResult) -> tuple[Record, DamagedRecordError | None]:
+        """Return the record that a path holds, or why there is none."""
+        try:
+            return decoded(found), None
+        except ValueDecodeError as error:
+            version = self._states.version(found, DAMAGED)
+            return DAMAGED, DamagedRecordError(str(error), version, path=error.path)
 
     def _no_key(self, key: str) -> NoKeyError:
         return NoKeyError(f"table {self._name!r} has no key {key!r}", path=self._path(key))
 
     def _path(self, key: str) -> str:
         self._check_open()
-        return f"{self._place}/{_part(key)}"
+        return self._at(_part(key))
+
+    def _at(self, part: str) -> str:
+        return f"{self._place}/{part}{self._leaf}"
 
     def _check_open(self) -> None:
         if self._closed.is_set():
@@ -319,10 +342,11 @@ class AsyncMetaStore:
         """End the use of all tables: later calls raise ``StoreClosedError``."""
         self._closed.set()
 
-    def _places(self, name: str) -> tuple[str, str]:
-        """Return the paths below which a table has its keys, and its removals."""
+    def _places(self, name: str) -> tuple[str, AsyncStates]:
+        """Return the path below which a table has its keys, and how it changes them."""
         part = _part(name)
-        return f"{self._path}/tables/{part}", f"{self._path}/removals/{part}"
+        states = async_states_of(self._store, f"{self._path}/removals/{part}")
+        return f"{self._path}/tables/{part}", states
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,14 +10,14 @@ A record is a JSON object in UTF-8 (see ``hubs.formats``)::
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...ops.errors import ValueDecodeError
 from ...ops.results import GetResult
 from ..errors import IllegalOperationError
 from ..formats import bytes_of, dumped, loaded, shown
 
-__all__ = ["Record", "check_fields", "check_value", "decoded", "encoded", "merged"]
+__all__ = ["DAMAGED", "Record", "check_fields", "check_value", "decoded", "encoded", "merged"]
 
 
 class Record(NamedTuple):
@@ -30,6 +30,10 @@ class Record(NamedTuple):
 
     fields: dict[str, bytes]
     generation: int = 0
+
+
+#: Stands for what a path holds if that is no record. No record has its generation.
+DAMAGED: Final = Record({}, -2)
 
 
 def check_value(value: object) -> dict[str, bytes | None]:

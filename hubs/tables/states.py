@@ -22,7 +22,7 @@ from ...batching import MetadataStore
 from ...ops.errors import BadVersionError, NotFoundError, TransactionRefusedError
 from ...ops.operations import ABSENT, Check, Delete, Exists, Put
 from ...ops.results import GetResult, Stat
-from .records import Record, encoded
+from .records import DAMAGED, Record, encoded
 from .versions import Version
 
 __all__ = ["States", "Seen", "states_of"]
@@ -100,7 +100,8 @@ class ByRevision:
 
     def replace(self, path: str, seen: Seen, record: Record) -> Version:
         revision = seen.found.stat.revision
-        stat = self._store.put(path, encoded(record), expected_revision=revision).result()
+        value = encoded(Record(record.fields))
+        stat = self._store.put(path, value, expected_revision=revision).result()
         return Version(0, stat.revision)
 
     def remove(self, path: str, seen: Seen) -> None:
@@ -164,6 +165,9 @@ class ByGeneration:
                 pass  # Somebody has removed another key.
 
     def replace(self, path: str, seen: Seen, record: Record) -> Version:
+        if record.generation == DAMAGED.generation:
+            # No record of the key has had this generation and a version as great as the next one.
+            record = Record(record.fields, seen.generation + 1)
         put = Put(path, encoded(record), seen.found.stat.version)
         return self._put(Check(self._at(path), seen.generation), put, record)
 

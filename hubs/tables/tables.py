@@ -10,13 +10,19 @@ from typing import Final, Self
 from ...batching import MetadataStore
 from ...coordination.background import Signal
 from ...ops.backoff import Backoff
-from ...ops.errors import BadVersionError, MetadataStoreError, StoreClosedError
+from ...ops.errors import (
+    BadVersionError,
+    MetadataStoreError,
+    StoreClosedError,
+    ValueDecodeError,
+)
 from ...ops.paths import check_path
 from ...ops.results import GetResult
 from ..errors import IllegalOperationError, KeyExistsError, NoKeyError
 from ..names import escaped, text_of
 from .cursors import Cursor
-from .records import Record, check_fields, check_value, decoded, merged
+from .errors import DamagedRecordError
+from .records import DAMAGED, Record, check_fields, check_value, decoded, merged
 from .results import Order, VersionedValue
 from .states import Seen, States, states_of
 from .versions import Version, check_version
@@ -35,6 +41,10 @@ class Table:
     All methods raise ``IllegalOperationError`` for an argument that is no key, value or version,
     and errors of the store: see their ``outcome``. After ``IndeterminateError``, a put or a removal
     may have taken effect.
+
+    If somebody else has damaged the record of a key, ``get`` raises ``DamagedRecordError``, and so
+    do a put and a removal, unless they name the version that the error has: then the put replaces
+    the whole record.
     """
 
     def __init__(
@@ -42,14 +52,16 @@ class Table:
         store: MetadataStore,
         name: str,
         place: str,
-        removals: str,
+        states: States,
         closed: Signal,
+        leaf: str = "",
     ) -> None:
         self._store = store
         self._name = name
         self._place = place
+        self._states = states
         self._closed = closed
-        self._states: States = states_of(store, removals)
+        self._leaf = leaf
         # Whether a read may miss what others have written.
         self._lags = "linearizable_reads" not in store.capabilities
 
@@ -68,7 +80,7 @@ class Table:
 
         Raises:
             NoKeyError: the key is not there.
-            ValueDecodeError: its record cannot be read.
+            DamagedRecordError: its record cannot be read.
         """
         chosen, path = check_fields(fields), self._path(key)
         found = self._store.get(path).result()
@@ -143,7 +155,7 @@ class Table:
         Keys that others put meanwhile may stay.
         """
         names = self._names()
-        return self._states.remove_all([f"{self._place}/{name}" for name in names])
+        return self._states.remove_all([self._at(name) for name in names])
 
     def open_cursor(self, fields: Collection[str] | None = None) -> Cursor:
         """Return a cursor over all keys; see :class:`Cursor` for what it shows."""
@@ -157,7 +169,7 @@ class Table:
         names = [name for name in self._names() if chosen(name)]
         if order == "descending":
             names.reverse()
-        return Cursor(self._store, self._place, names, lambda found: self._shown(found, fields))
+        return Cursor(self._store, self._at, names, lambda found: self._shown(found, fields))
 
     def _names(self) -> list[str]:
         """Return the names of all keys; what others have put there is left out."""
@@ -181,11 +193,11 @@ class Table:
         if seen is None:
             error = self._no_key(key)
         else:
-            record = decoded(seen.found)
+            record, damage = self._record(seen.found)
             actual = self._states.version(seen.found, record)
-            if version in (Version.ANY, actual):
+            if version == actual or (version == Version.ANY and damage is None):
                 return seen, record
-            error = BadVersionError(
+            error = damage or BadVersionError(
                 f"key {key!r} of table {self._name!r} is at {actual!r}, not {version!r}", path=path
             )
         if anew or not self._lags:
@@ -193,18 +205,31 @@ class Table:
         return self._current(key, path, version, anew=True)
 
     def _shown(self, found: GetResult, fields: frozenset[str] | None) -> VersionedValue:
-        record = decoded(found)
+        record, damage = self._record(found)
+        if damage is not None:
+            raise damage
         value = record.fields
         if fields is not None:
             value = {name: value[name] for name in fields if name in value}
         return VersionedValue(value, self._states.version(found, record))
+
+    def _record(self, found: GetResult) -> tuple[Record, DamagedRecordError | None]:
+        """Return the record that a path holds, or why there is none."""
+        try:
+            return decoded(found), None
+        except ValueDecodeError as error:
+            version = self._states.version(found, DAMAGED)
+            return DAMAGED, DamagedRecordError(str(error), version, path=error.path)
 
     def _no_key(self, key: str) -> NoKeyError:
         return NoKeyError(f"table {self._name!r} has no key {key!r}", path=self._path(key))
 
     def _path(self, key: str) -> str:
         self._check_open()
-        return f"{self._place}/{_part(key)}"
+        return self._at(_part(key))
+
+    def _at(self, part: str) -> str:
+        return f"{self._place}/{part}{self._leaf}"
 
     def _check_open(self) -> None:
         if self._closed.is_set():
@@ -313,10 +338,11 @@ class MetaStore:
         """End the use of all tables: later calls raise ``StoreClosedError``."""
         self._closed.set()
 
-    def _places(self, name: str) -> tuple[str, str]:
-        """Return the paths below which a table has its keys, and its removals."""
+    def _places(self, name: str) -> tuple[str, States]:
+        """Return the path below which a table has its keys, and how it changes them."""
         part = _part(name)
-        return f"{self._path}/tables/{part}", f"{self._path}/removals/{part}"
+        states = states_of(self._store, f"{self._path}/removals/{part}")
+        return f"{self._path}/tables/{part}", states
 
     def __enter__(self) -> Self:
         return self

@@ -358,7 +358,7 @@ def test_a_cursor_goes_on_after_an_error(
     for key in "abcdef":
         table.put(key, {}, NEW)
     result(store.put("/metastore/tables/t/d", b"no record"))
-    result(store.put("/metastore/tables/t/~ff", b"no key"))
+    result(store.put("/metastore/tables/t/~zz", b"no key"))
     apply = store.apply
 
     def failing(ops: Any) -> Any:

@@ -1,0 +1,160 @@
+# async:
+# `factory.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
+"""The managers of a region, and the record that says how its metadata is laid out."""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+from ...batching import AsyncMetadataStore
+from ...ops.errors import BadVersionError
+from ...ops.operations import ABSENT, Exists
+from ...ops.paths import check_path
+from ..errors import HubsRegisteredError, LayoutError
+from ..names import text_of
+from ..tables import AsyncMetaStore
+from .async_placements import AsyncPaths, AsyncPlacement, AsyncTables
+from .async_subscribers import AsyncSubscriptionDataManager
+from .async_topics import AsyncTopicOwnershipManager, AsyncTopicPersistenceManager
+from .layouts import Layout, check_layout, layout_of, layout_record
+
+__all__ = ["AsyncMetadataManagers", "async_format_metadata", "async_open_managers"]
+
+_LAYOUT: Final = "layout"
+# What a region has besides its layout and its hubs.
+_PARTS: Final = ("topics", "tables", "removals")
+
+
+class AsyncMetadataManagers:
+    """The managers of a region. :func:`open_managers` returns them.
+
+    Close them, or use them as a context manager. The store stays open.
+
+    Attributes:
+        path: the path of the region.
+        layout: where its metadata is.
+        ownership: the manager of topic ownership.
+        persistence: the manager of topic persistence info.
+        subscriptions: the manager of subscriptions.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        layout: Layout,
+        place: AsyncPlacement,
+        ownership: AsyncTopicOwnershipManager,
+        persistence: AsyncTopicPersistenceManager,
+    ) -> None:
+        self.path = path
+        self.layout = layout
+        self.ownership = ownership
+        self.persistence = persistence
+        self.subscriptions = AsyncSubscriptionDataManager(place.subscriptions)
+        self._place = place
+
+    async def close(self) -> None:
+        """End the use of the managers: later calls raise ``StoreClosedError``."""
+        await self._place.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r}, layout {self.layout!r}>"
+
+
+async def async_open_managers(
+    store: AsyncMetadataStore, path: str = "/hedwig/region", layout: Layout | None = None
+) -> AsyncMetadataManagers:
+    """Return the managers of a region.
+
+    Who comes first writes the layout of the region to ``PATH/layout``. All others find it there, so
+    that two programs never keep the same metadata in two places.
+
+    Args:
+        store: the store.
+        path: the path of the region.
+        layout: where the metadata must be; ``None`` for the layout that the region has, or
+            ``"paths"`` for a new one.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        InvalidSettingError: there is no such layout.
+        LayoutError: the region has another layout, or one that this program does not know.
+    """
+    check_path(path)
+    wanted = None if layout is None else check_layout(layout)
+    found = await _layout(store, path, wanted or "paths")
+    if wanted not in (None, found):
+        raise LayoutError(
+            f"the metadata below {path} has the layout {found!r}, not {wanted!r}", path=path
+        )
+    place: AsyncPlacement = AsyncPaths(store, path)
+    if found == "tables":
+        place = AsyncTables(AsyncMetaStore(store, path))
+    return AsyncMetadataManagers(
+        path,
+        found,
+        place,
+        AsyncTopicOwnershipManager(await place.owners()),
+        AsyncTopicPersistenceManager(await place.persistence()),
+    )
+
+
+async def async_format_metadata(
+    store: AsyncMetadataStore, path: str = "/hedwig/region", *, force: bool = False
+) -> int:
+    """Remove all metadata of a region, its layout included; return the number of values removed.
+
+    Versions from before must not be used afterwards. Stop all hubs first: one that starts in the
+    same moment is not seen.
+
+    Args:
+        store: the store.
+        path: the path of the region.
+        force: whether to go on although hubs are registered.
+
+    Raises:
+        HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
+    """
+    hubs = f"{check_path(path)}/hosts"
+    names = await store.get_children(hubs)
+    looks = await store.apply([Exists(f"{hubs}/{name}/alive") for name in names])
+    for look in looks:
+        if look.error is not None:
+            raise look.error
+    alive = [text_of(name) or name for name, look in zip(names, looks, strict=True) if look.result]
+    if alive and not force:
+        raise HubsRegisteredError(
+            f"{len(alive)} hubs are registered below {hubs}, such as {alive[0]}: stop them first, "
+            "or force it",
+            path=hubs,
+        )
+    removed = 0
+    for part in (*_PARTS, _LAYOUT):  # Should it fail, the layout still tells what is there.
+        removed += await store.delete_recursive(f"{path}/{part}")
+    return removed
+
+
+async def _layout(store: AsyncMetadataStore, path: str, wanted: Layout) -> Layout:
+    """Return the layout of a region; a new region gets the wanted one.
+
+    Raises:
+        LayoutError: it has none that this program knows.
+    """
+    at = f"{path}/{_LAYOUT}"
+    found = await store.get(at)
+    if found is None:
+        try:
+            await store.put(at, layout_record(wanted), ABSENT)
+        except BadVersionError:  # Somebody else was quicker.
+            await store.sync()
+            found = await store.get(at)
+        else:
+            return wanted
+    return layout_of(b"" if found is None else found.value, at)

@@ -1,0 +1,202 @@
+# async:
+# `topics.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
+"""Who owns a topic, and which ledgers have its messages."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from ...ops.errors import ValueDecodeError
+from ..errors import (
+    IllegalOperationError,
+    KeyExistsError,
+    NoKeyError,
+    NoTopicOwnerInfoError,
+    NoTopicPersistenceInfoError,
+    TopicOwnerInfoExistsError,
+    TopicPersistenceInfoExistsError,
+)
+from ..names import name_text
+from ..tables import AsyncTable, DamagedRecordError, Version
+from .data import Data, HubInfo, LedgerRanges, Versioned
+
+__all__ = ["AsyncTopicOwnershipManager", "AsyncTopicPersistenceManager"]
+
+D = TypeVar("D", bound=Data)
+
+
+class AsyncTopicValues(Generic[D]):
+    """A value for each topic, in a field of a table.
+
+    Args:
+        table: the table. Its keys are topics.
+        field: the name of the field.
+        kind: the type of the values.
+        missing: the error for a topic without a value.
+        exists: the error for a topic that has one, and must not.
+    """
+
+    def __init__(
+        self,
+        table: AsyncTable,
+        field: str,
+        kind: type[D],
+        missing: type[NoKeyError],
+        exists: type[KeyExistsError],
+    ) -> None:
+        self._table = table
+        self._field = field
+        self._kind = kind
+        self._missing = missing
+        self._exists = exists
+
+    async def read(self, topic: str | bytes) -> Versioned[D] | None:
+        """Return the value of a topic with its version; ``None`` if there is none.
+
+        Raises:
+            DamagedRecordError: it cannot be read.
+        """
+        try:
+            found = await self._table.get(name_text(topic))
+        except NoKeyError:
+            return None
+        try:
+            value = self._kind.decoded(found.value.get(self._field, b""), f"topic {topic!r}")
+        except ValueDecodeError as error:
+            raise DamagedRecordError(str(error), found.version) from error
+        return Versioned(value, found.version)
+
+    async def write(self, topic: str | bytes, value: D, version: Version) -> Version:
+        if not isinstance(value, self._kind):
+            raise IllegalOperationError(
+                f"the value must be a {self._kind.__name__}, not {value!r:.80}"
+            )
+        try:
+            fields = {self._field: value.encoded()}
+            return await self._table.put(name_text(topic), fields, version)
+        except NoKeyError as error:
+            raise self._missing(f"topic {topic!r} has no {self._field}", path=error.path) from error
+        except KeyExistsError as error:
+            raise self._exists(f"topic {topic!r} has its {self._field}", path=error.path) from error
+
+    async def delete(self, topic: str | bytes, version: Version) -> None:
+        try:
+            await self._table.remove(name_text(topic), version)
+        except NoKeyError as error:
+            raise self._missing(f"topic {topic!r} has no {self._field}", path=error.path) from error
+
+
+class AsyncTopicOwnershipManager:
+    """Keeps which hub owns a topic, by compare-and-set.
+
+    Args:
+        owners: the table of owners. Its keys are topics.
+    """
+
+    def __init__(self, owners: AsyncTable) -> None:
+        self._values = AsyncTopicValues(
+            owners, "owner", HubInfo, NoTopicOwnerInfoError, TopicOwnerInfoExistsError
+        )
+
+    async def read_owner_info(self, topic: str | bytes) -> Versioned[HubInfo | None] | None:
+        """Return the owner of a topic with the version; ``None`` if the topic has no owner info.
+
+        The owner is ``None`` if its data is damaged. A write with that version replaces it.
+        """
+        try:
+            found = await self._values.read(topic)
+        except DamagedRecordError as error:
+            return Versioned(None, error.at)
+        return None if found is None else Versioned(found.value, found.version)
+
+    async def write_owner_info(
+        self, topic: str | bytes, owner: HubInfo, version: Version
+    ) -> Version:
+        """Set the owner of a topic, and return the new version.
+
+        Args:
+            topic: the topic.
+            owner: the owner.
+            version: ``Version.NEW`` creates the owner info, ``Version.ANY`` replaces it at any
+                version, and another version must be that of the owner info.
+
+        Raises:
+            TopicOwnerInfoExistsError: there is owner info, and the version is ``Version.NEW``.
+            NoTopicOwnerInfoError: there is none, and the version is another.
+            BadVersionError: it has another version.
+            IllegalOperationError: an argument is no topic, owner or version.
+        """
+        return await self._values.write(topic, owner, version)
+
+    async def delete_owner_info(self, topic: str | bytes, version: Version) -> None:
+        """Remove the owner info of a topic.
+
+        Args:
+            topic: the topic.
+            version: ``Version.ANY``, or the version that the owner info must have.
+
+        Raises:
+            NoTopicOwnerInfoError: there is none.
+            BadVersionError: it has another version.
+        """
+        await self._values.delete(topic, version)
+
+
+class AsyncTopicPersistenceManager:
+    """Keeps which ledgers have the messages of a topic.
+
+    Args:
+        persistence: the table of persistence info. Its keys are topics.
+    """
+
+    def __init__(self, persistence: AsyncTable) -> None:
+        self._values = AsyncTopicValues(
+            persistence,
+            "ranges",
+            LedgerRanges,
+            NoTopicPersistenceInfoError,
+            TopicPersistenceInfoExistsError,
+        )
+
+    async def read_topic_persistence_info(
+        self, topic: str | bytes
+    ) -> Versioned[LedgerRanges] | None:
+        """Return the ledgers of a topic with the version; ``None`` if it has no persistence info.
+
+        Raises:
+            DamagedRecordError: it cannot be read.
+        """
+        return await self._values.read(topic)
+
+    async def write_topic_persistence_info(
+        self, topic: str | bytes, ranges: LedgerRanges, version: Version
+    ) -> Version:
+        """Set the ledgers of a topic, and return the new version.
+
+        Args:
+            topic: the topic.
+            ranges: its ledgers.
+            version: ``Version.NEW`` creates the persistence info, ``Version.ANY`` replaces it at
+                any version, and another version must be that of the persistence info.
+
+        Raises:
+            TopicPersistenceInfoExistsError: there is some, and the version is ``Version.NEW``.
+            NoTopicPersistenceInfoError: there is none, and the version is another.
+            BadVersionError: it has another version.
+            IllegalOperationError: an argument is no topic, ranges or version.
+        """
+        return await self._values.write(topic, ranges, version)
+
+    async def delete_topic_persistence_info(self, topic: str | bytes, version: Version) -> None:
+        """Remove the persistence info of a topic.
+
+        Args:
+            topic: the topic.
+            version: ``Version.ANY``, or the version that the persistence info must have.
+
+        Raises:
+            NoTopicPersistenceInfoError: there is none.
+            BadVersionError: it has another version.
+        """
+        await self._values.delete(topic, version)

@@ -1,0 +1,197 @@
+# Made from async_subscribers.py by `python tools/faces.py`: change that file, and run this command.
+"""The subscriptions of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...ops.errors import BadVersionError, ValueDecodeError
+from ..errors import (
+    IllegalOperationError,
+    KeyExistsError,
+    NoKeyError,
+    NoSubscriptionStateError,
+    SubscriptionStateExistsError,
+)
+from ..names import name_text
+from ..tables import DamagedRecordError, Table, Version, VersionedValue
+from .data import SubscriptionData, SubscriptionPreferences, SubscriptionState, Versioned
+
+__all__ = ["SubscriptionDataManager"]
+
+_PREFERENCES = "preferences"
+_STATE = "state"
+
+
+class SubscriptionDataManager:
+    """Keeps the subscriptions of topics: what each subscriber prefers, and how far it is.
+
+    Args:
+        table_of: returns the table of a topic's subscriptions. Its keys are subscribers.
+    """
+
+    def __init__(self, table_of: Callable[[str | bytes], Table]) -> None:
+        self._table_of = table_of
+
+    def is_partial_update_supported(self) -> bool:
+        """Whether an update can change one part and leave the other: always."""
+        return True
+
+    def create_subscription_data(
+        self, topic: str | bytes, subscriber: str | bytes, data: SubscriptionData
+    ) -> Version:
+        """Create a subscription, and return its first version.
+
+        Raises:
+            SubscriptionStateExistsError: it is there already.
+            IllegalOperationError: an argument is no name or no data.
+        """
+        table, parts = self._table_of(topic), _parts(data)
+        try:
+            return table.put(name_text(subscriber), parts, Version.NEW)
+        except KeyExistsError as error:
+            raise SubscriptionStateExistsError(
+                f"topic {topic!r} has the subscriber {subscriber!r}", path=error.path
+            ) from error
+
+    def update_subscription_data(
+        self, topic: str | bytes, subscriber: str | bytes, data: SubscriptionData, version: Version
+    ) -> Version:
+        """Change the given parts of a subscription, and return its new version.
+
+        A part that is ``None`` stays as it is. Updates of different parts at the same time, with
+        ``Version.ANY``, all take effect.
+
+        Args:
+            topic: the topic.
+            subscriber: the subscriber.
+            data: the new parts.
+            version: ``Version.ANY``, or the version that the subscription must have.
+
+        Raises:
+            NoSubscriptionStateError: there is no such subscription.
+            BadVersionError: it has another version. ``Version.NEW`` is never that of one.
+            IllegalOperationError: an argument is no name, data or version.
+        """
+        changes = {name: part for name, part in _parts(data).items() if part is not None}
+        return self._put(topic, subscriber, changes, version)
+
+    def replace_subscription_data(
+        self, topic: str | bytes, subscriber: str | bytes, data: SubscriptionData, version: Version
+    ) -> Version:
+        """Replace a subscription as a whole, and return its new version.
+
+        A part that is ``None`` is gone then. Arguments and errors are those of
+        :meth:`update_subscription_data`.
+        """
+        return self._put(topic, subscriber, _parts(data), version)
+
+    def read_subscription_data(
+        self, topic: str | bytes, subscriber: str | bytes
+    ) -> Versioned[SubscriptionData] | None:
+        """Return a subscription with its version; ``None`` if there is none.
+
+        Raises:
+            DamagedRecordError: it cannot be read.
+        """
+        try:
+            found = self._table_of(topic).get(name_text(subscriber))
+        except NoKeyError:
+            return None
+        return _read(topic, subscriber, found)
+
+    def read_subscriptions(self, topic: str | bytes) -> dict[str, Versioned[SubscriptionData]]:
+        """Return all subscriptions of a topic, with their versions, by subscriber.
+
+        Subscribers are texts. One whose name is bytes that are no UTF-8 is what ``os.fsdecode``
+        makes of them on Linux.
+
+        Raises:
+            DamagedRecordError: a subscription cannot be read.
+        """
+        cursor = self._table_of(topic).open_cursor()
+        return {
+            entry.key: _read(topic, entry.key, VersionedValue(entry.value, entry.version))
+            for entry in cursor
+        }
+
+    def delete_subscription_data(
+        self, topic: str | bytes, subscriber: str | bytes, version: Version
+    ) -> None:
+        """Remove a subscription.
+
+        Args:
+            topic: the topic.
+            subscriber: the subscriber.
+            version: ``Version.ANY``, or the version that the subscription must have.
+
+        Raises:
+            NoSubscriptionStateError: there is no such subscription.
+            BadVersionError: it has another version.
+        """
+        try:
+            self._table_of(topic).remove(name_text(subscriber), version)
+        except NoKeyError as error:
+            raise _missing(topic, subscriber, error) from error
+
+    def _put(
+        self,
+        topic: str | bytes,
+        subscriber: str | bytes,
+        parts: Mapping[str, bytes | None],
+        version: Version,
+    ) -> Version:
+        table, key = self._table_of(topic), name_text(subscriber)
+        try:
+            if version == Version.NEW:  # With that, a table would create it.
+                found = table.get(key, ())
+                raise BadVersionError(
+                    f"the subscription of {subscriber!r} to topic {topic!r} is at "
+                    f"{found.version!r}, not {version!r}"
+                )
+            return table.put(key, parts, version)
+        except NoKeyError as error:
+            raise _missing(topic, subscriber, error) from error
+
+
+def _parts(data: SubscriptionData) -> dict[str, bytes | None]:
+    """Return the fields of a subscription.
+
+    Raises:
+        IllegalOperationError: it is none.
+    """
+    match data:
+        case SubscriptionData(
+            (SubscriptionPreferences() | None) as preferences, (SubscriptionState() | None) as state
+        ):
+            return {
+                _PREFERENCES: None if preferences is None else preferences.encoded(),
+                _STATE: None if state is None else state.encoded(),
+            }
+    raise IllegalOperationError(
+        "the data of a subscription must be SubscriptionData of SubscriptionPreferences and "
+        f"SubscriptionState, not {data!r:.200}"
+    )
+
+
+def _read(
+    topic: str | bytes, subscriber: str | bytes, found: VersionedValue
+) -> Versioned[SubscriptionData]:
+    preferences, state = map(found.value.get, (_PREFERENCES, _STATE))
+    where = f"a part of the subscription of {subscriber!r} to topic {topic!r}"
+    try:
+        data = SubscriptionData(
+            None if preferences is None else SubscriptionPreferences.decoded(preferences, where),
+            None if state is None else SubscriptionState.decoded(state, where),
+        )
+    except ValueDecodeError as error:
+        raise DamagedRecordError(str(error), found.version) from error
+    return Versioned(data, found.version)
+
+
+def _missing(
+    topic: str | bytes, subscriber: str | bytes, error: NoKeyError
+) -> NoSubscriptionStateError:
+    return NoSubscriptionStateError(
+        f"topic {topic!r} has no subscriber {subscriber!r}", path=error.path
+    )

@@ -1,0 +1,21 @@
+"""The error of a record that cannot be read."""
+
+from __future__ import annotations
+
+from ...ops.errors import ValueDecodeError
+from .versions import Version
+
+__all__ = ["DamagedRecordError"]
+
+
+class DamagedRecordError(ValueDecodeError):
+    """Somebody else has written to the path of a key what is no record.
+
+    Attributes:
+        at: its version. A put or a removal with this version replaces or removes it. On ZooKeeper,
+            it can match again if the key was removed, put and damaged anew meanwhile.
+    """
+
+    def __init__(self, message: str, at: Version, *, path: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.at = at
