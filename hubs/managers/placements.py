@@ -6,10 +6,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from ...batching import MetadataStore
-from ...coordination.background import Signal
 from ..names import escaped, name_text
 from ..tables import MetaStore, Table
-from ..tables.states import states_of
+from ..tables.shelves import Shelf
 
 __all__ = ["Placement", "Paths", "Tables"]
 
@@ -42,10 +41,8 @@ class Paths:
     """
 
     def __init__(self, store: MetadataStore, path: str) -> None:
-        self._store = store
         self._topics = f"{path}/topics"
-        self._states = states_of(store, f"{path}/removals")
-        self._closed = Signal()
+        self._shelf = Shelf(store, f"{path}/removals")
 
     def owners(self) -> Table:
         return self._table("owners", self._topics, "/hub")
@@ -58,10 +55,10 @@ class Paths:
         return self._table(f"subscriptions:{name_text(topic)}", place)
 
     def close(self) -> None:
-        self._closed.set()
+        self._shelf.closed.set()
 
     def _table(self, name: str, place: str, leaf: str = "") -> Table:
-        return Table(self._store, name, place, self._states, self._closed, leaf)
+        return Table(self._shelf, name, place, leaf)
 
 
 class Tables:

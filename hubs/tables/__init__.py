@@ -8,8 +8,13 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``errors``: the error of a record that cannot be read
 - ``results``: what tables return, and what callers give them
 - ``records``: values as bytes
-- ``async_states``: how a key is changed only as long as nobody else has
+- ``async_generations``: how a key is changed on ZooKeeper only as long as nobody else has
+- ``generations``: the same for threads, generated
+- ``async_states``: how a key is changed, on any store, only as long as nobody else has
 - ``states``: the same for threads, generated
+- ``rows``: the place of a key's record, and the errors that name the key
+- ``async_shelves``: records read, merged and written, one by one or many together
+- ``shelves``: the same for threads, generated
 - ``async_cursors``: the keys and values of a table, page by page
 - ``cursors``: the same for threads, generated
 - ``async_tables``: tables, and the store of tables

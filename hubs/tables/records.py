@@ -4,20 +4,29 @@ A record is a JSON object in UTF-8 (see ``hubs.formats``)::
 
     {"v": 1, "fields": {"owner": "hub-1:4080", "digest": ["base64", "AAEC"]}}
 
-``g`` is the generation of the key (see ``async_states``); without it, that is 0.
+``life`` is only there on ZooKeeper (see ``async_generations``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...ops.errors import ValueDecodeError
 from ...ops.results import GetResult
 from ..errors import IllegalOperationError
-from ..formats import bytes_of, dumped, loaded, shown
+from ..formats import bytes_of, dumped_bytes, loaded
 
-__all__ = ["DAMAGED", "Record", "check_fields", "check_value", "decoded", "encoded", "merged"]
+__all__ = [
+    "DAMAGED",
+    "Record",
+    "Seen",
+    "check_fields",
+    "check_value",
+    "decoded",
+    "encoded",
+    "merged",
+]
 
 
 class Record(NamedTuple):
@@ -25,14 +34,27 @@ class Record(NamedTuple):
 
     Attributes:
         fields: the bytes of each field, by name.
-        generation: grows when a key is put that was removed before, on stores that need it.
+        life: tells it from all earlier records of its key, where that is needed.
     """
 
     fields: dict[str, bytes]
+    life: int = 0
+
+
+class Seen(NamedTuple):
+    """A record as it was read.
+
+    Attributes:
+        found: what its path holds.
+        generation: the version of its generation, from before that was read (see
+            ``async_generations``).
+    """
+
+    found: GetResult
     generation: int = 0
 
 
-#: Stands for what a path holds if that is no record. No record has its generation.
+#: Stands for what a path holds if that is no record. No record has its life.
 DAMAGED: Final = Record({}, -2)
 
 
@@ -93,9 +115,9 @@ def merged(fields: Mapping[str, bytes], changes: Mapping[str, bytes | None]) -> 
 
 def encoded(record: Record) -> bytes:
     """Return a record as bytes."""
-    members: dict[str, Any] = {"g": record.generation} if record.generation else {}
-    members["fields"] = {name: shown(value) for name, value in record.fields.items()}
-    return dumped(members)
+    if record.life:
+        return dumped_bytes("fields", record.fields, life=record.life)
+    return dumped_bytes("fields", record.fields)
 
 
 def decoded(found: GetResult) -> Record:
@@ -107,13 +129,13 @@ def decoded(found: GetResult) -> Record:
     try:
         members = loaded(found.value)
         fields = {str(name): bytes_of(value) for name, value in members["fields"].items()}
-        generation = members.get("g", 0)
-        if type(generation) is not int:
-            raise ValueError(f"generation {generation!r:.20}")
+        life = members.get("life", 0)
+        if type(life) is not int or life < 0:
+            raise ValueError(f"life {life!r:.20}")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueDecodeError(
             f"{found.stat.path} holds no record of a table: {error!r:.200}",
             path=found.stat.path,
             version=found.stat.version,
         ) from error
-    return Record(fields, generation)
+    return Record(fields, life)

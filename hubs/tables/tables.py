@@ -3,28 +3,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Self
 
 from ...batching import MetadataStore
-from ...coordination.background import Signal
 from ...ops.backoff import Backoff
-from ...ops.errors import (
-    BadVersionError,
-    MetadataStoreError,
-    StoreClosedError,
-    ValueDecodeError,
-)
 from ...ops.paths import check_path
-from ...ops.results import GetResult
-from ..errors import IllegalOperationError, KeyExistsError, NoKeyError
+from ..errors import IllegalOperationError
 from ..names import escaped, text_of
 from .cursors import Cursor
-from .errors import DamagedRecordError
-from .records import DAMAGED, Record, check_fields, check_value, decoded, merged
+from .records import check_fields, check_value
 from .results import Order, VersionedValue
-from .states import Seen, States, states_of
+from .rows import Row
+from .shelves import Shelf
 from .versions import Version, check_version
 
 __all__ = ["MetaStore", "ScannableTable", "Table"]
@@ -49,21 +40,15 @@ class Table:
 
     def __init__(
         self,
-        store: MetadataStore,
+        shelf: Shelf,
         name: str,
         place: str,
-        states: States,
-        closed: Signal,
         leaf: str = "",
     ) -> None:
-        self._store = store
+        self.shelf = shelf
         self._name = name
         self._place = place
-        self._states = states
-        self._closed = closed
         self._leaf = leaf
-        # Whether a read may miss what others have written.
-        self._lags = "linearizable_reads" not in store.capabilities
 
     @property
     def name(self) -> str:
@@ -82,14 +67,8 @@ class Table:
             NoKeyError: the key is not there.
             DamagedRecordError: its record cannot be read.
         """
-        chosen, path = check_fields(fields), self._path(key)
-        found = self._store.get(path).result()
-        if found is None and self._lags:
-            self._store.sync()
-            found = self._store.get(path).result()
-        if found is None:
-            raise self._no_key(key)
-        return self._shown(found, chosen)
+        chosen, row = check_fields(fields), self.row(key)
+        return self.shelf.shown(self.shelf.get(row), chosen)
 
     def put(self, key: str, value: Mapping[str, bytes | None], version: Version) -> Version:
         """Change some fields of a key, and return its new version.
@@ -109,23 +88,8 @@ class Table:
             NoKeyError: it is not there, and the version is another.
             BadVersionError: it is at another version.
         """
-        path, changes, version = self._path(key), check_value(value), check_version(version)
-        if version == Version.NEW:
-            try:
-                return self._states.create(path, merged({}, changes))
-            except BadVersionError as error:
-                raise KeyExistsError(
-                    f"table {self._name!r} has the key {key!r}", path=path
-                ) from error
-        attempts = 0
-        while True:
-            seen, record = self._current(key, path, version, anew=attempts > 0)
-            fields = merged(record.fields, changes)
-            try:
-                return self._states.replace(path, seen, record._replace(fields=fields))
-            except BadVersionError:  # Somebody else was quicker.
-                time.sleep(_BACKOFF.pause(attempts))
-                attempts += 1
+        row, changes, version = self.row(key), check_value(value), check_version(version)
+        return self.shelf.put(row, changes, version)
 
     def remove(self, key: str, version: Version) -> None:
         """Remove a key.
@@ -139,15 +103,8 @@ class Table:
             NoKeyError: the key is not there.
             BadVersionError: it is at another version.
         """
-        path, version = self._path(key), check_version(version)
-        attempts = 0
-        while True:
-            seen, _ = self._current(key, path, version, anew=attempts > 0)
-            try:
-                return self._states.remove(path, seen)
-            except BadVersionError:  # Somebody else was quicker.
-                time.sleep(_BACKOFF.pause(attempts))
-                attempts += 1
+        row, version = self.row(key), check_version(version)
+        self.shelf.remove(row, version)
 
     def clear(self) -> int:
         """Remove all keys, in batches; return the number of those that this call has removed.
@@ -155,11 +112,21 @@ class Table:
         Keys that others put meanwhile may stay.
         """
         names = self._names()
-        return self._states.remove_all([self._at(name) for name in names])
+        return self.shelf.remove_all([self._at(name) for name in names])
 
     def open_cursor(self, fields: Collection[str] | None = None) -> Cursor:
         """Return a cursor over all keys; see :class:`Cursor` for what it shows."""
         return self._cursor(check_fields(fields), lambda _: True, "ascending")
+
+    def row(self, key: str) -> Row:
+        """Return the place of a key's record, whether it is there or not.
+
+        Raises:
+            IllegalOperationError: it is no key.
+            StoreClosedError: the tables were closed.
+        """
+        self.shelf.check_open()
+        return Row(self._at(_part(key)), self._name, key)
 
     # Inside
 
@@ -169,71 +136,18 @@ class Table:
         names = [name for name in self._names() if chosen(name)]
         if order == "descending":
             names.reverse()
-        return Cursor(self._store, self._at, names, lambda found: self._shown(found, fields))
+        shelf = self.shelf
+        return Cursor(shelf.store, self._at, names, lambda found: shelf.shown(found, fields))
 
     def _names(self) -> list[str]:
         """Return the names of all keys; what others have put there is left out."""
-        self._check_open()
-        if self._lags:
-            self._store.sync()
-        names = self._store.get_children(self._place).result()
+        self.shelf.check_open()
+        self.shelf.catch_up()
+        names = self.shelf.store.get_children(self._place).result()
         return [name for name in names if text_of(name) is not None]
-
-    def _current(self, key: str, path: str, version: Version, *, anew: bool) -> tuple[Seen, Record]:
-        """Return the record of a key that is at a version.
-
-        Raises:
-            NoKeyError: the key is not there.
-            BadVersionError: it is at another version.
-        """
-        if anew and self._lags:
-            self._store.sync()
-        seen = self._states.read(path)
-        error: MetadataStoreError
-        if seen is None:
-            error = self._no_key(key)
-        else:
-            record, damage = self._record(seen.found)
-            actual = self._states.version(seen.found, record)
-            if version == actual or (version == Version.ANY and damage is None):
-                return seen, record
-            error = damage or BadVersionError(
-                f"key {key!r} of table {self._name!r} is at {actual!r}, not {version!r}", path=path
-            )
-        if anew or not self._lags:
-            raise error
-        return self._current(key, path, version, anew=True)
-
-    def _shown(self, found: GetResult, fields: frozenset[str] | None) -> VersionedValue:
-        record, damage = self._record(found)
-        if damage is not None:
-            raise damage
-        value = record.fields
-        if fields is not None:
-            value = {name: value[name] for name in fields if name in value}
-        return VersionedValue(value, self._states.version(found, record))
-
-    def _record(self, found: GetResult) -> tuple[Record, DamagedRecordError | None]:
-        """Return the record that a path holds, or why there is none."""
-        try:
-            return decoded(found), None
-        except ValueDecodeError as error:
-            version = self._states.version(found, DAMAGED)
-            return DAMAGED, DamagedRecordError(str(error), version, path=error.path)
-
-    def _no_key(self, key: str) -> NoKeyError:
-        return NoKeyError(f"table {self._name!r} has no key {key!r}", path=self._path(key))
-
-    def _path(self, key: str) -> str:
-        self._check_open()
-        return self._at(_part(key))
 
     def _at(self, part: str) -> str:
         return f"{self._place}/{part}{self._leaf}"
-
-    def _check_open(self) -> None:
-        if self._closed.is_set():
-            raise StoreClosedError("the tables were closed", path=self._place)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
@@ -295,7 +209,7 @@ class MetaStore:
     """Tables in a store.
 
     Below its path, a table has its keys at ``tables/NAME/KEY``. On stores without the capability
-    ``"expected_revisions"`` (ZooKeeper), ``removals/NAME`` keeps versions of removed keys from
+    ``"expected_revisions"`` (ZooKeeper), ``removals`` keeps versions of removed keys from
     coming back; do not remove it, or set it back, while versions are in use. Names and keys are
     escaped (see ``hubs.names``).
 
@@ -315,15 +229,14 @@ class MetaStore:
     version: Final = 1
 
     def __init__(self, store: MetadataStore, path: str = "/metastore") -> None:
-        self._store = store
         self._path = check_path(path)
-        self._closed = Signal()
+        self.shelf = Shelf(store, f"{path}/removals")
         self._tables: dict[str, Table] = {}
         self._scannable: dict[str, ScannableTable] = {}
 
     def create_table(self, name: str) -> Table:
         """Return the table of a name. Nothing is written until the first put."""
-        table = Table(self._store, name, *self._places(name), self._closed)
+        table = Table(self.shelf, name, self._place(name))
         return self._tables.setdefault(name, table)
 
     def create_scannable_table(self, name: str) -> ScannableTable:
@@ -331,18 +244,16 @@ class MetaStore:
 
         All stores of this package are ordered, so this never fails on them.
         """
-        table = ScannableTable(self._store, name, *self._places(name), self._closed)
+        table = ScannableTable(self.shelf, name, self._place(name))
         return self._scannable.setdefault(name, table)
 
     def close(self) -> None:
         """End the use of all tables: later calls raise ``StoreClosedError``."""
-        self._closed.set()
+        self.shelf.closed.set()
 
-    def _places(self, name: str) -> tuple[str, States]:
-        """Return the path below which a table has its keys, and how it changes them."""
-        part = _part(name)
-        states = states_of(self._store, f"{self._path}/removals/{part}")
-        return f"{self._path}/tables/{part}", states
+    def _place(self, name: str) -> str:
+        """Return the path below which a table has its keys."""
+        return f"{self._path}/tables/{_part(name)}"
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ __all__ = ["Version", "check_version"]
 
 
 class _Version(NamedTuple):
-    generation: int
+    life: int
     number: int
 
 
@@ -30,7 +30,7 @@ class Version(_Version):
     ANY: ClassVar[Version]
 
     def __repr__(self) -> str:
-        return _NAMES.get(self, f"Version({self.generation}, {self.number})")
+        return _NAMES.get(self, f"Version({self.life}, {self.number})")
 
 
 Version.NEW = Version(-1, -1)
@@ -44,7 +44,7 @@ def check_version(version: object) -> Version:
     Raises:
         IllegalOperationError: it is none.
     """
-    if not isinstance(version, Version) or not {*map(type, version)} <= {int}:
+    if not (isinstance(version, Version) and type(version[0]) is type(version[1]) is int):
         raise IllegalOperationError(
             f"a version must be Version.NEW, Version.ANY or one that came from the table, not "
             f"{version!r:.80}"

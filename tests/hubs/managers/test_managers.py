@@ -214,6 +214,51 @@ def test_one_of_many_claims_wins(owners: TopicOwnershipManager) -> None:
             assert after.value == HubInfo("hub", won.index(True))
 
 
+def test_many_owners_are_written_together(owners: TopicOwnershipManager) -> None:
+    """Each write has the version or the error that it would have alone."""
+    old = owners.write_owner_info("old", ONE, NEW)
+    now = owners.write_owner_info("old", TWO, old)
+    owners.write_owner_info("any", ONE, NEW)
+    writes = [
+        *((f"new-{number}", TWO, NEW) for number in range(3_000)),
+        ("old", ONE, NEW),
+        ("any", TWO, ANY),
+        ("missing", TWO, ANY),
+        ("new/other", TWO, now),
+    ]
+    ended = owners.write_owner_infos(writes)
+    assert [type(one) for one in ended[3_000:]] == [
+        TopicOwnerInfoExistsError,
+        Version,
+        NoTopicOwnerInfoError,
+        NoTopicOwnerInfoError,
+    ]
+    for at in (0, 1_700, 2_999, 3_001):
+        topic, owner, _ = writes[at]
+        assert owners.read_owner_info(topic) == (owner, ended[at])
+    again = owners.write_owner_infos([("old", ONE, old), ("any", ONE, ended[3_001])])  # type: ignore[list-item]
+    assert isinstance(again[0], bk.BadVersionError)
+    assert owners.read_owner_info("any") == (ONE, again[1])
+    assert owners.read_owner_info("old") == (TWO, now)
+    with pytest.raises(IllegalOperationError):
+        owners.write_owner_infos([("fine", ONE, NEW), ("", ONE, NEW)])
+    assert owners.read_owner_info("fine") is None
+    assert owners.write_owner_infos([]) == []
+
+
+def test_many_owners_meet_other_writers(owners: TopicOwnershipManager) -> None:
+    """Writes at any version that meet each other all take effect."""
+    topics = [f"t{number}" for number in range(50)]
+    owners.write_owner_infos([(topic, ONE, NEW) for topic in topics])
+    with ThreadPoolExecutor(6) as pool:
+        rounds = [
+            *pool.map(lambda _: owners.write_owner_infos([(t, TWO, ANY) for t in topics]), range(6))
+        ]
+    for versions in zip(*rounds, strict=True):
+        assert all(isinstance(version, Version) for version in versions)
+        assert len({*versions}) == len(versions)
+
+
 # --- damage
 
 

@@ -22,8 +22,8 @@ from batchkeeper.hubs.tables import (
     Table,
     Version,
 )
+from batchkeeper.hubs.tables.generations import ByGeneration
 from batchkeeper.hubs.tables.records import Record, encoded
-from batchkeeper.hubs.tables.states import ByGeneration
 
 from ...waiting import PATIENCE, result
 
@@ -113,19 +113,19 @@ def test_a_key_that_was_replaced_meanwhile_is_not_touched(
     """Between its read and its write, others remove the key and put it as often as before."""
     mine, other = tables.create_table("t"), tables.create_scannable_table("t")
     version = mine.put("k", {"a": b"mine"}, NEW)
-    read = mine._states.read
+    read = mine.shelf._states.read
 
     def slow(path: str) -> Any:
         found = read(path)
-        monkeypatch.setattr(mine._states, "read", read)
+        monkeypatch.setattr(mine.shelf._states, "read", read)
         other.remove("k", ANY)
         other.put("k", {"a": b"other"}, NEW)
         # This client may have learned of the removal, too, for the sake of another key.
-        getattr(mine._states, "_known", {}).clear()
+        getattr(mine.shelf._states, "_known", {}).clear()
         read(path)
         return found
 
-    monkeypatch.setattr(mine._states, "read", slow)
+    monkeypatch.setattr(mine.shelf._states, "read", slow)
     lost = {"b": b"lost"}
     call = partial(mine.put, "k", lost) if change == "put" else partial(mine.remove, "k")
     with pytest.raises(bk.BadVersionError):

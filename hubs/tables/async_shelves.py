@@ -1,0 +1,272 @@
+# async:
+# `shelves.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
+"""The records of tables: read, merged and written, one by one or many together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from ...batching import AsyncMetadataStore
+from ...coordination.async_background import AsyncSignal
+from ...ops.backoff import Backoff
+from ...ops.errors import (
+    BadVersionError,
+    MetadataStoreError,
+    StoreClosedError,
+    ValueDecodeError,
+)
+from ...ops.results import GetResult
+from .async_states import async_states_of
+from .errors import DamagedRecordError
+from .records import DAMAGED, Record, Seen, decoded, merged
+from .results import VersionedValue
+from .rows import Row
+from .versions import Version
+
+__all__ = ["AsyncShelf", "Change"]
+
+_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
+
+#: Receives the value of a row, and returns the fields to put; ``None`` to leave it as it is. An
+#: error that it raises is that of the row.
+Change: TypeAlias = Callable[[VersionedValue], Mapping[str, bytes | None] | None]
+
+# Makes the next record of one that was read; ``None``: it stays as it is.
+_Change: TypeAlias = Callable[[Seen | None], Record | None]
+_Ended: TypeAlias = Version | MetadataStoreError | None
+
+
+class AsyncShelf:
+    """The records of some tables in a store.
+
+    Args:
+        store: the store.
+        removals: the path for generations (see ``async_generations``).
+    """
+
+    def __init__(self, store: AsyncMetadataStore, removals: str) -> None:
+        self.store = store
+        self.closed = AsyncSignal()
+        self._states = async_states_of(store, removals)
+        # Whether a read may miss what others have written.
+        self._lags = "linearizable_reads" not in store.capabilities
+
+    def check_open(self) -> None:
+        """Check that the tables were not closed.
+
+        Raises:
+            StoreClosedError: they were.
+        """
+        if self.closed.is_set():
+            raise StoreClosedError("the tables were closed")
+
+    async def catch_up(self) -> None:
+        """Let later reads show what others have written before."""
+        if self._lags:
+            await self.store.sync()
+
+    async def get(self, row: Row) -> GetResult:
+        """Return what a row holds.
+
+        Raises:
+            NoKeyError: it holds nothing.
+        """
+        found = await self.store.get(row.path)
+        if found is None and self._lags:
+            await self.store.sync()
+            found = await self.store.get(row.path)
+        if found is None:
+            raise row.missing()
+        return found
+
+    def shown(self, found: GetResult, fields: Collection[str] | None = None) -> VersionedValue:
+        """Return the value that was found, or some fields of it.
+
+        Raises:
+            DamagedRecordError: it cannot be read.
+        """
+        record, damage = self._record(found)
+        if damage is not None:
+            raise damage
+        value = record.fields
+        if fields is not None:
+            value = {name: value[name] for name in fields if name in value}
+        return VersionedValue(value, self._states.version(found, record))
+
+    async def put(self, row: Row, changes: Mapping[str, bytes | None], version: Version) -> Version:
+        """Change fields of a row; see ``Table.put``."""
+        if version == Version.NEW:
+            try:
+                return await self._states.create(row.path, merged({}, changes))
+            except BadVersionError as error:
+                raise row.exists() from error
+        attempts = 0
+        while True:
+            seen, record = await self._current(row, version, anew=attempts > 0)
+            record = record._replace(fields=merged(record.fields, changes))
+            try:
+                return await self._states.replace(row.path, seen, record)
+            except BadVersionError:  # Somebody else was quicker.
+                await asyncio.sleep(_BACKOFF.pause(attempts))
+                attempts += 1
+
+    async def put_all(
+        self, puts: Sequence[tuple[Row, Mapping[str, bytes | None], Version]]
+    ) -> list[Version | MetadataStoreError]:
+        """Change fields of rows as ``put`` does, in batches.
+
+        Returns the new version of each, or its error, in the order given.
+        """
+
+        def put(row: Row, fields: Mapping[str, bytes | None], version: Version) -> _Change:
+            def change(seen: Seen | None) -> Record:
+                record = self._at(row, seen, version)
+                return record._replace(fields=merged(record.fields, fields))
+
+            return change
+
+        self.check_open()
+        news = {at: put for at, put in enumerate(puts) if put[2] == Version.NEW}
+        created = await self._states.create_all(
+            [(row.path, merged({}, fields)) for row, fields, _ in news.values()]
+        )
+        ended: dict[int, _Ended] = {
+            at: puts[at][0].exists() if isinstance(one, BadVersionError) else one
+            for at, one in zip(news, created, strict=True)
+        }
+        changes = {at: (one[0], put(*one)) for at, one in enumerate(puts) if one[2] != Version.NEW}
+        ended |= await self._change(changes)
+        # No put leaves its row as it was.
+        return [one for at in range(len(puts)) if (one := ended[at]) is not None]
+
+    async def change_all(
+        self, changes: Sequence[tuple[Row, Change]]
+    ) -> list[Version | MetadataStoreError | None]:
+        """Change rows, each only as long as nobody else has, in batches.
+
+        Returns the new version of each, ``None`` if its change has left it as it was, or its error,
+        in the order given.
+        """
+
+        def made(row: Row, change: Change) -> _Change:
+            def changed(seen: Seen | None) -> Record | None:
+                record = self._at(row, seen, Version.ANY)
+                assert seen is not None
+                version = self._states.version(seen.found, record)
+                fields = change(VersionedValue(record.fields, version))
+                if fields is None:
+                    return None
+                return record._replace(fields=merged(record.fields, fields))
+
+            return changed
+
+        self.check_open()
+        ended = await self._change(
+            {at: (row, made(row, change)) for at, (row, change) in enumerate(changes)}
+        )
+        return [ended[at] for at in range(len(changes))]
+
+    async def remove(self, row: Row, version: Version) -> None:
+        """Remove a row; see ``Table.remove``."""
+        attempts = 0
+        while True:
+            seen, _ = await self._current(row, version, anew=attempts > 0)
+            try:
+                return await self._states.remove(row.path, seen)
+            except BadVersionError:  # Somebody else was quicker.
+                await asyncio.sleep(_BACKOFF.pause(attempts))
+                attempts += 1
+
+    async def remove_all(self, paths: list[str]) -> int:
+        """Remove records, whatever they are. Return the number of those that were there."""
+        return await self._states.remove_all(paths)
+
+    # Inside
+
+    async def _change(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
+        """Change rows until each has ended."""
+        ended: dict[int, _Ended] = {}
+        left = changes
+        attempts = 0
+        while left:
+            if attempts:
+                await self.catch_up()
+                await asyncio.sleep(_BACKOFF.pause(attempts - 1))
+            ended |= await self._change_some(left, anew=attempts > 0)
+            left = {at: change for at, change in left.items() if at not in ended}
+            attempts += 1
+        return ended
+
+    async def _change_some(
+        self, changes: Mapping[int, tuple[Row, _Change]], *, anew: bool
+    ) -> dict[int, _Ended]:
+        """Try to change rows; return how those ended that need no other attempt."""
+        ended: dict[int, _Ended] = {}
+        puts: dict[int, tuple[str, Seen, Record]] = {}
+        found = await self._states.read_all([row.path for row, _ in changes.values()])
+        for seen, (at, (row, change)) in zip(found, changes.items(), strict=True):
+            if isinstance(seen, MetadataStoreError):
+                ended[at] = seen
+                continue
+            try:
+                record = change(seen)
+            except MetadataStoreError as error:
+                if anew or not self._lags:  # Otherwise, what was read may be outdated.
+                    ended[at] = error
+                continue
+            if seen is not None and record is not None:
+                puts[at] = row.path, seen, record
+            else:
+                ended[at] = None
+        written = await self._states.replace_all([*puts.values()])
+        return ended | {
+            at: one
+            for at, one in zip(puts, written, strict=True)
+            if not isinstance(one, BadVersionError)  # Otherwise, somebody else was quicker.
+        }
+
+    async def _current(self, row: Row, version: Version, *, anew: bool) -> tuple[Seen, Record]:
+        """Return the record of a row that is at a version.
+
+        Raises:
+            NoKeyError: there is none.
+            BadVersionError: it is at another version.
+        """
+        if anew:
+            await self.catch_up()
+        seen = await self._states.read(row.path)
+        try:
+            record = self._at(row, seen, version)
+        except MetadataStoreError:
+            if anew or not self._lags:
+                raise
+            return await self._current(row, version, anew=True)
+        assert seen is not None
+        return seen, record
+
+    def _at(self, row: Row, seen: Seen | None, version: Version) -> Record:
+        """Return a record that was read and must be at a version.
+
+        Raises:
+            NoKeyError: there is none.
+            BadVersionError: it is at another version.
+            DamagedRecordError: it cannot be read, and the version is not that of this error.
+        """
+        if seen is None:
+            raise row.missing()
+        record, damage = self._record(seen.found)
+        actual = self._states.version(seen.found, record)
+        if version == actual or (version == Version.ANY and damage is None):
+            return record
+        raise damage or row.moved(actual, version)
+
+    def _record(self, found: GetResult) -> tuple[Record, DamagedRecordError | None]:
+        """Return the record that a path holds, or why there is none."""
+        try:
+            return decoded(found), None
+        except ValueDecodeError as error:
+            version = self._states.version(found, DAMAGED)
+            return DAMAGED, DamagedRecordError(str(error), version, path=error.path)

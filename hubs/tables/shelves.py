@@ -1,0 +1,270 @@
+# Made from async_shelves.py by `python tools/faces.py`: change that file, and run this command.
+"""The records of tables: read, merged and written, one by one or many together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from ...batching import MetadataStore
+from ...coordination.background import Signal
+from ...ops.backoff import Backoff
+from ...ops.errors import (
+    BadVersionError,
+    MetadataStoreError,
+    StoreClosedError,
+    ValueDecodeError,
+)
+from ...ops.results import GetResult
+from .errors import DamagedRecordError
+from .records import DAMAGED, Record, Seen, decoded, merged
+from .results import VersionedValue
+from .rows import Row
+from .states import states_of
+from .versions import Version
+
+__all__ = ["Shelf", "Change"]
+
+_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
+
+#: Receives the value of a row, and returns the fields to put; ``None`` to leave it as it is. An
+#: error that it raises is that of the row.
+Change: TypeAlias = Callable[[VersionedValue], Mapping[str, bytes | None] | None]
+
+# Makes the next record of one that was read; ``None``: it stays as it is.
+_Change: TypeAlias = Callable[[Seen | None], Record | None]
+_Ended: TypeAlias = Version | MetadataStoreError | None
+
+
+class Shelf:
+    """The records of some tables in a store.
+
+    Args:
+        store: the store.
+        removals: the path for generations (see ``generations``).
+    """
+
+    def __init__(self, store: MetadataStore, removals: str) -> None:
+        self.store = store
+        self.closed = Signal()
+        self._states = states_of(store, removals)
+        # Whether a read may miss what others have written.
+        self._lags = "linearizable_reads" not in store.capabilities
+
+    def check_open(self) -> None:
+        """Check that the tables were not closed.
+
+        Raises:
+            StoreClosedError: they were.
+        """
+        if self.closed.is_set():
+            raise StoreClosedError("the tables were closed")
+
+    def catch_up(self) -> None:
+        """Let later reads show what others have written before."""
+        if self._lags:
+            self.store.sync()
+
+    def get(self, row: Row) -> GetResult:
+        """Return what a row holds.
+
+        Raises:
+            NoKeyError: it holds nothing.
+        """
+        found = self.store.get(row.path).result()
+        if found is None and self._lags:
+            self.store.sync()
+            found = self.store.get(row.path).result()
+        if found is None:
+            raise row.missing()
+        return found
+
+    def shown(self, found: GetResult, fields: Collection[str] | None = None) -> VersionedValue:
+        """Return the value that was found, or some fields of it.
+
+        Raises:
+            DamagedRecordError: it cannot be read.
+        """
+        record, damage = self._record(found)
+        if damage is not None:
+            raise damage
+        value = record.fields
+        if fields is not None:
+            value = {name: value[name] for name in fields if name in value}
+        return VersionedValue(value, self._states.version(found, record))
+
+    def put(self, row: Row, changes: Mapping[str, bytes | None], version: Version) -> Version:
+        """Change fields of a row; see ``Table.put``."""
+        if version == Version.NEW:
+            try:
+                return self._states.create(row.path, merged({}, changes))
+            except BadVersionError as error:
+                raise row.exists() from error
+        attempts = 0
+        while True:
+            seen, record = self._current(row, version, anew=attempts > 0)
+            record = record._replace(fields=merged(record.fields, changes))
+            try:
+                return self._states.replace(row.path, seen, record)
+            except BadVersionError:  # Somebody else was quicker.
+                time.sleep(_BACKOFF.pause(attempts))
+                attempts += 1
+
+    def put_all(
+        self, puts: Sequence[tuple[Row, Mapping[str, bytes | None], Version]]
+    ) -> list[Version | MetadataStoreError]:
+        """Change fields of rows as ``put`` does, in batches.
+
+        Returns the new version of each, or its error, in the order given.
+        """
+
+        def put(row: Row, fields: Mapping[str, bytes | None], version: Version) -> _Change:
+            def change(seen: Seen | None) -> Record:
+                record = self._at(row, seen, version)
+                return record._replace(fields=merged(record.fields, fields))
+
+            return change
+
+        self.check_open()
+        news = {at: put for at, put in enumerate(puts) if put[2] == Version.NEW}
+        created = self._states.create_all(
+            [(row.path, merged({}, fields)) for row, fields, _ in news.values()]
+        )
+        ended: dict[int, _Ended] = {
+            at: puts[at][0].exists() if isinstance(one, BadVersionError) else one
+            for at, one in zip(news, created, strict=True)
+        }
+        changes = {at: (one[0], put(*one)) for at, one in enumerate(puts) if one[2] != Version.NEW}
+        ended |= self._change(changes)
+        # No put leaves its row as it was.
+        return [one for at in range(len(puts)) if (one := ended[at]) is not None]
+
+    def change_all(
+        self, changes: Sequence[tuple[Row, Change]]
+    ) -> list[Version | MetadataStoreError | None]:
+        """Change rows, each only as long as nobody else has, in batches.
+
+        Returns the new version of each, ``None`` if its change has left it as it was, or its error,
+        in the order given.
+        """
+
+        def made(row: Row, change: Change) -> _Change:
+            def changed(seen: Seen | None) -> Record | None:
+                record = self._at(row, seen, Version.ANY)
+                assert seen is not None
+                version = self._states.version(seen.found, record)
+                fields = change(VersionedValue(record.fields, version))
+                if fields is None:
+                    return None
+                return record._replace(fields=merged(record.fields, fields))
+
+            return changed
+
+        self.check_open()
+        ended = self._change(
+            {at: (row, made(row, change)) for at, (row, change) in enumerate(changes)}
+        )
+        return [ended[at] for at in range(len(changes))]
+
+    def remove(self, row: Row, version: Version) -> None:
+        """Remove a row; see ``Table.remove``."""
+        attempts = 0
+        while True:
+            seen, _ = self._current(row, version, anew=attempts > 0)
+            try:
+                return self._states.remove(row.path, seen)
+            except BadVersionError:  # Somebody else was quicker.
+                time.sleep(_BACKOFF.pause(attempts))
+                attempts += 1
+
+    def remove_all(self, paths: list[str]) -> int:
+        """Remove records, whatever they are. Return the number of those that were there."""
+        return self._states.remove_all(paths)
+
+    # Inside
+
+    def _change(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
+        """Change rows until each has ended."""
+        ended: dict[int, _Ended] = {}
+        left = changes
+        attempts = 0
+        while left:
+            if attempts:
+                self.catch_up()
+                time.sleep(_BACKOFF.pause(attempts - 1))
+            ended |= self._change_some(left, anew=attempts > 0)
+            left = {at: change for at, change in left.items() if at not in ended}
+            attempts += 1
+        return ended
+
+    def _change_some(
+        self, changes: Mapping[int, tuple[Row, _Change]], *, anew: bool
+    ) -> dict[int, _Ended]:
+        """Try to change rows; return how those ended that need no other attempt."""
+        ended: dict[int, _Ended] = {}
+        puts: dict[int, tuple[str, Seen, Record]] = {}
+        found = self._states.read_all([row.path for row, _ in changes.values()])
+        for seen, (at, (row, change)) in zip(found, changes.items(), strict=True):
+            if isinstance(seen, MetadataStoreError):
+                ended[at] = seen
+                continue
+            try:
+                record = change(seen)
+            except MetadataStoreError as error:
+                if anew or not self._lags:  # Otherwise, what was read may be outdated.
+                    ended[at] = error
+                continue
+            if seen is not None and record is not None:
+                puts[at] = row.path, seen, record
+            else:
+                ended[at] = None
+        written = self._states.replace_all([*puts.values()])
+        return ended | {
+            at: one
+            for at, one in zip(puts, written, strict=True)
+            if not isinstance(one, BadVersionError)  # Otherwise, somebody else was quicker.
+        }
+
+    def _current(self, row: Row, version: Version, *, anew: bool) -> tuple[Seen, Record]:
+        """Return the record of a row that is at a version.
+
+        Raises:
+            NoKeyError: there is none.
+            BadVersionError: it is at another version.
+        """
+        if anew:
+            self.catch_up()
+        seen = self._states.read(row.path)
+        try:
+            record = self._at(row, seen, version)
+        except MetadataStoreError:
+            if anew or not self._lags:
+                raise
+            return self._current(row, version, anew=True)
+        assert seen is not None
+        return seen, record
+
+    def _at(self, row: Row, seen: Seen | None, version: Version) -> Record:
+        """Return a record that was read and must be at a version.
+
+        Raises:
+            NoKeyError: there is none.
+            BadVersionError: it is at another version.
+            DamagedRecordError: it cannot be read, and the version is not that of this error.
+        """
+        if seen is None:
+            raise row.missing()
+        record, damage = self._record(seen.found)
+        actual = self._states.version(seen.found, record)
+        if version == actual or (version == Version.ANY and damage is None):
+            return record
+        raise damage or row.moved(actual, version)
+
+    def _record(self, found: GetResult) -> tuple[Record, DamagedRecordError | None]:
+        """Return the record that a path holds, or why there is none."""
+        try:
+            return decoded(found), None
+        except ValueDecodeError as error:
+            version = self._states.version(found, DAMAGED)
+            return DAMAGED, DamagedRecordError(str(error), version, path=error.path)
