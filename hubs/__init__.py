@@ -21,10 +21,12 @@ from .errors import (
     TopicPersistenceInfoExistsError,
 )
 from .managers import (
+    AsyncConsumeMarks,
     AsyncMetadataManagers,
     AsyncSubscriptionDataManager,
     AsyncTopicOwnershipManager,
     AsyncTopicPersistenceManager,
+    ConsumeMarks,
     HubInfo,
     HubLoad,
     Layout,
@@ -61,6 +63,7 @@ from .tables import (
 )
 
 __all__ = [
+    "AsyncConsumeMarks",
     "AsyncCursor",
     "AsyncMetaStore",
     "AsyncMetadataManagers",
@@ -69,6 +72,7 @@ __all__ = [
     "AsyncTable",
     "AsyncTopicOwnershipManager",
     "AsyncTopicPersistenceManager",
+    "ConsumeMarks",
     "Cursor",
     "DamagedRecordError",
     "Entry",

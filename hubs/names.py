@@ -33,18 +33,15 @@ def escaped(name: str | bytes) -> str:
     Raises:
         IllegalOperationError: it is neither ``str`` nor ``bytes``, it is empty, or it has no UTF-8.
     """
-    if isinstance(name, str):
-        if _PLAIN.fullmatch(name):
-            return name
-        try:
-            name = name.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError as error:
-            raise IllegalOperationError(f"a name must be text or bytes: {error}") from None
-    elif not isinstance(name, bytes):
-        raise IllegalOperationError(f"a name must be a str or bytes, not {name!r:.80}")
-    if not name:
+    text = name_text(name)
+    if _PLAIN.fullmatch(text):
+        return text
+    if not text:
         raise IllegalOperationError("a name must not be empty")
-    return "".join([_WORDS[byte] for byte in name])
+    try:
+        return "".join([_WORDS[byte] for byte in text.encode("utf-8", "surrogateescape")])
+    except UnicodeEncodeError as error:
+        raise IllegalOperationError(f"a name must be text or bytes: {error}") from None
 
 
 def unescaped(part: str) -> bytes | None:
@@ -63,7 +60,13 @@ def text_of(part: str) -> str | None:
 
 
 def name_text(name: str | bytes) -> str:
-    """Return the text of a name; see :func:`escaped`. No two names have the same text."""
+    """Return the text of a name; see :func:`escaped`. No two names have the same text.
+
+    Raises:
+        IllegalOperationError: it is neither ``str`` nor ``bytes``.
+    """
     if isinstance(name, bytes):
         return name.decode("utf-8", "surrogateescape")
-    return name
+    if isinstance(name, str):
+        return name
+    raise IllegalOperationError(f"a name must be a str or bytes, not {name!r:.80}")

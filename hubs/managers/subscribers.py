@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
-from ...ops.errors import BadVersionError, ValueDecodeError
+from ...ops.errors import BadVersionError, MetadataStoreError, ValueDecodeError
 from ..errors import (
     IllegalOperationError,
     KeyExistsError,
@@ -15,7 +16,14 @@ from ..errors import (
 )
 from ..names import name_text
 from ..tables import DamagedRecordError, Table, Version, VersionedValue
-from .data import SubscriptionData, SubscriptionPreferences, SubscriptionState, Versioned
+from ..tables.shelves import Change
+from .data import (
+    MessageSeqId,
+    SubscriptionData,
+    SubscriptionPreferences,
+    SubscriptionState,
+    Versioned,
+)
 
 __all__ = ["SubscriptionDataManager"]
 
@@ -85,6 +93,41 @@ class SubscriptionDataManager:
         :meth:`update_subscription_data`.
         """
         return self._put(topic, subscriber, _parts(data), version)
+
+    def advance_marks(
+        self, marks: Iterable[tuple[str | bytes, str | bytes, MessageSeqId]]
+    ) -> list[Version | MetadataStoreError | None]:
+        """Move the consume marks of many subscribers forward, in batches.
+
+        A mark never goes back: one that is not greater than the stored mark is ignored. A
+        subscription without a state gets one.
+
+        Args:
+            marks: topics, subscribers and their marks.
+
+        Returns:
+            In the order given: the new version of the subscription, ``None`` if the mark was
+            ignored, or the error. That is ``NoSubscriptionStateError`` if there is no such
+            subscription.
+
+        Raises:
+            IllegalOperationError: an argument is no name or no mark. Nothing was sent.
+        """
+        marks = [*marks]
+        if not marks:
+            return []
+        tables = {topic: self._table_of(topic) for topic, _, _ in marks}
+        shelf = next(iter(tables.values())).shelf  # All tables of subscriptions share it.
+        ended = shelf.change_all(
+            [
+                (tables[topic].row(name_text(subscriber)), _advance(topic, subscriber, mark))
+                for topic, subscriber, mark in marks
+            ]
+        )
+        return [
+            _missing(topic, subscriber, one) if isinstance(one, NoKeyError) else one
+            for one, (topic, subscriber, _) in zip(ended, marks, strict=True)
+        ]
 
     def read_subscription_data(
         self, topic: str | bytes, subscriber: str | bytes
@@ -187,6 +230,23 @@ def _read(
     except ValueDecodeError as error:
         raise DamagedRecordError(str(error), found.version) from error
     return Versioned(data, found.version)
+
+
+def _advance(topic: str | bytes, subscriber: str | bytes, mark: MessageSeqId) -> Change:
+    if not isinstance(mark, MessageSeqId):
+        raise IllegalOperationError(f"a mark must be a MessageSeqId, not {mark!r:.80}")
+
+    def change(found: VersionedValue) -> dict[str, bytes | None] | None:
+        state = _read(topic, subscriber, found).value.state
+        if state is None:
+            state = SubscriptionState(mark)
+        elif mark.local > state.mark.local:
+            state = replace(state, mark=mark)
+        else:
+            return None
+        return {_STATE: state.encoded()}
+
+    return change
 
 
 def _missing(
