@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Final, TypeVar
 
 from ...ops.errors import BadVersionError, MetadataStoreError, ValueDecodeError
 from ..errors import (
@@ -29,8 +30,10 @@ from .data import (
 
 __all__ = ["AsyncSubscriptionDataManager"]
 
-_PREFERENCES = "preferences"
-_STATE = "state"
+_PREFERENCES: Final = "preferences"
+_STATE: Final = "state"
+
+D = TypeVar("D", bound=Data)
 
 
 class AsyncSubscriptionDataManager:
@@ -224,24 +227,30 @@ def _parts(data: SubscriptionData) -> dict[str, bytes | None]:
 def _read(
     topic: str | bytes, subscriber: str | bytes, found: VersionedValue
 ) -> Versioned[SubscriptionData]:
-    preferences, state = map(found.value.get, (_PREFERENCES, _STATE))
     where = f"a part of the subscription of {subscriber!r} to topic {topic!r}"
+    data = SubscriptionData(
+        _part(SubscriptionPreferences, found, _PREFERENCES, where),
+        _part(SubscriptionState, found, _STATE, where),
+    )
+    return Versioned(data, found.version)
+
+
+def _part(kind: type[D], found: VersionedValue, name: str, where: str) -> D | None:
+    raw = found.value.get(name)
     try:
-        data = SubscriptionData(
-            None if preferences is None else SubscriptionPreferences.decoded(preferences, where),
-            None if state is None else SubscriptionState.decoded(state, where),
-        )
+        return None if raw is None else kind.decoded(raw, where)
     except ValueDecodeError as error:
         raise DamagedRecordError(str(error), found.version) from error
-    return Versioned(data, found.version)
 
 
 def _advance(topic: str | bytes, subscriber: str | bytes, mark: MessageSeqId) -> Change:
     if not isinstance(mark, MessageSeqId):
         raise IllegalOperationError(f"a mark must be a MessageSeqId, not {mark!r:.80}")
 
+    where = f"the state of the subscription of {subscriber!r} to topic {topic!r}"
+
     def change(found: VersionedValue) -> dict[str, bytes | None] | None:
-        state = _read(topic, subscriber, found).value.state
+        state = _part(SubscriptionState, found, _STATE, where)
         if state is None:
             state = SubscriptionState(mark)
         elif mark.local > state.mark.local:
