@@ -21,6 +21,7 @@ from ..names import name_text
 from ..tables import AsyncTable, DamagedRecordError, Version, VersionedValue
 from ..tables.async_shelves import Change
 from .data import (
+    Data,
     MessageSeqId,
     SubscriptionData,
     SubscriptionPreferences,

@@ -19,6 +19,7 @@ from ..names import name_text
 from ..tables import DamagedRecordError, Table, Version, VersionedValue
 from ..tables.shelves import Change
 from .data import (
+    Data,
     MessageSeqId,
     SubscriptionData,
     SubscriptionPreferences,
