@@ -13,12 +13,14 @@ from .tables import (
     AsyncTable,
     Cursor,
     Entry,
+    EventType,
     MetaStore,
     Order,
     ScannableTable,
     Table,
     Version,
     VersionedValue,
+    Watcher,
 )
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "AsyncTable",
     "Cursor",
     "Entry",
+    "EventType",
     "IllegalOperationError",
     "KeyExistsError",
     "MetaStore",
@@ -37,4 +40,5 @@ __all__ = [
     "Table",
     "Version",
     "VersionedValue",
+    "Watcher",
 ]

@@ -1,7 +1,5 @@
 """Tables of keys with named fields, with the semantics of BookKeeper's MetaStore.
 
-Its watchers are still missing.
-
 Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
 
 - ``versions``: versions of values
@@ -11,6 +9,8 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``states``: the same for threads, generated
 - ``async_cursors``: the keys and values of a table, page by page
 - ``cursors``: the same for threads, generated
+- ``async_watchers``: watchers of keys, each called once
+- ``watchers``: the same for threads, generated
 - ``async_tables``: tables, and the store of tables
 - ``tables``: the same for threads, generated
 """
@@ -18,7 +18,7 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 from .async_cursors import AsyncCursor
 from .async_tables import AsyncMetaStore, AsyncScannableTable, AsyncTable
 from .cursors import Cursor
-from .results import Entry, Order, VersionedValue
+from .results import Entry, EventType, Order, VersionedValue, Watcher
 from .tables import MetaStore, ScannableTable, Table
 from .versions import Version
 
@@ -29,10 +29,12 @@ __all__ = [
     "AsyncTable",
     "Cursor",
     "Entry",
+    "EventType",
     "MetaStore",
     "Order",
     "ScannableTable",
     "Table",
     "Version",
     "VersionedValue",
+    "Watcher",
 ]

@@ -20,7 +20,8 @@ from ..names import escaped, text_of
 from .async_cursors import AsyncCursor
 from .async_states import AsyncStates, Seen, async_states_of
 from .records import Record, check_fields, check_value, decoded, merged
-from .results import Order, VersionedValue
+from .async_watchers import AsyncWatchers, async_check_watcher
+from .results import Order, VersionedValue, Watcher
 from .versions import Version, check_version
 
 __all__ = ["AsyncMetaStore", "AsyncScannableTable", "AsyncTable"]
@@ -52,6 +53,7 @@ class AsyncTable:
         self._place = place
         self._closed = closed
         self._states: AsyncStates = async_states_of(store, removals)
+        self._watchers = AsyncWatchers(store, place, closed)
         # Whether a read may miss what others have written.
         self._lags = "linearizable_reads" not in store.capabilities
 
@@ -60,26 +62,57 @@ class AsyncTable:
         """The name of the table."""
         return self._name
 
-    async def get(self, key: str, fields: Collection[str] | None = None) -> VersionedValue:
+    async def get(
+        self,
+        key: str,
+        fields: Collection[str] | None = None,
+        watcher: Watcher | None = None,
+    ) -> VersionedValue:
         """Return the value of a key with its version.
+
+        A watcher is called once, with the key and an :class:`EventType`, at the first change after
+        what this call has found: ``CHANGED`` if the key was created or put, ``REMOVED`` if it was
+        removed. A key that is not there is watched, too. Each call arms a watcher of its own. It
+        stays armed through outages and lost sessions. If one hides the first change, the watcher
+        gets the difference afterwards, if there is one; so it is with every change on ZooKeeper
+        before 3.9.
+
+        The watchers of a table are called one after the other, away from the caller, and perhaps
+        before this call has returned. They may use the table. Their exceptions are logged. When
+        the tables or the store are closed, no more of them are called.
 
         Args:
             key: the key.
             fields: the names of the fields to return; ``()`` for the version alone, ``None`` for
                 all of them. Fields that the value does not have are left out.
+            watcher: the function to call.
 
         Raises:
-            NoKeyError: the key is not there.
-            ValueDecodeError: its record cannot be read.
+            NoKeyError: the key is not there. The watcher is armed.
+            ValueDecodeError: its record cannot be read. The watcher is armed.
+            UnsupportedError: the store has no watches.
+            OperationTimeoutError: the store cannot be watched, or read, within its
+                ``operation_timeout``. As after all further errors, the watcher is not armed.
         """
         chosen, path = check_fields(fields), self._path(key)
-        found = await self._store.get(path)
-        if found is None and self._lags:
-            await self._store.sync()
+        if watcher is not None:
+            async_check_watcher(watcher)
+            found = await self._watchers.read(key, path, watcher)
+        else:
             found = await self._store.get(path)
+            if found is None and self._lags:
+                await self._store.sync()
+                found = await self._store.get(path)
         if found is None:
             raise self._no_key(key)
         return self._shown(found, chosen)
+
+    def disarm(self, key: str, watcher: Watcher) -> bool:
+        """Drop a watcher of a key that was not called yet; return whether there was one.
+
+        If it is armed several times, one of them is dropped.
+        """
+        return self._watchers.disarm(self._path(key), watcher)
 
     async def put(self, key: str, value: Mapping[str, bytes | None], version: Version) -> Version:
         """Change some fields of a key, and return its new version.
@@ -316,8 +349,13 @@ class AsyncMetaStore:
         return self._scannable.setdefault(name, table)
 
     async def close(self) -> None:
-        """End the use of all tables: later calls raise ``StoreClosedError``."""
+        """End the use of all tables: later calls raise ``StoreClosedError``.
+
+        No watcher is called after this; a call under way goes on.
+        """
         self._closed.set()
+        for table in (*self._tables.values(), *self._scannable.values()):
+            table._watchers.close()
 
     def _places(self, name: str) -> tuple[str, str]:
         """Return the paths below which a table has its keys, and its removals."""
