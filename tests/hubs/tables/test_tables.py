@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
@@ -28,19 +28,6 @@ from batchkeeper.hubs.tables.states import ByGeneration
 from ...waiting import PATIENCE, result
 
 NEW, ANY = Version.NEW, Version.ANY
-
-
-@pytest.fixture
-def tables(store: bk.MetadataStore) -> Iterator[MetaStore]:
-    """An empty store of tables, on each kind of store."""
-    with MetaStore(store) as made:
-        yield made
-
-
-@pytest.fixture
-def table(tables: MetaStore) -> ScannableTable:
-    """An empty table, on each kind of store."""
-    return tables.create_scannable_table("t")
 
 
 # --- values and versions
