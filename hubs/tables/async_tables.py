@@ -19,8 +19,8 @@ from ..errors import IllegalOperationError, KeyExistsError, NoKeyError
 from ..names import escaped, text_of
 from .async_cursors import AsyncCursor
 from .async_states import AsyncStates, Seen, async_states_of
-from .records import Record, check_fields, check_value, decoded, merged
 from .async_watchers import AsyncWatchers, async_check_watcher
+from .records import Record, check_fields, check_value, decoded, merged
 from .results import Order, VersionedValue, Watcher
 from .versions import Version, check_version
 
