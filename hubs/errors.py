@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from ..ops.errors import MetadataStoreError
 
-__all__ = ["IllegalOperationError", "KeyExistsError", "NoKeyError"]
+__all__ = [
+    "IllegalOperationError",
+    "KeyExistsError",
+    "LedgerExistsError",
+    "NoKeyError",
+    "NoLedgerError",
+]
 
 
 class IllegalOperationError(MetadataStoreError, ValueError):
@@ -17,3 +23,11 @@ class NoKeyError(MetadataStoreError):
 
 class KeyExistsError(MetadataStoreError):
     """The table has the key already, so it cannot be created."""
+
+
+class NoLedgerError(NoKeyError):
+    """There is no ledger with this id."""
+
+
+class LedgerExistsError(KeyExistsError):
+    """There is a ledger with this id already."""

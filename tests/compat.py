@@ -27,6 +27,7 @@ WHAT: Final = (
     "coordination/test_elections.py",
     "coordination/test_fencing.py",
     "coordination/test_locks.py",
+    "hubs/ledgers",
     "hubs/tables",
     "stores/etcd/test_changes.py",
     "stores/etcd/test_ephemerals.py",

@@ -335,18 +335,41 @@ class AsyncMetaStore:
         self._tables: dict[str, AsyncTable] = {}
         self._scannable: dict[str, AsyncScannableTable] = {}
 
+    @property
+    def store(self) -> AsyncMetadataStore:
+        """The store."""
+        return self._store
+
+    @property
+    def path(self) -> str:
+        """The path below which the tables are."""
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed.is_set()
+
     async def create_table(self, name: str) -> AsyncTable:
         """Return the table of a name. Nothing is written until the first put."""
-        table = AsyncTable(self._store, name, *self._places(name), self._closed)
-        return self._tables.setdefault(name, table)
+        places = self._places(name)
+        found = self._tables.get(name)
+        if found is None:
+            table = AsyncTable(self._store, name, *places, self._closed)
+            found = self._tables.setdefault(name, table)
+        return found
 
     async def create_scannable_table(self, name: str) -> AsyncScannableTable:
         """Return the table of a name, with cursors over ranges of keys.
 
         All stores of this package are ordered, so this never fails on them.
         """
-        table = AsyncScannableTable(self._store, name, *self._places(name), self._closed)
-        return self._scannable.setdefault(name, table)
+        places = self._places(name)
+        found = self._scannable.get(name)
+        if found is None:
+            table = AsyncScannableTable(self._store, name, *places, self._closed)
+            found = self._scannable.setdefault(name, table)
+        return found
 
     async def close(self) -> None:
         """End the use of all tables: later calls raise ``StoreClosedError``.

@@ -329,18 +329,41 @@ class MetaStore:
         self._tables: dict[str, Table] = {}
         self._scannable: dict[str, ScannableTable] = {}
 
+    @property
+    def store(self) -> MetadataStore:
+        """The store."""
+        return self._store
+
+    @property
+    def path(self) -> str:
+        """The path below which the tables are."""
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed.is_set()
+
     def create_table(self, name: str) -> Table:
         """Return the table of a name. Nothing is written until the first put."""
-        table = Table(self._store, name, *self._places(name), self._closed)
-        return self._tables.setdefault(name, table)
+        places = self._places(name)
+        found = self._tables.get(name)
+        if found is None:
+            table = Table(self._store, name, *places, self._closed)
+            found = self._tables.setdefault(name, table)
+        return found
 
     def create_scannable_table(self, name: str) -> ScannableTable:
         """Return the table of a name, with cursors over ranges of keys.
 
         All stores of this package are ordered, so this never fails on them.
         """
-        table = ScannableTable(self._store, name, *self._places(name), self._closed)
-        return self._scannable.setdefault(name, table)
+        places = self._places(name)
+        found = self._scannable.get(name)
+        if found is None:
+            table = ScannableTable(self._store, name, *places, self._closed)
+            found = self._scannable.setdefault(name, table)
+        return found
 
     def close(self) -> None:
         """End the use of all tables: later calls raise ``StoreClosedError``.

@@ -463,19 +463,23 @@ def test_a_close_ends_the_wait_for_the_watch(fresh_url: Callable[[str], str], wh
 def test_a_thread_that_does_not_start(watched: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """All who wait get an error; a later call begins again."""
     start = threading.Thread.start
+    armed = watched._watchers._armed
 
     def fail(thread: threading.Thread) -> None:
-        if "follower" in thread.name:
-            raise RuntimeError("can't start new thread")
-        start(thread)
+        if "follower" not in thread.name:
+            start(thread)
+            return
+        until(lambda: sum(map(len, armed.values())) == 2)  # Both wait for it.
+        raise RuntimeError("can't start new thread")
 
     calls = Calls()
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
         patch.setattr(threading.Thread, "start", fail)
-        for _ in range(2):
-            with pytest.raises(bk.MetadataStoreError, match="new thread"):
-                watched.get("k", watcher=calls)
-    assert watched._watchers._armed == {}
+        for future in [pool.submit(watched.get, "k", None, calls) for _ in range(2)]:
+            error = future.exception(PATIENCE)
+            assert isinstance(error, bk.MetadataStoreError)
+            assert "new thread" in str(error)
+    assert armed == {}
     arm(watched, "k", calls)
     watched.put("k", {}, NEW)
     calls.wait(("k", CHANGED))
