@@ -16,7 +16,7 @@ from batchkeeper.testing import FaultInjector
 
 from ...forks import holds_in_a_child
 from ...waiting import PATIENCE, result, until
-from .watching import CHANGED, REMOVED, Calls, arm, held_events, settle
+from .watching import CHANGED, REMOVED, Calls, arm, held_events, settle, tells_revisions
 
 NEW, ANY = Version.NEW, Version.ANY
 
@@ -64,7 +64,7 @@ def test_a_watcher_is_called_once(table: Table) -> None:
     for key in ("k/k", "k"):
         table.put(key, {}, NEW)
         table.put(key, {"f": b"1"}, ANY)
-        table.remove(key, ANY)
+        table.put(key, {"f": b"2"}, ANY)
     settle(table)
     assert calls == [("k", CHANGED)]
     assert others == []
@@ -81,14 +81,16 @@ def test_each_get_arms_a_watcher_of_its_own(table: Table) -> None:
     assert (first, second) == ([("k", CHANGED)] * 2, [("k", CHANGED)])
 
 
-def test_a_key_that_is_replaced_was_removed_first(table: Table) -> None:
-    """Of a removal and a creation, the first is told."""
+def test_a_key_that_is_replaced_was_removed_first(store: bk.MetadataStore, table: Table) -> None:
+    """Of a removal and a creation, the first is told; without revisions, what is found then."""
     calls = Calls()
     table.put("k", {}, NEW)
     arm(table, "k", calls)
     table.remove("k", ANY)
     table.put("k", {}, NEW)
-    calls.wait(("k", REMOVED))
+    settle(table)
+    told = (REMOVED,) if tells_revisions(store) else (REMOVED, CHANGED)
+    assert calls in [[("k", event)] for event in told]
 
 
 def test_emptying_a_table_is_told(table: Table) -> None:
@@ -166,12 +168,17 @@ def test_the_first_change_is_told_without_revisions(
 @pytest.mark.parametrize("revisions", [True, False], ids=["revisions", "no-revisions"])
 @pytest.mark.parametrize("there", [True, False], ids=["there", "missing"])
 def test_events_during_the_read_are_told(
-    table: Table, monkeypatch: pytest.MonkeyPatch, there: bool, revisions: bool
+    store: bk.MetadataStore,
+    table: Table,
+    monkeypatch: pytest.MonkeyPatch,
+    there: bool,
+    revisions: bool,
 ) -> None:
     """All that come after the read and before its end are kept. The first of them is told.
 
     Without revisions, it is the difference between the two reads.
     """
+    revisions = revisions and tells_revisions(store)
     if there:
         table.put("k", {"f": b"1"}, NEW)
     made = table._watchers

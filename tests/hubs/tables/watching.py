@@ -13,9 +13,9 @@ import batchkeeper as bk
 from batchkeeper.hubs.errors import NoKeyError
 from batchkeeper.hubs.tables import EventType, Table, Version
 
-from ...waiting import PATIENCE, until
+from ...waiting import PATIENCE, result, until
 
-__all__ = ["CHANGED", "REMOVED", "Calls", "Held", "arm", "held_events", "settle"]
+__all__ = ["CHANGED", "REMOVED", "Calls", "Held", "arm", "held_events", "settle", "tells_revisions"]
 
 CHANGED, REMOVED = EventType.CHANGED, EventType.REMOVED
 
@@ -47,6 +47,14 @@ def settle(table: Table) -> None:
     with suppress(bk.MetadataStoreError):
         table.put("settle", {}, Version.NEW)
     assert told.wait(PATIENCE)
+
+
+def tells_revisions(store: bk.MetadataStore) -> bool:
+    """Say whether all events have revisions. Those of ZooKeeper before 3.9 have not."""
+    with store.watch("/probe") as watch:
+        for _ in range(2):
+            result(store.put("/probe", b""))
+        return all(next(watch).revision is not None for _ in range(2))
 
 
 class Held:
