@@ -7,8 +7,8 @@ event may be older than what a watcher has read, so revisions decide which of th
 
 - A key that is there has the revision of its value. A later event is news.
 - For a missing key, the store gives a revision before the read. A later creation is news.
-- ZooKeeper before 3.9 reports events without revisions. Then the key is read again and compared.
-  So it is after a gap, for all keys.
+- ZooKeeper before 3.9 reports events without revisions, and a store without scans tells none. Then
+  the key is read again and compared. So it is after a gap, for all keys.
 
 What comes during the first read is kept and judged after it. After a gap, that read begins again.
 """
@@ -54,11 +54,12 @@ class _Seen(NamedTuple):
 
     Attributes:
         there: whether the key was there.
-        revision: that of its value; for a missing key, one of the store from before the read.
+        revision: that of its value; for a missing key, one of the store from before the read, or
+            ``None`` where the store tells none.
     """
 
     there: bool
-    revision: int
+    revision: int | None
 
 
 class _Armed:
@@ -91,7 +92,7 @@ class _Told(NamedTuple):
 
 def _age(event: WatchEvent, seen: _Seen) -> Literal["old", "new", "unknown"]:
     """Say whether an event is news to a watcher."""
-    if event.revision is None:
+    if event.revision is None or seen.revision is None:
         return "unknown"
     if event.revision <= seen.revision:
         return "old"
@@ -109,7 +110,8 @@ def _difference(found: GetResult | None, seen: _Seen) -> EventType | None:
     """Return what has happened to a key since a watcher has read it, if anything has."""
     if found is None:
         return EventType.REMOVED if seen.there else None
-    return EventType.CHANGED if found.stat.revision > seen.revision else None
+    newer = seen.revision is None or found.stat.revision > seen.revision
+    return EventType.CHANGED if newer else None
 
 
 class Watchers:
@@ -275,13 +277,16 @@ class Watchers:
 
     def _look(self, path: str) -> tuple[GetResult | None, _Seen]:
         found = self._store.get(path).result()
-        revision = 0
         if found is None:
-            # This also makes sure that the second read does not lag.
-            revision = self._store.revision()
+            try:
+                # This also makes sure that the second read does not lag.
+                revision = self._store.revision()
+            except UnsupportedError:
+                revision = None
+                self._store.sync()
             found = self._store.get(path).result()
-        if found is None:
-            return None, _Seen(False, revision)
+            if found is None:
+                return None, _Seen(False, revision)
         return found, _Seen(True, found.stat.revision)
 
     def _hear(self, event: WatchEvent) -> None:

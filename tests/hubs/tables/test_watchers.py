@@ -209,6 +209,53 @@ def test_events_during_the_read_are_told(
         assert other == []
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_key_that_goes_before_the_read(
+    store: bk.MetadataStore, table: Table, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    """A key that comes and goes within the call was missing, and its removal is not told."""
+    calls = Calls()
+    arm(table, "first", print)
+    ask = store.revision
+
+    def slow() -> int:
+        table.put("k", {}, NEW)
+        revision = ask()
+        if changed:
+            table.put("k", {}, ANY)
+        table.remove("k", ANY)
+        return revision
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "revision", slow)
+        arm(table, "k", calls)
+    settle(table)
+    assert calls == []
+    table.put("k", {}, NEW)
+    calls.wait(("k", CHANGED))
+
+
+def test_a_store_that_tells_no_revision(
+    store: bk.MetadataStore, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing key is read again at each of its events."""
+
+    def refuse() -> int:
+        raise bk.UnsupportedError("no scans")
+
+    monkeypatch.setattr(store, "revision", refuse)
+    calls = Calls()
+    with held_events(table, monkeypatch) as events:
+        table.put("k", {}, NEW)
+        table.remove("k", ANY)
+        arm(table, "k", calls)
+        events.release()
+        settle(table)
+        assert calls == []
+        table.put("k", {}, NEW)
+        calls.wait(("k", CHANGED))
+
+
 # --- gaps
 
 
