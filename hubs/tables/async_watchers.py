@@ -268,7 +268,10 @@ class AsyncWatchers:
                 self._follower, self._error = None, error
 
     def _check_current(self, follower: AsyncFollower, path: str) -> None:
-        """Raise the error with which a follower has ended, if it has."""
+        """Raise the error with which a follower has ended, if it has.
+
+        It ends without one only if nothing is armed: somebody has disarmed this watcher meanwhile.
+        """
         if self._follower is not follower and self._error is not None:
             raise self._error.for_path(path)
 
