@@ -137,7 +137,7 @@ class AsyncWatchers:
         self._listener: AsyncListener[_Told] = AsyncListener(f"table at {place}", self._call)
         # Guards the following fields. Under it, only the lock of the listener is taken.
         self._lock = threading.Lock()
-        self._armed: dict[str, list[_Armed]] = {}  # by path
+        self._armed: dict[str, dict[_Armed, None]] = {}  # by path, first come first
         self._used = 0.0  # when a watcher was last armed or told
         self._follower: AsyncFollower | None = None
         self._error: MetadataStoreError | None = None  # with which the last follower has ended
@@ -211,7 +211,7 @@ class AsyncWatchers:
         with self._lock:
             if self._closed.is_set() or self._listener.closed:
                 raise StoreClosedError("the tables were closed", path=armed.path)
-            self._armed.setdefault(armed.path, []).append(armed)
+            self._armed.setdefault(armed.path, {})[armed] = None
             self._used = time.monotonic()
             follower = self._follower
             begins = follower is None
@@ -357,10 +357,10 @@ class AsyncWatchers:
 
     def _remove(self, armed: _Armed) -> bool:
         """Take a watcher out; return whether it was armed."""
-        some = self._armed.get(armed.path, [])
+        some = self._armed.get(armed.path, {})
         if armed not in some:
             return False
-        some.remove(armed)
+        del some[armed]
         if not some:
             del self._armed[armed.path]
         self._used = time.monotonic()

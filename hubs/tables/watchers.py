@@ -132,7 +132,7 @@ class Watchers:
         self._listener: Listener[_Told] = Listener(f"table at {place}", self._call)
         # Guards the following fields. Under it, only the lock of the listener is taken.
         self._lock = threading.Lock()
-        self._armed: dict[str, list[_Armed]] = {}  # by path
+        self._armed: dict[str, dict[_Armed, None]] = {}  # by path, first come first
         self._used = 0.0  # when a watcher was last armed or told
         self._follower: Follower | None = None
         self._error: MetadataStoreError | None = None  # with which the last follower has ended
@@ -206,7 +206,7 @@ class Watchers:
         with self._lock:
             if self._closed.is_set() or self._listener.closed:
                 raise StoreClosedError("the tables were closed", path=armed.path)
-            self._armed.setdefault(armed.path, []).append(armed)
+            self._armed.setdefault(armed.path, {})[armed] = None
             self._used = time.monotonic()
             follower = self._follower
             begins = follower is None
@@ -352,10 +352,10 @@ class Watchers:
 
     def _remove(self, armed: _Armed) -> bool:
         """Take a watcher out; return whether it was armed."""
-        some = self._armed.get(armed.path, [])
+        some = self._armed.get(armed.path, {})
         if armed not in some:
             return False
-        some.remove(armed)
+        del some[armed]
         if not some:
             del self._armed[armed.path]
         self._used = time.monotonic()
