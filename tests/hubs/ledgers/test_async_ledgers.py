@@ -16,6 +16,7 @@ from batchkeeper.hubs import (
     NoLedgerError,
     Version,
 )
+from batchkeeper.testing import FaultInjector
 
 from ...waiting import PATIENCE
 
@@ -68,3 +69,30 @@ def test_tasks_have_the_same_ledgers(store_url: str) -> None:
             await main()
 
     asyncio.run(limited())
+
+
+def test_a_cancelled_add_listener_leaves_nothing(fresh_url: Callable[[str], str]) -> None:
+    """Neither a watcher nor a callback."""
+
+    async def main() -> None:
+        faults = FaultInjector()
+        async with (
+            asyncio.timeout(PATIENCE),
+            bk.open_async_store(fresh_url("memory"), wrap=faults) as store,
+            AsyncMetaStore(store) as tables,
+        ):
+            ledgers = AsyncLedgerTable(tables)
+            told: list[Any] = []
+            held = faults.delay("get")
+            adding = asyncio.create_task(ledgers.add_listener(5, told.append))  # type: ignore[arg-type]
+            await until(lambda: held.hits)
+            adding.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await adding
+            held.remove()
+            table = await ledgers._table()
+            assert table._watchers._armed == {}
+            await ledgers.create(5, b"")
+            assert told == []
+
+    asyncio.run(main())
