@@ -151,6 +151,7 @@ def test_a_ledger_without_metadata(tables: MetaStore, ledgers: LedgerTable) -> N
         ledgers.read(5)
     with pytest.raises(bk.ValueDecodeError):
         ledgers.add_listener(5, print)
+    assert ledgers._table()._watchers._armed == {}
     assert ledgers.write(5, b"mended", ANY) == ledgers.read(5).version
 
 
@@ -427,6 +428,28 @@ def test_a_close_ends_all(store_url: str, which: str) -> None:
                 ledgers.new_id()
         listener.close()
         assert told == [(5, None)]
+
+
+def test_a_close_during_the_read_of_a_listener(
+    memory: LedgerTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has read is told no more."""
+    told = Told()
+    listener = memory.add_listener(5, told)
+    told.wait((5, None))
+    table = memory._table()
+    get = table.get
+
+    def close(*args: Any) -> Any:
+        value = get(*args)
+        memory._tables.close()
+        return value
+
+    monkeypatch.setattr(table, "get", close)
+    memory.create(5, b"1")
+    until(lambda: memory._tables.closed)
+    until(lambda: not listener._queue._running)
+    assert told == [(5, None)]
 
 
 def test_a_forked_child(memory: LedgerTable) -> None:
