@@ -4,6 +4,7 @@
 - ``formats``: JSON objects with the version of their format
 - ``errors``: the errors that only hubs have
 - ``tables``: tables of keys with named fields, as BookKeeper's MetaStore has them
+- ``ledgers``: the metadata of ledgers in a table, as BookKeeper keeps it
 - ``managers``: the owners, the ledgers and the subscriptions of topics
 """
 
@@ -12,13 +13,26 @@ from .errors import (
     IllegalOperationError,
     KeyExistsError,
     LayoutError,
+    LedgerExistsError,
     NoKeyError,
+    NoLedgerError,
     NoSubscriptionStateError,
     NoTopicOwnerInfoError,
     NoTopicPersistenceInfoError,
     SubscriptionStateExistsError,
     TopicOwnerInfoExistsError,
     TopicPersistenceInfoExistsError,
+)
+from .ledgers import (
+    AsyncLedgerCursor,
+    AsyncLedgerListener,
+    AsyncLedgerTable,
+    Ledger,
+    LedgerCallback,
+    LedgerCursor,
+    LedgerListener,
+    LedgerMetadata,
+    LedgerTable,
 )
 from .managers import (
     AsyncConsumeMarks,
@@ -54,17 +68,22 @@ from .tables import (
     Cursor,
     DamagedRecordError,
     Entry,
+    EventType,
     MetaStore,
     Order,
     ScannableTable,
     Table,
     Version,
     VersionedValue,
+    Watcher,
 )
 
 __all__ = [
     "AsyncConsumeMarks",
     "AsyncCursor",
+    "AsyncLedgerCursor",
+    "AsyncLedgerListener",
+    "AsyncLedgerTable",
     "AsyncMetaStore",
     "AsyncMetadataManagers",
     "AsyncScannableTable",
@@ -76,6 +95,7 @@ __all__ = [
     "Cursor",
     "DamagedRecordError",
     "Entry",
+    "EventType",
     "HubInfo",
     "HubLoad",
     "HubsRegisteredError",
@@ -83,12 +103,20 @@ __all__ = [
     "KeyExistsError",
     "Layout",
     "LayoutError",
+    "Ledger",
+    "LedgerCallback",
+    "LedgerCursor",
+    "LedgerExistsError",
+    "LedgerListener",
+    "LedgerMetadata",
     "LedgerRange",
     "LedgerRanges",
+    "LedgerTable",
     "MessageSeqId",
     "MetaStore",
     "MetadataManagers",
     "NoKeyError",
+    "NoLedgerError",
     "NoSubscriptionStateError",
     "NoTopicOwnerInfoError",
     "NoTopicPersistenceInfoError",
@@ -107,6 +135,7 @@ __all__ = [
     "Version",
     "Versioned",
     "VersionedValue",
+    "Watcher",
     "async_format_metadata",
     "async_open_managers",
     "format_metadata",

@@ -9,7 +9,9 @@ __all__ = [
     "IllegalOperationError",
     "KeyExistsError",
     "LayoutError",
+    "LedgerExistsError",
     "NoKeyError",
+    "NoLedgerError",
     "NoSubscriptionStateError",
     "NoTopicOwnerInfoError",
     "NoTopicPersistenceInfoError",
@@ -29,6 +31,14 @@ class NoKeyError(MetadataStoreError):
 
 class KeyExistsError(MetadataStoreError):
     """The table has the key already, so it cannot be created."""
+
+
+class NoLedgerError(NoKeyError):
+    """There is no ledger with this id."""
+
+
+class LedgerExistsError(KeyExistsError):
+    """There is a ledger with this id already."""
 
 
 class NoTopicOwnerInfoError(NoKeyError):

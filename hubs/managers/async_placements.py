@@ -57,7 +57,7 @@ class AsyncPaths:
         return self._table(f"subscriptions:{name_text(topic)}", place)
 
     async def close(self) -> None:
-        self._shelf.closed.set()
+        self._shelf.close()
 
     def _table(self, name: str, place: str, leaf: str = "") -> AsyncTable:
         return AsyncTable(self._shelf, name, place, leaf)

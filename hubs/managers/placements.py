@@ -55,7 +55,7 @@ class Paths:
         return self._table(f"subscriptions:{name_text(topic)}", place)
 
     def close(self) -> None:
-        self._shelf.closed.set()
+        self._shelf.close()
 
     def _table(self, name: str, place: str, leaf: str = "") -> Table:
         return Table(self._shelf, name, place, leaf)

@@ -1,7 +1,5 @@
 """Tables of keys with named fields, with the semantics of BookKeeper's MetaStore.
 
-Its watchers are still missing.
-
 Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
 
 - ``versions``: versions of values
@@ -12,6 +10,8 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``generations``: the same for threads, generated
 - ``async_states``: how a key is changed, on any store, only as long as nobody else has
 - ``states``: the same for threads, generated
+- ``async_watchers``: watchers of keys, each called once
+- ``watchers``: the same for threads, generated
 - ``rows``: the place of a key's record, and the errors that name the key
 - ``async_shelves``: records read, merged and written, one by one or many together
 - ``shelves``: the same for threads, generated
@@ -25,7 +25,7 @@ from .async_cursors import AsyncCursor
 from .async_tables import AsyncMetaStore, AsyncScannableTable, AsyncTable
 from .cursors import Cursor
 from .errors import DamagedRecordError
-from .results import Entry, Order, VersionedValue
+from .results import Entry, EventType, Order, VersionedValue, Watcher
 from .tables import MetaStore, ScannableTable, Table
 from .versions import Version
 
@@ -37,10 +37,12 @@ __all__ = [
     "Cursor",
     "DamagedRecordError",
     "Entry",
+    "EventType",
     "MetaStore",
     "Order",
     "ScannableTable",
     "Table",
     "Version",
     "VersionedValue",
+    "Watcher",
 ]

@@ -20,6 +20,7 @@ from ...ops.errors import (
 )
 from ...ops.results import GetResult
 from .async_states import async_states_of
+from .async_watchers import AsyncWatchers
 from .errors import DamagedRecordError
 from .records import DAMAGED, Record, Seen, decoded, merged
 from .results import VersionedValue
@@ -51,6 +52,7 @@ class AsyncShelf:
         self.store = store
         self.closed = AsyncSignal()
         self._states = async_states_of(store, removals)
+        self._watchers: dict[str, AsyncWatchers] = {}  # by the path of their table
         # Whether a read may miss what others have written.
         self._lags = "linearizable_reads" not in store.capabilities
 
@@ -62,6 +64,20 @@ class AsyncShelf:
         """
         if self.closed.is_set():
             raise StoreClosedError("the tables were closed")
+
+    def close(self) -> None:
+        """End the use of the tables, and their watchers."""
+        self.closed.set()
+        for watchers in [*self._watchers.values()]:
+            watchers.close()
+
+    def watchers(self, place: str) -> AsyncWatchers:
+        """Return the watchers of the table at a path."""
+        found = self._watchers.get(place)
+        if found is None:
+            found = AsyncWatchers(self.store, place, self.closed)
+            found = self._watchers.setdefault(place, found)
+        return found
 
     async def catch_up(self) -> None:
         """Let later reads show what others have written before."""

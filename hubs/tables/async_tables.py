@@ -15,8 +15,9 @@ from ..errors import IllegalOperationError
 from ..names import escaped, text_of
 from .async_cursors import AsyncCursor
 from .async_shelves import AsyncShelf
+from .async_watchers import AsyncWatchers, async_check_watcher
 from .records import check_fields, check_value
-from .results import Order, VersionedValue
+from .results import Order, VersionedValue, Watcher
 from .rows import Row
 from .versions import Version, check_version
 
@@ -57,20 +58,53 @@ class AsyncTable:
         """The name of the table."""
         return self._name
 
-    async def get(self, key: str, fields: Collection[str] | None = None) -> VersionedValue:
+    async def get(
+        self,
+        key: str,
+        fields: Collection[str] | None = None,
+        watcher: Watcher | None = None,
+    ) -> VersionedValue:
         """Return the value of a key with its version.
+
+        A watcher is called once, with the key and an :class:`EventType`, at the first change after
+        what this call has found: ``CHANGED`` if the key was created or put, ``REMOVED`` if it was
+        removed. A key that is not there is watched, too. Each call arms a watcher of its own. It
+        stays armed through outages and lost sessions. If one hides the first change, the watcher
+        gets the difference afterwards, if there is one; so it is with every change on ZooKeeper
+        before 3.9.
+
+        The watchers of a table are called one after the other, away from the caller, and perhaps
+        before this call has returned. They may use the table. Their exceptions are logged. When
+        the tables or the store are closed, no more of them are called.
 
         Args:
             key: the key.
             fields: the names of the fields to return; ``()`` for the version alone, ``None`` for
                 all of them. Fields that the value does not have are left out.
+            watcher: the function to call.
 
         Raises:
-            NoKeyError: the key is not there.
-            DamagedRecordError: its record cannot be read.
+            NoKeyError: the key is not there. The watcher is armed.
+            DamagedRecordError: its record cannot be read. The watcher is armed.
+            UnsupportedError: the store has no watches.
+            OperationTimeoutError: the store cannot be watched, or read, within its
+                ``operation_timeout``. As after all further errors, the watcher is not armed.
         """
         chosen, row = check_fields(fields), self.row(key)
-        return self.shelf.shown(await self.shelf.get(row), chosen)
+        if watcher is None:
+            return self.shelf.shown(await self.shelf.get(row), chosen)
+        async_check_watcher(watcher)
+        found = await self._watchers.read(key, row.path, watcher)
+        if found is None:
+            raise row.missing()
+        return self.shelf.shown(found, chosen)
+
+    def disarm(self, key: str, watcher: Watcher) -> bool:
+        """Drop a watcher of a key that was not called yet; return whether there was one.
+
+        If it is armed several times, one of them is dropped.
+        """
+        return self._watchers.disarm(self.row(key).path, watcher)
 
     async def put(self, key: str, value: Mapping[str, bytes | None], version: Version) -> Version:
         """Change some fields of a key, and return its new version.
@@ -131,6 +165,10 @@ class AsyncTable:
         return Row(self._at(_part(key)), self._name, key)
 
     # Inside
+
+    @property
+    def _watchers(self) -> AsyncWatchers:
+        return self.shelf.watchers(self._place)
 
     async def _cursor(
         self, fields: frozenset[str] | None, chosen: Callable[[str], bool], order: Order
@@ -212,8 +250,8 @@ class AsyncMetaStore:
 
     Below its path, a table has its keys at ``tables/NAME/KEY``. On stores without the capability
     ``"expected_revisions"`` (ZooKeeper), ``removals`` keeps versions of removed keys from
-    coming back; do not remove it, or set it back, while versions are in use. Names and keys are
-    escaped (see ``hubs.names``).
+    coming back; do not remove it, or set it back, while versions are in use. A table of ledgers
+    counts its ids at ``ids/NAME``. Names and keys are escaped (see ``hubs.names``).
 
     Close it, or use it as a context manager. The store stays open.
 
@@ -232,26 +270,40 @@ class AsyncMetaStore:
 
     def __init__(self, store: AsyncMetadataStore, path: str = "/metastore") -> None:
         self._path = check_path(path)
-        self.shelf = AsyncShelf(store, f"{path}/removals")
-        self._tables: dict[str, AsyncTable] = {}
-        self._scannable: dict[str, AsyncScannableTable] = {}
+        self._shelf = AsyncShelf(store, f"{path}/removals")
+
+    @property
+    def store(self) -> AsyncMetadataStore:
+        """The store."""
+        return self._shelf.store
+
+    @property
+    def path(self) -> str:
+        """The path below which the tables are."""
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._shelf.closed.is_set()
 
     async def create_table(self, name: str) -> AsyncTable:
         """Return the table of a name. Nothing is written until the first put."""
-        table = AsyncTable(self.shelf, name, self._place(name))
-        return self._tables.setdefault(name, table)
+        return AsyncTable(self._shelf, name, self._place(name))
 
     async def create_scannable_table(self, name: str) -> AsyncScannableTable:
         """Return the table of a name, with cursors over ranges of keys.
 
         All stores of this package are ordered, so this never fails on them.
         """
-        table = AsyncScannableTable(self.shelf, name, self._place(name))
-        return self._scannable.setdefault(name, table)
+        return AsyncScannableTable(self._shelf, name, self._place(name))
 
     async def close(self) -> None:
-        """End the use of all tables: later calls raise ``StoreClosedError``."""
-        self.shelf.closed.set()
+        """End the use of all tables: later calls raise ``StoreClosedError``.
+
+        No watcher is called after this; a call under way goes on.
+        """
+        self._shelf.close()
 
     def _place(self, name: str) -> str:
         """Return the path below which a table has its keys."""

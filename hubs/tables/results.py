@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from enum import StrEnum
 from typing import Literal, NamedTuple, TypeAlias
 
 from .versions import Version
 
-__all__ = ["Entry", "Order", "VersionedValue"]
+__all__ = ["Entry", "EventType", "Order", "VersionedValue", "Watcher"]
 
 #: The order in which a cursor returns keys: that of their bytes in UTF-8, or the reverse.
 Order: TypeAlias = Literal["ascending", "descending"]
+
+
+class EventType(StrEnum):
+    """What has happened to a key."""
+
+    CHANGED = "changed"
+    """It was created, or put again."""
+
+    REMOVED = "removed"
+    """It was removed."""
+
+
+#: Receives the key and what has happened to it. For tasks, it may be a coroutine function.
+Watcher: TypeAlias = Callable[[str, EventType], object]
 
 
 class VersionedValue(NamedTuple):

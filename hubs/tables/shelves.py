@@ -23,6 +23,7 @@ from .results import VersionedValue
 from .rows import Row
 from .states import states_of
 from .versions import Version
+from .watchers import Watchers
 
 __all__ = ["Shelf", "Change"]
 
@@ -49,6 +50,7 @@ class Shelf:
         self.store = store
         self.closed = Signal()
         self._states = states_of(store, removals)
+        self._watchers: dict[str, Watchers] = {}  # by the path of their table
         # Whether a read may miss what others have written.
         self._lags = "linearizable_reads" not in store.capabilities
 
@@ -60,6 +62,20 @@ class Shelf:
         """
         if self.closed.is_set():
             raise StoreClosedError("the tables were closed")
+
+    def close(self) -> None:
+        """End the use of the tables, and their watchers."""
+        self.closed.set()
+        for watchers in [*self._watchers.values()]:
+            watchers.close()
+
+    def watchers(self, place: str) -> Watchers:
+        """Return the watchers of the table at a path."""
+        found = self._watchers.get(place)
+        if found is None:
+            found = Watchers(self.store, place, self.closed)
+            found = self._watchers.setdefault(place, found)
+        return found
 
     def catch_up(self) -> None:
         """Let later reads show what others have written before."""

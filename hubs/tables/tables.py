@@ -13,10 +13,11 @@ from ..errors import IllegalOperationError
 from ..names import escaped, text_of
 from .cursors import Cursor
 from .records import check_fields, check_value
-from .results import Order, VersionedValue
+from .results import Order, VersionedValue, Watcher
 from .rows import Row
 from .shelves import Shelf
 from .versions import Version, check_version
+from .watchers import Watchers, check_watcher
 
 __all__ = ["MetaStore", "ScannableTable", "Table"]
 
@@ -55,20 +56,53 @@ class Table:
         """The name of the table."""
         return self._name
 
-    def get(self, key: str, fields: Collection[str] | None = None) -> VersionedValue:
+    def get(
+        self,
+        key: str,
+        fields: Collection[str] | None = None,
+        watcher: Watcher | None = None,
+    ) -> VersionedValue:
         """Return the value of a key with its version.
+
+        A watcher is called once, with the key and an :class:`EventType`, at the first change after
+        what this call has found: ``CHANGED`` if the key was created or put, ``REMOVED`` if it was
+        removed. A key that is not there is watched, too. Each call arms a watcher of its own. It
+        stays armed through outages and lost sessions. If one hides the first change, the watcher
+        gets the difference afterwards, if there is one; so it is with every change on ZooKeeper
+        before 3.9.
+
+        The watchers of a table are called one after the other, away from the caller, and perhaps
+        before this call has returned. They may use the table. Their exceptions are logged. When
+        the tables or the store are closed, no more of them are called.
 
         Args:
             key: the key.
             fields: the names of the fields to return; ``()`` for the version alone, ``None`` for
                 all of them. Fields that the value does not have are left out.
+            watcher: the function to call.
 
         Raises:
-            NoKeyError: the key is not there.
-            DamagedRecordError: its record cannot be read.
+            NoKeyError: the key is not there. The watcher is armed.
+            DamagedRecordError: its record cannot be read. The watcher is armed.
+            UnsupportedError: the store has no watches.
+            OperationTimeoutError: the store cannot be watched, or read, within its
+                ``operation_timeout``. As after all further errors, the watcher is not armed.
         """
         chosen, row = check_fields(fields), self.row(key)
-        return self.shelf.shown(self.shelf.get(row), chosen)
+        if watcher is None:
+            return self.shelf.shown(self.shelf.get(row), chosen)
+        check_watcher(watcher)
+        found = self._watchers.read(key, row.path, watcher)
+        if found is None:
+            raise row.missing()
+        return self.shelf.shown(found, chosen)
+
+    def disarm(self, key: str, watcher: Watcher) -> bool:
+        """Drop a watcher of a key that was not called yet; return whether there was one.
+
+        If it is armed several times, one of them is dropped.
+        """
+        return self._watchers.disarm(self.row(key).path, watcher)
 
     def put(self, key: str, value: Mapping[str, bytes | None], version: Version) -> Version:
         """Change some fields of a key, and return its new version.
@@ -129,6 +163,10 @@ class Table:
         return Row(self._at(_part(key)), self._name, key)
 
     # Inside
+
+    @property
+    def _watchers(self) -> Watchers:
+        return self.shelf.watchers(self._place)
 
     def _cursor(
         self, fields: frozenset[str] | None, chosen: Callable[[str], bool], order: Order
@@ -210,8 +248,8 @@ class MetaStore:
 
     Below its path, a table has its keys at ``tables/NAME/KEY``. On stores without the capability
     ``"expected_revisions"`` (ZooKeeper), ``removals`` keeps versions of removed keys from
-    coming back; do not remove it, or set it back, while versions are in use. Names and keys are
-    escaped (see ``hubs.names``).
+    coming back; do not remove it, or set it back, while versions are in use. A table of ledgers
+    counts its ids at ``ids/NAME``. Names and keys are escaped (see ``hubs.names``).
 
     Close it, or use it as a context manager. The store stays open.
 
@@ -230,26 +268,40 @@ class MetaStore:
 
     def __init__(self, store: MetadataStore, path: str = "/metastore") -> None:
         self._path = check_path(path)
-        self.shelf = Shelf(store, f"{path}/removals")
-        self._tables: dict[str, Table] = {}
-        self._scannable: dict[str, ScannableTable] = {}
+        self._shelf = Shelf(store, f"{path}/removals")
+
+    @property
+    def store(self) -> MetadataStore:
+        """The store."""
+        return self._shelf.store
+
+    @property
+    def path(self) -> str:
+        """The path below which the tables are."""
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._shelf.closed.is_set()
 
     def create_table(self, name: str) -> Table:
         """Return the table of a name. Nothing is written until the first put."""
-        table = Table(self.shelf, name, self._place(name))
-        return self._tables.setdefault(name, table)
+        return Table(self._shelf, name, self._place(name))
 
     def create_scannable_table(self, name: str) -> ScannableTable:
         """Return the table of a name, with cursors over ranges of keys.
 
         All stores of this package are ordered, so this never fails on them.
         """
-        table = ScannableTable(self.shelf, name, self._place(name))
-        return self._scannable.setdefault(name, table)
+        return ScannableTable(self._shelf, name, self._place(name))
 
     def close(self) -> None:
-        """End the use of all tables: later calls raise ``StoreClosedError``."""
-        self.shelf.closed.set()
+        """End the use of all tables: later calls raise ``StoreClosedError``.
+
+        No watcher is called after this; a call under way goes on.
+        """
+        self._shelf.close()
 
     def _place(self, name: str) -> str:
         """Return the path below which a table has its keys."""

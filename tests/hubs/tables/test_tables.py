@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
@@ -28,19 +28,6 @@ from batchkeeper.hubs.tables.records import Record, encoded
 from ...waiting import PATIENCE, result
 
 NEW, ANY = Version.NEW, Version.ANY
-
-
-@pytest.fixture
-def tables(store: bk.MetadataStore) -> Iterator[MetaStore]:
-    """An empty store of tables, on each kind of store."""
-    with MetaStore(store) as made:
-        yield made
-
-
-@pytest.fixture
-def table(tables: MetaStore) -> ScannableTable:
-    """An empty table, on each kind of store."""
-    return tables.create_scannable_table("t")
 
 
 # --- values and versions
@@ -388,6 +375,30 @@ def test_emptying_a_table_bears_concurrent_removals(table: ScannableTable) -> No
     assert sum(removed) + others == 1500
     assert keys_of(table.open_cursor()) == []
     assert table.clear() == 0
+
+
+def test_emptying_a_large_table(fresh_url: Callable[[str], str]) -> None:
+    """100,000 keys go in batches, beside removals of single keys; each is removed once."""
+    with bk.open_store(fresh_url("memory")) as store, MetaStore(store) as tables:
+        table = tables.create_scannable_table("t")
+        record = encoded(Record({"f": b"1"}))
+        keys = [f"{number:06}" for number in range(100_000)]
+        puts = (bk.Put(f"/metastore/tables/t/{key}", record) for key in keys)
+        assert all(outcome.ok for outcome in store.apply_stream(puts))
+        before = store.metrics().writes.batches
+        with ThreadPoolExecutor(2) as pool:
+            clears = [pool.submit(table.clear) for _ in range(2)]
+            others = 0
+            for key in keys[::-100]:
+                try:
+                    table.remove(key, ANY)
+                except NoKeyError:
+                    continue
+                others += 1
+            removed = [result(future) for future in clears]
+        assert store.metrics().writes.batches - before < 20_000
+        assert sum(removed) + others == 100_000
+        assert keys_of(table.open_cursor()) == []
 
 
 # --- asyncio

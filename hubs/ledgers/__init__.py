@@ -1,0 +1,28 @@
+"""The metadata of ledgers in a table, as BookKeeper keeps it in a MetaStore.
+
+Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
+
+- ``records``: what the table returns, and its keys and values
+- ``async_listening``: listeners of a ledger
+- ``listening``: the same for threads, generated
+- ``async_ledgers``: the table of ledgers
+- ``ledgers``: the same for threads, generated
+"""
+
+from .async_ledgers import AsyncLedgerCursor, AsyncLedgerTable
+from .async_listening import AsyncLedgerListener
+from .ledgers import LedgerCursor, LedgerTable
+from .listening import LedgerListener
+from .records import Ledger, LedgerCallback, LedgerMetadata
+
+__all__ = [
+    "AsyncLedgerCursor",
+    "AsyncLedgerListener",
+    "AsyncLedgerTable",
+    "Ledger",
+    "LedgerCallback",
+    "LedgerCursor",
+    "LedgerListener",
+    "LedgerMetadata",
+    "LedgerTable",
+]
