@@ -69,8 +69,8 @@ def key_of(ledger_id: object) -> str:
 
 
 def is_key(key: str) -> bool:
-    """Say whether a key, or its name in a path, is that of a ledger."""
-    return _KEY.fullmatch(key) is not None and int(key) <= LAST
+    """Say whether a key that is not above that of ``LAST`` is that of a ledger."""
+    return _KEY.fullmatch(key) is not None
 
 
 def check_metadata(metadata: object) -> bytes:
