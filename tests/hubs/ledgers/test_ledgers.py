@@ -292,6 +292,7 @@ def test_a_change_before_the_first_call(
     """A change while the listener is being added is told after what was read before it."""
     memory.create(5, b"1")
     table = memory._table()
+    monkeypatch.setattr(memory, "_table", lambda: table)
     get = table.get
 
     def slow(*args: Any) -> Any:
@@ -435,10 +436,11 @@ def test_a_close_during_the_read_of_a_listener(
 ) -> None:
     """What it has read is told no more."""
     told = Told()
+    table = memory._table()
+    monkeypatch.setattr(memory, "_table", lambda: table)
+    get = table.get
     listener = memory.add_listener(5, told)
     told.wait((5, None))
-    table = memory._table()
-    get = table.get
 
     def close(*args: Any) -> Any:
         value = get(*args)

@@ -134,7 +134,7 @@ def test_nothing_is_called_after_a_close(run: Callable[[Test], None]) -> None:
         fault = faults.delay("get")
         waiting = asyncio.create_task(arm(table, "k", calls))
         await until(lambda: fault.hits)
-        await table._store.close(0)
+        await table.shelf.store.close(0)
         end.set()
         with pytest.raises(bk.StoreClosedError):
             await waiting
