@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,15 @@ def test_the_worked_example_of_faults_runs() -> None:
     space["faults"] = faults = FaultInjector()
     exec(compile(choices, "docs/testing.md", "exec"), space)
     assert len(faults.armed) == 5
+
+
+@pytest.mark.parametrize("example", examples("docs/hubs.md"))
+def test_the_examples_of_hubs_run(example: str) -> None:
+    """Each of them runs unchanged, without a server."""
+    code = compile(example, "docs/hubs.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    found = eval(code, {})
+    if inspect.iscoroutine(found):
+        asyncio.run(found)
 
 
 @pytest.mark.parametrize(
