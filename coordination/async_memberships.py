@@ -33,7 +33,7 @@ from ..ops.operations import ABSENT, Check, Delete, Part, Put, check_value
 from ..ops.results import GetResult, Stat
 from .async_background import AsyncGate, AsyncSignal, async_spawn
 from .deadlines import Deadline
-from .members import Member, decode, encode, guard_name, new_id
+from .members import Member, decode, encode, guard_path, member_path, new_id
 
 __all__ = ["AsyncMembership"]
 
@@ -80,6 +80,7 @@ class AsyncMembership:
         store: AsyncMetadataStore,
         group: str,
         name: str,
+        leaf: str,
         data: bytes,
         forget: Callable[[AsyncMembership], None],
     ) -> None:
@@ -94,7 +95,7 @@ class AsyncMembership:
         self._rival: Member | None = None
         self._left = False
         self.name = name
-        self.path = f"{group}/{name}"
+        self.path = member_path(group, name, leaf)
 
     @property
     def data(self) -> bytes:
@@ -384,7 +385,7 @@ class AsyncMembership:
         return parts
 
     def _guard(self, seat: AsyncSeat) -> str:
-        return f"{self._group}/{guard_name(seat.id)}"
+        return guard_path(self._group, seat.id)
 
     async def _clear(self, seat: AsyncSeat) -> None:
         """Remove the second value of a seat whose value somebody else has removed."""

@@ -26,7 +26,7 @@ from .background import Signal, spawn
 from .deadlines import Deadline
 from .following import Follower
 from .listeners import Listener, still_open
-from .members import Card, Member, check_name, decode, is_member
+from .members import Card, Member, check_name, decode, member_name, member_path
 from .memberships import Membership
 
 __all__ = ["Group", "GroupListener", "GroupCallback", "GroupEvent"]
@@ -80,17 +80,23 @@ class Group:
     Args:
         store: the store, with ``"ephemerals"``, ``"transactions"`` and ``"watches"``.
         path: the path of the group. Values below it are its members; put nothing else there.
+        leaf: one part of a path. With it, members are at ``PATH/NAME/LEAF`` instead of
+            ``PATH/NAME``, and all other paths ``PATH/NAME/...``, and ``PATH/NAME`` itself, may hold
+            whatever you like. All users of the group must have the same.
 
     Raises:
-        InvalidPathError: the path is not valid.
+        InvalidPathError: the path, or the leaf, is not valid.
         UnsupportedError: the store lacks a capability.
     """
 
-    def __init__(self, store: MetadataStore, path: str) -> None:
+    def __init__(self, store: MetadataStore, path: str, leaf: str = "") -> None:
         self.path = check_path(path)
+        if leaf:
+            check_path(f"{path}/{check_name(leaf, leaf)}")
         for needed in _NEEDED:
             check_capability(needed, "a group", store.capabilities, repr(store))
         self._store = store
+        self._leaf = leaf
         self._lock = threading.Lock()  # guards the following fields
         self._own: set[Membership] = set()
         self._keeping = False  # whether the keeper runs
@@ -107,7 +113,7 @@ class Group:
         its end. An outage during the wait is waited out.
 
         Args:
-            name: one part of a path, which begins with no dot.
+            name: one part of a path, which begins with no dot unless the group has a leaf.
             data: what the others see, such as an address.
             timeout: seconds to wait; for ever by default. If no server answers, the call may take
                 up to two seconds longer.
@@ -119,9 +125,9 @@ class Group:
             MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
         """
         deadline = Deadline(timeout)
-        check_path(f"{self.path}/{check_name(name)}")
+        check_path(member_path(self.path, check_name(name, self._leaf), self._leaf))
         self._store.session  # noqa: B018 - it raises in a forked process, whose lock may be held
-        membership = Membership(self._store, self.path, name, data, self._forget)
+        membership = Membership(self._store, self.path, name, self._leaf, data, self._forget)
         membership.join(deadline)
         try:
             with self._lock:
@@ -179,8 +185,8 @@ class Group:
     def _read(self) -> dict[str, Card]:
         cards = {}
         for path, value, stat in self._store.scan(self.path):
-            name = path.removeprefix(self.path)[1:]
-            if is_member(name):
+            name = member_name(self.path, path, self._leaf)
+            if name is not None:
                 cards[name] = decode(name, value, stat)
         return cards
 
@@ -235,8 +241,8 @@ class Group:
         self._mark(None)
 
     def _note(self, event: WatchEvent) -> None:
-        name = event.path.removeprefix(self.path)[1:]
-        if is_member(name):
+        name = member_name(self.path, event.path, self._leaf)
+        if name is not None:
             self._mark(name)
 
     def _mark(self, name: str | None) -> None:
@@ -292,7 +298,7 @@ class Group:
 
     def _updated(self, cards: dict[str, Card], names: set[str]) -> dict[str, Card]:
         """Return cards, of which some names are read again, in one batch."""
-        ops = [Get(f"{self.path}/{name}") for name in names]
+        ops = [Get(member_path(self.path, name, self._leaf)) for name in names]
         updated = dict(cards)
         for name, outcome in zip(names, self._store.apply(ops), strict=True):
             if outcome.error is not None:

@@ -5,6 +5,9 @@ The value of a member at ``GROUP/NAME`` is a line and its data::
     6f1c0a6e5b2d4c8e 17
     the data
 
+A group with a leaf has its members at ``GROUP/NAME/LEAF``, so that ``GROUP/NAME`` can hold
+something that outlives the session.
+
 The line has an id that no other value has, and the incarnation. The incarnation is the revision of
 the creation, so the first value cannot name it: its line has the id alone.
 
@@ -22,7 +25,17 @@ from typing import NamedTuple
 from ..ops.errors import InvalidPathError
 from ..ops.results import Stat
 
-__all__ = ["Card", "Member", "check_name", "decode", "encode", "guard_name", "is_member", "new_id"]
+__all__ = [
+    "Card",
+    "Member",
+    "check_name",
+    "decode",
+    "encode",
+    "guard_path",
+    "member_name",
+    "member_path",
+    "new_id",
+]
 
 _ID = 16
 
@@ -53,27 +66,39 @@ def new_id() -> str:
     return uuid.uuid4().hex[:_ID]
 
 
-def check_name(name: str) -> str:
+def check_name(name: str, leaf: str = "") -> str:
     """Return a name that a member can have.
 
     Raises:
-        InvalidPathError: it is empty, begins with a dot, or is not one part of a path.
+        InvalidPathError: it is empty or not one part of a path, or begins with a dot although the
+            group has no leaf.
     """
-    if not isinstance(name, str) or not name or name.startswith(".") or "/" in name:
-        raise InvalidPathError(
-            f"a member's name must be one part of a path that begins with no dot, not {name!r:.80}"
-        )
+    one_part = isinstance(name, str) and name and "/" not in name
+    if not one_part or (name.startswith(".") and not leaf):
+        rule = "one part of a path" if leaf else "one part of a path that begins with no dot"
+        raise InvalidPathError(f"a member's name must be {rule}, not {name!r:.80}")
     return name
 
 
-def guard_name(identity: str) -> str:
-    """Return the name of the second value of a member."""
-    return f".{identity}"
+def member_path(group: str, name: str, leaf: str) -> str:
+    """Return the path of a member."""
+    return f"{group}/{name}/{leaf}" if leaf else f"{group}/{name}"
 
 
-def is_member(name: str) -> bool:
-    """Say whether a name below the group is that of a member."""
-    return bool(name) and not name.startswith(".") and "/" not in name
+def member_name(group: str, path: str, leaf: str) -> str | None:
+    """Return the name of the member at a path; ``None`` if it is the path of none."""
+    if not path.startswith(group + "/"):
+        return None
+    name, slash, rest = path[len(group) + 1 :].partition("/")
+    if leaf:
+        return name if rest == leaf else None
+    # Names with a dot are those of second values.
+    return None if slash or not name or name.startswith(".") else name
+
+
+def guard_path(group: str, identity: str) -> str:
+    """Return the path of the second value of a member."""
+    return f"{group}/.{identity}"
 
 
 def encode(identity: str, incarnation: int | None, data: bytes) -> bytes:

@@ -31,7 +31,7 @@ from ..ops.operations import ABSENT, Check, Delete, Part, Put, check_value
 from ..ops.results import GetResult, Stat
 from .background import Gate, Signal, spawn
 from .deadlines import Deadline
-from .members import Member, decode, encode, guard_name, new_id
+from .members import Member, decode, encode, guard_path, member_path, new_id
 
 __all__ = ["Membership"]
 
@@ -78,6 +78,7 @@ class Membership:
         store: MetadataStore,
         group: str,
         name: str,
+        leaf: str,
         data: bytes,
         forget: Callable[[Membership], None],
     ) -> None:
@@ -92,7 +93,7 @@ class Membership:
         self._rival: Member | None = None
         self._left = False
         self.name = name
-        self.path = f"{group}/{name}"
+        self.path = member_path(group, name, leaf)
 
     @property
     def data(self) -> bytes:
@@ -380,7 +381,7 @@ class Membership:
         return parts
 
     def _guard(self, seat: Seat) -> str:
-        return f"{self._group}/{guard_name(seat.id)}"
+        return guard_path(self._group, seat.id)
 
     def _clear(self, seat: Seat) -> None:
         """Remove the second value of a seat whose value somebody else has removed."""
