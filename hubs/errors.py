@@ -5,11 +5,13 @@ from __future__ import annotations
 from ..ops.errors import MetadataStoreError
 
 __all__ = [
+    "AccessDeniedError",
     "HubsRegisteredError",
     "IllegalOperationError",
     "KeyExistsError",
     "LayoutError",
     "LedgerExistsError",
+    "NoHubError",
     "NoKeyError",
     "NoLedgerError",
     "NoSubscriptionStateError",
@@ -71,3 +73,13 @@ class LayoutError(MetadataStoreError):
 
 class HubsRegisteredError(MetadataStoreError):
     """Hubs are registered, so their metadata is not removed."""
+
+
+class NoHubError(MetadataStoreError):
+    """No hub can take a topic: none is alive and eligible, or all of these drain."""
+
+    retriable = True
+
+
+class AccessDeniedError(MetadataStoreError):
+    """The access rules do not allow it, or the rule that decides is damaged."""

@@ -57,7 +57,13 @@ SOURCES: Final = (
     "batching/async_store.py",
     *(
         source.relative_to(ROOT).as_posix()
-        for folder in ("coordination", "hubs/ledgers", "hubs/managers", "hubs/tables")
+        for folder in (
+            "coordination",
+            "hubs/ledgers",
+            "hubs/managers",
+            "hubs/tables",
+            "hubs/topics",
+        )
         for source in sorted((ROOT / folder).glob("async_*.py"))
         if source.name not in _BY_HAND
     ),

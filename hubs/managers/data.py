@@ -35,6 +35,7 @@ __all__ = [
     "Data",
     "HubInfo",
     "HubLoad",
+    "Kind",
     "LedgerRange",
     "LedgerRanges",
     "MessageSeqId",
@@ -42,6 +43,7 @@ __all__ = [
     "SubscriptionPreferences",
     "SubscriptionState",
     "Versioned",
+    "is_text",
 ]
 
 T = TypeVar("T")
@@ -54,8 +56,11 @@ class Versioned(NamedTuple, Generic[T]):
     version: Version
 
 
-class _Kind(NamedTuple):
-    """A type of members: what a value must be, and how it looks in JSON."""
+class Kind(NamedTuple):
+    """A type of members: what a value must be, and how it looks in JSON.
+
+    It is the metadata of an ``Annotated`` type of a field of :class:`Data`.
+    """
 
     name: str
     check: Callable[[Any], bool]
@@ -63,7 +68,8 @@ class _Kind(NamedTuple):
     read: Callable[[Any], Any] = lambda shown: shown
 
 
-def _is_text(value: object) -> bool:
+def is_text(value: object) -> bool:
+    """Say whether a value is a text that UTF-8 can encode."""
     if not isinstance(value, str):
         return False
     try:
@@ -84,18 +90,18 @@ def _is_amount(value: object) -> bool:
 def _each(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     def holds(value: object) -> bool:
         return isinstance(value, Mapping) and all(
-            _is_text(name) and check(member) for name, member in value.items()
+            is_text(name) and check(member) for name, member in value.items()
         )
 
     return holds
 
 
-_TEXT: Final = _Kind("a text", _is_text)
-_NAME: Final = _Kind("a text that is not empty", lambda value: _is_text(value) and value != "")
-_NUMBER: Final = _Kind("an int from 0 to 2**64 - 1", _is_number)
-_AMOUNT: Final = _Kind("a finite number from 0 on", _is_amount)
-_NUMBERS: Final = _Kind("a mapping from texts to ints from 0 to 2**64 - 1", _each(_is_number), dict)
-_BYTES: Final = _Kind(
+_TEXT: Final = Kind("a text", is_text)
+_NAME: Final = Kind("a text that is not empty", lambda value: is_text(value) and value != "")
+_NUMBER: Final = Kind("an int from 0 to 2**64 - 1", _is_number)
+_AMOUNT: Final = Kind("a finite number from 0 on", _is_amount)
+_NUMBERS: Final = Kind("a mapping from texts to ints from 0 to 2**64 - 1", _each(_is_number), dict)
+_BYTES: Final = Kind(
     "a mapping from texts to bytes",
     _each(lambda value: isinstance(value, bytes)),
     lambda value: {name: shown(member) for name, member in value.items()},
@@ -103,8 +109,8 @@ _BYTES: Final = _Kind(
 )
 
 
-def _or_none(kind: _Kind) -> _Kind:
-    return _Kind(
+def _or_none(kind: Kind) -> Kind:
+    return Kind(
         f"{kind.name} or None",
         lambda value: value is None or kind.check(value),
         lambda value: None if value is None else kind.show(value),
@@ -128,7 +134,7 @@ class Data:
         IllegalOperationError: an argument is not of the type of its member.
     """
 
-    kinds: ClassVar[Mapping[str, _Kind]] = {}
+    kinds: ClassVar[Mapping[str, Kind]] = {}
 
     unknown: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False, repr=False)
 
@@ -185,8 +191,8 @@ class Data:
             raise ValueDecodeError(f"{where} is no {cls.__name__}: {error}") from error
 
 
-def _nested(cls: type[Data]) -> _Kind:
-    return _Kind(f"a {cls.__name__}", lambda value: isinstance(value, cls), cls.members, cls.of)
+def _nested(cls: type[Data]) -> Kind:
+    return Kind(f"a {cls.__name__}", lambda value: isinstance(value, cls), cls.members, cls.of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +257,7 @@ class LedgerRange(Data):
     start: Annotated[MessageSeqId | None, _SEQ_ID_OR_NONE] = None
 
 
-_RANGES: Final = _Kind(
+_RANGES: Final = Kind(
     "a tuple of LedgerRange",
     lambda value: isinstance(value, tuple) and all(isinstance(one, LedgerRange) for one in value),
     lambda value: [one.members() for one in value],

@@ -1,0 +1,39 @@
+"""Topic management: the hubs of a region, which of them gets a topic, and who may use it.
+
+Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
+
+- ``records``: what a region keeps about its hubs and its access rules
+- ``async_views``: what the values below a path say, in memory, as a watch keeps it current
+- ``views``: the same for threads, generated
+- ``async_hosts``: the hubs that are alive, their loads and their memberships
+- ``hosts``: the same for threads, generated
+- ``choosing``: which hub gets a topic: no requests
+- ``rules``: which access rule decides: pure functions
+- ``async_access``: who may create topics, subscribe and publish
+- ``access``: the same for threads, generated
+"""
+
+from .access import AccessRules
+from .async_access import AsyncAccessRules
+from .async_hosts import AsyncHosts, AsyncRegistration
+from .choosing import Planned, Strategy, choose, score
+from .hosts import Hosts, Registration
+from .records import Hub, HubMembership, Rule
+from .rules import Action
+
+__all__ = [
+    "AccessRules",
+    "Action",
+    "AsyncAccessRules",
+    "AsyncHosts",
+    "AsyncRegistration",
+    "Hosts",
+    "Hub",
+    "HubMembership",
+    "Planned",
+    "Registration",
+    "Rule",
+    "Strategy",
+    "choose",
+    "score",
+]

@@ -1,0 +1,147 @@
+"""Which hub gets a topic. Nothing here makes requests.
+
+The load of a hub is what it has reported last, so it is old. If all hubs sent each new topic to the
+one that seems to bear least, that one would get all topics until its next report. Two things
+prevent this: the two random choices of the default, and what a hub has planned itself since that
+report (:class:`Planned`).
+"""
+
+from __future__ import annotations
+
+import random as randoms
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, TypeAlias, get_args
+
+from ...ops.errors import InvalidSettingError
+from ..errors import NoHubError
+from ..managers.data import HubInfo, HubLoad
+from .records import Hub
+
+__all__ = ["Planned", "Strategy", "choose", "score"]
+
+#: How a hub is chosen: the better of two random ones, the best of all, or any one, where those that
+#: have more room are more likely.
+Strategy: TypeAlias = Literal["two_choices", "least_loaded", "weighted_random"]
+
+_STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
+
+# What weighs as much as one topic: messages per second, and connections.
+_RATE: Final = 100.0
+_CONNECTIONS: Final = 100.0
+
+
+def score(load: HubLoad, planned: float = 0.0) -> float:
+    """Return how loaded a hub is; of two hubs, the one with the lower score gets a topic.
+
+    ::
+
+        (topics + message_rate / 100 + connections / 100) / capacity
+
+    A topic that is idle costs memory and a value in the store. Messages and connections cost
+    processor time and bandwidth, whoever's topics they belong to. So one busy topic must be able to
+    weigh as much as hundreds of idle ones, and hubs whose topics are all idle must still share them
+    evenly. The sum does both. A hub of twice the capacity bears twice of each. Without capacity,
+    the score is infinite.
+
+    Args:
+        load: the load that the hub has reported.
+        planned: the topics that it has got since.
+    """
+    return _amount(load, planned) / load.capacity if load.capacity else float("inf")
+
+
+class Planned:
+    """The topics that this process has sent to hubs since their last reports. For any thread.
+
+    Each of them counts as one topic for each hub that is alive: the others choose from the same
+    reports at the same time, and this process knows nothing of their choices but that they are made
+    alike. Without that, ten hubs would send ten topics wherever one is missing.
+
+    A new report of a hub, and a new incarnation, begin at 0.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the field
+        # By address: the life and the report for which it counts, and the number.
+        self._counts: dict[str, tuple[int, int, int]] = {}
+
+    def add(self, hub: Hub) -> None:
+        """Count a topic that is sent to a hub."""
+        with self._lock:
+            self._counts[hub.info.address] = (*_at(hub), self._count(hub) + 1)
+
+    def counts(self, hubs: Sequence[Hub], alive: int) -> list[int]:
+        """Return how many topics count for each hub, with so many hubs alive."""
+        with self._lock:
+            return [self._count(hub) * alive for hub in hubs]
+
+    def _count(self, hub: Hub) -> int:
+        incarnation, report, count = self._counts.get(hub.info.address, (0, 0, 0))
+        return count if (incarnation, report) == _at(hub) else 0
+
+
+def choose(
+    hubs: Mapping[str, Hub],
+    strategy: Strategy = "two_choices",
+    random: randoms.Random | None = None,
+    planned: Planned | None = None,
+) -> HubInfo:
+    """Return the hub that gets a topic. Of equal ones, each is as likely as any other.
+
+    A hub that is not eligible, or drains, is never chosen; one whose capacity is 0 only if there is
+    no other.
+
+    Args:
+        hubs: the hubs that are alive, as ``Hosts.hubs`` returns them.
+        strategy: how to choose.
+        random: the source of random numbers; that of the module ``random`` by default.
+        planned: what this process has sent to hubs already. The choice is added to it.
+
+    Raises:
+        NoHubError: there is none to choose.
+        InvalidSettingError: there is no such strategy.
+    """
+    if strategy not in _STRATEGIES:
+        raise InvalidSettingError(f"strategy must be one of {_STRATEGIES}, not {strategy!r:.80}")
+    candidates = [hub for hub in hubs.values() if hub.eligible and not hub.draining]
+    candidates = [hub for hub in candidates if hub.load.capacity] or candidates
+    if not candidates:
+        raise NoHubError(
+            f"no hub can take a topic: of {len(hubs)} that are alive, "
+            f"{sum(not hub.eligible for hub in hubs.values())} are not eligible, "
+            f"{sum(hub.draining for hub in hubs.values())} drain"
+        )
+    source = random or randoms
+    if strategy == "two_choices" and len(candidates) > 2:
+        candidates = source.sample(candidates, 2)
+    counts = [0] * len(candidates) if planned is None else planned.counts(candidates, len(hubs))
+    if strategy == "weighted_random":
+        chosen = source.choices(candidates, _weights(candidates, counts))[0]
+    else:
+        scores = [score(hub.load, count) for hub, count in zip(candidates, counts, strict=True)]
+        least = min(scores)
+        chosen = source.choice(
+            [hub for hub, its in zip(candidates, scores, strict=True) if its == least]
+        )
+    if planned is not None:
+        planned.add(chosen)
+    return chosen.info
+
+
+def _weights(hubs: Sequence[Hub], counts: Sequence[int]) -> list[float]:
+    """Return how likely each hub is: its capacity over its load."""
+    # Capacities may be so great that their sum is infinite. All are 0, or none.
+    most = max(hub.load.capacity for hub in hubs) or 1.0
+    return [
+        (hub.load.capacity / most or 1.0) / (1.0 + _amount(hub.load, count))
+        for hub, count in zip(hubs, counts, strict=True)
+    ]
+
+
+def _amount(load: HubLoad, planned: float) -> float:
+    return load.topics + planned + load.message_rate / _RATE + load.connections / _CONNECTIONS
+
+
+def _at(hub: Hub) -> tuple[int, int]:
+    return hub.info.incarnation, hub.report
