@@ -20,6 +20,7 @@ from ..errors import (
 from ..names import name_text
 from ..tables import AsyncTable, DamagedRecordError, Version, VersionedValue
 from ..tables.async_shelves import Change
+from ..tables.versions import check_version
 from .data import (
     Data,
     MessageSeqId,
@@ -85,6 +86,7 @@ class AsyncSubscriptionDataManager:
         Raises:
             NoSubscriptionStateError: there is no such subscription.
             BadVersionError: it has another version. ``Version.NEW`` is never that of one.
+            DamagedRecordError: it cannot be read, and the version is not that of this error.
             IllegalOperationError: an argument is no name, data or version.
         """
         changes = {name: part for name, part in _parts(data).items() if part is not None}
@@ -113,11 +115,12 @@ class AsyncSubscriptionDataManager:
 
         Returns:
             In the order given: the new version of the subscription, ``None`` if the mark was
-            ignored, or the error. That is ``NoSubscriptionStateError`` if there is no such
-            subscription.
+            ignored, or the error: ``NoSubscriptionStateError`` if there is no such subscription,
+            ``DamagedRecordError`` if its state cannot be read.
 
         Raises:
-            IllegalOperationError: an argument is no name or no mark. Nothing was sent.
+            IllegalOperationError: an argument is no name or no mark, or a subscription occurs
+                twice. Nothing was sent.
         """
         marks = [*marks]
         if not marks:
@@ -194,7 +197,7 @@ class AsyncSubscriptionDataManager:
     ) -> Version:
         table, key = await self._table_of(topic), name_text(subscriber)
         try:
-            if version == Version.NEW:  # With that, a table would create it.
+            if check_version(version) == Version.NEW:  # With that, a table would create it.
                 found = await table.get(key, ())
                 raise BadVersionError(
                     f"the subscription of {subscriber!r} to topic {topic!r} is at "
@@ -241,7 +244,7 @@ def _part(kind: type[D], found: VersionedValue, name: str, where: str) -> D | No
     try:
         return None if raw is None else kind.decoded(raw, where)
     except ValueDecodeError as error:
-        raise DamagedRecordError(str(error), found.version) from error
+        raise DamagedRecordError(str(error), at=found.version) from error
 
 
 def _advance(topic: str | bytes, subscriber: str | bytes, mark: MessageSeqId) -> Change:

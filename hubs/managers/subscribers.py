@@ -18,6 +18,7 @@ from ..errors import (
 from ..names import name_text
 from ..tables import DamagedRecordError, Table, Version, VersionedValue
 from ..tables.shelves import Change
+from ..tables.versions import check_version
 from .data import (
     Data,
     MessageSeqId,
@@ -83,6 +84,7 @@ class SubscriptionDataManager:
         Raises:
             NoSubscriptionStateError: there is no such subscription.
             BadVersionError: it has another version. ``Version.NEW`` is never that of one.
+            DamagedRecordError: it cannot be read, and the version is not that of this error.
             IllegalOperationError: an argument is no name, data or version.
         """
         changes = {name: part for name, part in _parts(data).items() if part is not None}
@@ -111,11 +113,12 @@ class SubscriptionDataManager:
 
         Returns:
             In the order given: the new version of the subscription, ``None`` if the mark was
-            ignored, or the error. That is ``NoSubscriptionStateError`` if there is no such
-            subscription.
+            ignored, or the error: ``NoSubscriptionStateError`` if there is no such subscription,
+            ``DamagedRecordError`` if its state cannot be read.
 
         Raises:
-            IllegalOperationError: an argument is no name or no mark. Nothing was sent.
+            IllegalOperationError: an argument is no name or no mark, or a subscription occurs
+                twice. Nothing was sent.
         """
         marks = [*marks]
         if not marks:
@@ -190,7 +193,7 @@ class SubscriptionDataManager:
     ) -> Version:
         table, key = self._table_of(topic), name_text(subscriber)
         try:
-            if version == Version.NEW:  # With that, a table would create it.
+            if check_version(version) == Version.NEW:  # With that, a table would create it.
                 found = table.get(key, ())
                 raise BadVersionError(
                     f"the subscription of {subscriber!r} to topic {topic!r} is at "
@@ -237,7 +240,7 @@ def _part(kind: type[D], found: VersionedValue, name: str, where: str) -> D | No
     try:
         return None if raw is None else kind.decoded(raw, where)
     except ValueDecodeError as error:
-        raise DamagedRecordError(str(error), found.version) from error
+        raise DamagedRecordError(str(error), at=found.version) from error
 
 
 def _advance(topic: str | bytes, subscriber: str | bytes, mark: MessageSeqId) -> Change:

@@ -50,7 +50,6 @@ class TopicValues(Generic[D]):
         self._kind = kind
         self._missing = missing
         self._exists = exists
-        self._last: tuple[D | None, dict[str, bytes | None]] = (None, {})
 
     def read(self, topic: str | bytes) -> Versioned[D] | None:
         """Return the value of a topic with its version; ``None`` if there is none.
@@ -62,10 +61,15 @@ class TopicValues(Generic[D]):
             found = self._table.get(name_text(topic))
         except NoKeyError:
             return None
+        raw = found.value.get(self._field)
+        if raw is None:
+            raise DamagedRecordError(
+                f"the record of topic {topic!r} has no {self._field}", at=found.version
+            )
         try:
-            value = self._kind.decoded(found.value.get(self._field, b""), f"topic {topic!r}")
+            value = self._kind.decoded(raw, f"the {self._field} of topic {topic!r}")
         except ValueDecodeError as error:
-            raise DamagedRecordError(str(error), found.version) from error
+            raise DamagedRecordError(str(error), at=found.version) from error
         return Versioned(value, found.version)
 
     def write(self, topic: str | bytes, value: D, version: Version) -> Version:
@@ -80,13 +84,15 @@ class TopicValues(Generic[D]):
         self, writes: Iterable[tuple[str | bytes, D, Version]]
     ) -> list[Version | MetadataStoreError]:
         """Set the values of many topics in batches, and return the version or the error of each."""
-        topics, puts = [], []
-        for topic, value, version in writes:
-            topics.append(topic)
-            row = self._table.row(name_text(topic))
-            puts.append((row, self._fields(value), check_version(version)))
+        writes = [*writes]
+        values = {id(value): value for _, value, _ in writes}  # A hub claims topics with one value.
+        encoded = {at: self._fields(value) for at, value in values.items()}
+        puts = [
+            (self._table.row(name_text(topic)), encoded[id(value)], check_version(version))
+            for topic, value, version in writes
+        ]
         ended = self._table.shelf.put_all(puts)
-        return [self._named(one, topic) for one, topic in zip(ended, topics, strict=True)]
+        return [self._named(one, topic) for one, (topic, _, _) in zip(ended, writes, strict=True)]
 
     def delete(self, topic: str | bytes, version: Version) -> None:
         """Remove the value of a topic."""
@@ -96,14 +102,11 @@ class TopicValues(Generic[D]):
             raise self._named(error, topic) from error
 
     def _fields(self, value: D) -> dict[str, bytes | None]:
-        last = self._last
-        if value is not last[0]:  # A hub claims all its topics with the same value.
-            if not isinstance(value, self._kind):
-                raise IllegalOperationError(
-                    f"the value must be a {self._kind.__name__}, not {value!r:.80}"
-                )
-            last = self._last = value, {self._field: value.encoded()}
-        return last[1]
+        if not isinstance(value, self._kind):
+            raise IllegalOperationError(
+                f"the value must be a {self._kind.__name__}, not {value!r:.80}"
+            )
+        return {self._field: value.encoded()}
 
     @overload
     def _named(self, ended: MetadataStoreError, topic: str | bytes) -> MetadataStoreError: ...
@@ -158,6 +161,7 @@ class TopicOwnershipManager:
             TopicOwnerInfoExistsError: there is owner info, and the version is ``Version.NEW``.
             NoTopicOwnerInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
+            DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
             IllegalOperationError: an argument is no topic, owner or version.
         """
         return self._values.write(topic, owner, version)
@@ -170,7 +174,8 @@ class TopicOwnershipManager:
         Returns the new version of each, or its error, in the order given.
 
         Raises:
-            IllegalOperationError: an argument is no topic, owner or version. Nothing was sent.
+            IllegalOperationError: an argument is no topic, owner or version, or a topic occurs
+                twice. Nothing was sent.
         """
         return self._values.write_all(writes)
 
@@ -227,6 +232,7 @@ class TopicPersistenceManager:
             TopicPersistenceInfoExistsError: there is some, and the version is ``Version.NEW``.
             NoTopicPersistenceInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
+            DamagedRecordError: its record is damaged, and the version is not that of this error.
             IllegalOperationError: an argument is no topic, ranges or version.
         """
         return self._values.write(topic, ranges, version)

@@ -153,8 +153,8 @@ class AsyncByGeneration:
                 break
             except BadVersionError:  # Somebody has removed some of them, or others.
                 await self._store.sync()
-                looks = await self._store.apply([Exists(delete.path) for delete in left])
-                left = [delete for delete, look in zip(left, looks, strict=True) if look.result]
+            there = await self._apply([Exists(delete.path) for delete in left])
+            left = [delete for delete, found in zip(left, there, strict=True) if found]
         return len(left)
 
     async def _remove(self, at: str, generation: int, deletes: Sequence[Delete]) -> None:
@@ -212,7 +212,9 @@ class AsyncByGeneration:
         Those that are missing are created: the check that a path is missing would cost ZooKeeper
         two changes in each transaction.
         """
-        known = {at: self._known[at] for at in {*places} & self._known.keys()}
+        # Any thread may forget what is known, or begin anew.
+        looks = {at: self._known.get(at) for at in places}
+        known = {at: version for at, version in looks.items() if version is not None}
         while unknown := [*{*places} - known.keys()]:
             seen = await self._apply([Get(at) for at in unknown])
             missing = [at for at, found in zip(unknown, seen, strict=True) if found is None]
@@ -225,7 +227,7 @@ class AsyncByGeneration:
                 await self._store.sync()
         return [known[at] for at in places]
 
-    async def _apply(self, ops: Sequence[Get | Put]) -> list[Result]:
+    async def _apply(self, ops: Sequence[Exists | Get | Put]) -> list[Result]:
         """Return the results of operations; ``None`` for a put that was refused."""
         outcomes = await self._store.apply(ops)
         for outcome in outcomes:
@@ -235,7 +237,7 @@ class AsyncByGeneration:
 
     def _replacement(self, path: str, seen: Seen, record: Record) -> _Replacement:
         if record.life == DAMAGED.life:
-            record = _begun(record.fields)
+            record = record._replace(life=_RANDOM.getrandbits(63))
         put = Put(path, encoded(record), seen.found.stat.version)
         return _Replacement(Check(self._at(path), seen.generation), put, record.life)
 

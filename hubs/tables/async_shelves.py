@@ -19,6 +19,7 @@ from ...ops.errors import (
     ValueDecodeError,
 )
 from ...ops.results import GetResult
+from ..errors import IllegalOperationError
 from .async_states import async_states_of
 from .async_watchers import AsyncWatchers
 from .errors import DamagedRecordError
@@ -132,7 +133,7 @@ class AsyncShelf:
     async def put_all(
         self, puts: Sequence[tuple[Row, Mapping[str, bytes | None], Version]]
     ) -> list[Version | MetadataStoreError]:
-        """Change fields of rows as ``put`` does, in batches.
+        """Change fields of rows as ``put`` does, in batches. A row occurs once.
 
         Returns the new version of each, or its error, in the order given.
         """
@@ -144,7 +145,7 @@ class AsyncShelf:
 
             return change
 
-        self.check_open()
+        self._check_all([row for row, _, _ in puts])
         news = {at: put for at, put in enumerate(puts) if put[2] == Version.NEW}
         created = await self._states.create_all(
             [(row.path, merged({}, fields)) for row, fields, _ in news.values()]
@@ -161,7 +162,7 @@ class AsyncShelf:
     async def change_all(
         self, changes: Sequence[tuple[Row, Change]]
     ) -> list[Version | MetadataStoreError | None]:
-        """Change rows, each only as long as nobody else has, in batches.
+        """Change rows, each only as long as nobody else has, in batches. A row occurs once.
 
         Returns the new version of each, ``None`` if its change has left it as it was, or its error,
         in the order given.
@@ -179,7 +180,7 @@ class AsyncShelf:
 
             return changed
 
-        self.check_open()
+        self._check_all([row for row, _ in changes])
         ended = await self._change(
             {at: (row, made(row, change)) for at, (row, change) in enumerate(changes)}
         )
@@ -202,16 +203,30 @@ class AsyncShelf:
 
     # Inside
 
+    def _check_all(self, rows: Sequence[Row]) -> None:
+        """Check that the tables are open, and that each row occurs once."""
+        self.check_open()
+        seen: set[str] = set()
+        for row in rows:
+            if row.path in seen:
+                raise IllegalOperationError(
+                    f"key {row.key!r} of table {row.table!r} occurs twice in one call"
+                )
+            seen.add(row.path)
+
     async def _change(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
         """Change rows until each has ended."""
         ended: dict[int, _Ended] = {}
         left = changes
         attempts = 0
         while left:
-            if attempts:
-                await self.catch_up()
-                await asyncio.sleep(_BACKOFF.pause(attempts - 1))
-            ended |= await self._change_some(left, anew=attempts > 0)
+            try:
+                if attempts:
+                    await self.catch_up()
+                    await asyncio.sleep(_BACKOFF.pause(attempts - 1))
+                ended |= await self._change_some(left, anew=attempts > 0)
+            except MetadataStoreError as error:  # Others may have changed already.
+                return ended | {at: error.for_path(row.path) for at, (row, _) in left.items()}
             left = {at: change for at, change in left.items() if at not in ended}
             attempts += 1
         return ended
@@ -285,4 +300,4 @@ class AsyncShelf:
             return decoded(found), None
         except ValueDecodeError as error:
             version = self._states.version(found, DAMAGED)
-            return DAMAGED, DamagedRecordError(str(error), version, path=error.path)
+            return DAMAGED, DamagedRecordError(str(error), path=error.path, at=version)

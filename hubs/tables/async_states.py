@@ -11,6 +11,7 @@ ZooKeeper, see ``async_generations``.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -73,13 +74,16 @@ class AsyncStates(Protocol):
 
 
 class AsyncByRevision:
-    """The revision of a path is the version of its key."""
+    """The revision of a path is the version of its key.
+
+    Paths that are changed together share a revision, so a version also tells the path.
+    """
 
     def __init__(self, store: AsyncMetadataStore) -> None:
         self._store = store
 
     def version(self, found: GetResult, record: Record) -> Version:
-        return Version(0, found.stat.revision)
+        return _version(found.stat)
 
     async def read(self, path: str) -> Seen | None:
         found = await self._store.get(path)
@@ -87,13 +91,13 @@ class AsyncByRevision:
 
     async def create(self, path: str, fields: dict[str, bytes]) -> Version:
         stat = await self._store.put(path, encoded(Record(fields)), ABSENT)
-        return Version(0, stat.revision)
+        return _version(stat)
 
     async def replace(self, path: str, seen: Seen, record: Record) -> Version:
         revision = seen.found.stat.revision
-        value = encoded(Record(record.fields))
+        value = encoded(record._replace(life=0))
         stat = await self._store.put(path, value, expected_revision=revision)
-        return Version(0, stat.revision)
+        return _version(stat)
 
     async def remove(self, path: str, seen: Seen) -> None:
         try:
@@ -126,7 +130,7 @@ class AsyncByRevision:
         self, records: Sequence[tuple[str, Seen, Record]]
     ) -> list[Version | MetadataStoreError]:
         return await self._put_all(
-            Put(path, encoded(Record(record.fields)), expected_revision=seen.found.stat.revision)
+            Put(path, encoded(record._replace(life=0)), expected_revision=seen.found.stat.revision)
             for path, seen, record in records
         )
 
@@ -135,10 +139,14 @@ class AsyncByRevision:
         for outcome in await self._store.apply(puts):
             stat = outcome.result
             if isinstance(stat, Stat):
-                ended.append(Version(0, stat.revision))
+                ended.append(_version(stat))
             elif outcome.error is not None:
                 ended.append(outcome.error)
         return ended
+
+
+def _version(stat: Stat) -> Version:
+    return Version(zlib.crc32(stat.path.encode()), stat.revision)
 
 
 def async_states_of(store: AsyncMetadataStore, place: str) -> AsyncStates:

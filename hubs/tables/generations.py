@@ -151,8 +151,8 @@ class ByGeneration:
                 break
             except BadVersionError:  # Somebody has removed some of them, or others.
                 self._store.sync()
-                looks = self._store.apply([Exists(delete.path) for delete in left])
-                left = [delete for delete, look in zip(left, looks, strict=True) if look.result]
+            there = self._apply([Exists(delete.path) for delete in left])
+            left = [delete for delete, found in zip(left, there, strict=True) if found]
         return len(left)
 
     def _remove(self, at: str, generation: int, deletes: Sequence[Delete]) -> None:
@@ -210,7 +210,9 @@ class ByGeneration:
         Those that are missing are created: the check that a path is missing would cost ZooKeeper
         two changes in each transaction.
         """
-        known = {at: self._known[at] for at in {*places} & self._known.keys()}
+        # Any thread may forget what is known, or begin anew.
+        looks = {at: self._known.get(at) for at in places}
+        known = {at: version for at, version in looks.items() if version is not None}
         while unknown := [*{*places} - known.keys()]:
             seen = self._apply([Get(at) for at in unknown])
             missing = [at for at, found in zip(unknown, seen, strict=True) if found is None]
@@ -223,7 +225,7 @@ class ByGeneration:
                 self._store.sync()
         return [known[at] for at in places]
 
-    def _apply(self, ops: Sequence[Get | Put]) -> list[Result]:
+    def _apply(self, ops: Sequence[Exists | Get | Put]) -> list[Result]:
         """Return the results of operations; ``None`` for a put that was refused."""
         outcomes = self._store.apply(ops)
         for outcome in outcomes:
@@ -233,7 +235,7 @@ class ByGeneration:
 
     def _replacement(self, path: str, seen: Seen, record: Record) -> _Replacement:
         if record.life == DAMAGED.life:
-            record = _begun(record.fields)
+            record = record._replace(life=_RANDOM.getrandbits(63))
         put = Put(path, encoded(record), seen.found.stat.version)
         return _Replacement(Check(self._at(path), seen.generation), put, record.life)
 

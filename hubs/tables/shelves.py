@@ -17,6 +17,7 @@ from ...ops.errors import (
     ValueDecodeError,
 )
 from ...ops.results import GetResult
+from ..errors import IllegalOperationError
 from .errors import DamagedRecordError
 from .records import DAMAGED, Record, Seen, decoded, merged
 from .results import VersionedValue
@@ -130,7 +131,7 @@ class Shelf:
     def put_all(
         self, puts: Sequence[tuple[Row, Mapping[str, bytes | None], Version]]
     ) -> list[Version | MetadataStoreError]:
-        """Change fields of rows as ``put`` does, in batches.
+        """Change fields of rows as ``put`` does, in batches. A row occurs once.
 
         Returns the new version of each, or its error, in the order given.
         """
@@ -142,7 +143,7 @@ class Shelf:
 
             return change
 
-        self.check_open()
+        self._check_all([row for row, _, _ in puts])
         news = {at: put for at, put in enumerate(puts) if put[2] == Version.NEW}
         created = self._states.create_all(
             [(row.path, merged({}, fields)) for row, fields, _ in news.values()]
@@ -159,7 +160,7 @@ class Shelf:
     def change_all(
         self, changes: Sequence[tuple[Row, Change]]
     ) -> list[Version | MetadataStoreError | None]:
-        """Change rows, each only as long as nobody else has, in batches.
+        """Change rows, each only as long as nobody else has, in batches. A row occurs once.
 
         Returns the new version of each, ``None`` if its change has left it as it was, or its error,
         in the order given.
@@ -177,7 +178,7 @@ class Shelf:
 
             return changed
 
-        self.check_open()
+        self._check_all([row for row, _ in changes])
         ended = self._change(
             {at: (row, made(row, change)) for at, (row, change) in enumerate(changes)}
         )
@@ -200,16 +201,30 @@ class Shelf:
 
     # Inside
 
+    def _check_all(self, rows: Sequence[Row]) -> None:
+        """Check that the tables are open, and that each row occurs once."""
+        self.check_open()
+        seen: set[str] = set()
+        for row in rows:
+            if row.path in seen:
+                raise IllegalOperationError(
+                    f"key {row.key!r} of table {row.table!r} occurs twice in one call"
+                )
+            seen.add(row.path)
+
     def _change(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
         """Change rows until each has ended."""
         ended: dict[int, _Ended] = {}
         left = changes
         attempts = 0
         while left:
-            if attempts:
-                self.catch_up()
-                time.sleep(_BACKOFF.pause(attempts - 1))
-            ended |= self._change_some(left, anew=attempts > 0)
+            try:
+                if attempts:
+                    self.catch_up()
+                    time.sleep(_BACKOFF.pause(attempts - 1))
+                ended |= self._change_some(left, anew=attempts > 0)
+            except MetadataStoreError as error:  # Others may have changed already.
+                return ended | {at: error.for_path(row.path) for at, (row, _) in left.items()}
             left = {at: change for at, change in left.items() if at not in ended}
             attempts += 1
         return ended
@@ -283,4 +298,4 @@ class Shelf:
             return decoded(found), None
         except ValueDecodeError as error:
             version = self._states.version(found, DAMAGED)
-            return DAMAGED, DamagedRecordError(str(error), version, path=error.path)
+            return DAMAGED, DamagedRecordError(str(error), path=error.path, at=version)

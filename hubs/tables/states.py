@@ -9,6 +9,7 @@ ZooKeeper, see ``generations``.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -71,13 +72,16 @@ class States(Protocol):
 
 
 class ByRevision:
-    """The revision of a path is the version of its key."""
+    """The revision of a path is the version of its key.
+
+    Paths that are changed together share a revision, so a version also tells the path.
+    """
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     def version(self, found: GetResult, record: Record) -> Version:
-        return Version(0, found.stat.revision)
+        return _version(found.stat)
 
     def read(self, path: str) -> Seen | None:
         found = self._store.get(path).result()
@@ -85,13 +89,13 @@ class ByRevision:
 
     def create(self, path: str, fields: dict[str, bytes]) -> Version:
         stat = self._store.put(path, encoded(Record(fields)), ABSENT).result()
-        return Version(0, stat.revision)
+        return _version(stat)
 
     def replace(self, path: str, seen: Seen, record: Record) -> Version:
         revision = seen.found.stat.revision
-        value = encoded(Record(record.fields))
+        value = encoded(record._replace(life=0))
         stat = self._store.put(path, value, expected_revision=revision).result()
-        return Version(0, stat.revision)
+        return _version(stat)
 
     def remove(self, path: str, seen: Seen) -> None:
         try:
@@ -122,7 +126,7 @@ class ByRevision:
         self, records: Sequence[tuple[str, Seen, Record]]
     ) -> list[Version | MetadataStoreError]:
         return self._put_all(
-            Put(path, encoded(Record(record.fields)), expected_revision=seen.found.stat.revision)
+            Put(path, encoded(record._replace(life=0)), expected_revision=seen.found.stat.revision)
             for path, seen, record in records
         )
 
@@ -131,10 +135,14 @@ class ByRevision:
         for outcome in self._store.apply(puts):
             stat = outcome.result
             if isinstance(stat, Stat):
-                ended.append(Version(0, stat.revision))
+                ended.append(_version(stat))
             elif outcome.error is not None:
                 ended.append(outcome.error)
         return ended
+
+
+def _version(stat: Stat) -> Version:
+    return Version(zlib.crc32(stat.path.encode()), stat.revision)
 
 
 def states_of(store: MetadataStore, place: str) -> States:

@@ -248,8 +248,9 @@ class MetaStore:
 
     Below its path, a table has its keys at ``tables/NAME/KEY``. On stores without the capability
     ``"expected_revisions"`` (ZooKeeper), ``removals`` keeps versions of removed keys from
-    coming back; do not remove it, or set it back, while versions are in use. A table of ledgers
-    counts its ids at ``ids/NAME``. Names and keys are escaped (see ``hubs.names``).
+    coming back; do not remove it, or set it back, while versions are in use. There, a key that the
+    store itself removes, not its table, may come back with a late put of somebody else. A table of
+    ledgers counts its ids at ``ids/NAME``. Names and keys are escaped (see ``hubs.names``).
 
     Close it, or use it as a context manager. The store stays open.
 
