@@ -320,7 +320,7 @@ def test_marks_of_a_deleted_subscription_are_dropped(quick: SubscriptionDataMana
 def test_a_subscription_that_begins_anew(quick: SubscriptionDataManager) -> None:
     """A mark that was forgotten is not written into it, and its own marks count from its start."""
     subscribe(quick, "s")
-    with ConsumeMarks(quick, interval=NEVER) as marks:
+    with ConsumeMarks(quick, most=10_000, interval=NEVER) as marks:
         marks.consumed("t", "s", at(500))
         marks.forget("t", "s")
         quick.delete_subscription_data("t", "s", Version.ANY)
