@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar, overload
 
 from ...ops.errors import MetadataStoreError, ValueDecodeError
+from ...ops.operations import Part
 from ..errors import (
     IllegalOperationError,
     KeyExistsError,
@@ -74,11 +75,13 @@ class AsyncTopicValues(Generic[D]):
             raise DamagedRecordError(str(error), at=found.version) from error
         return Versioned(value, found.version)
 
-    async def write(self, topic: str | bytes, value: D, version: Version) -> Version:
+    async def write(
+        self, topic: str | bytes, value: D, version: Version, beside: Sequence[Part]
+    ) -> Version:
         """Set the value of a topic, and return its new version."""
-        fields = self._fields(value)
+        row, fields = self._table.row(name_text(topic), tuple(beside)), self._fields(value)
         try:
-            return await self._table.put(name_text(topic), fields, version)
+            return await self._table.shelf.put(row, fields, check_version(version))
         except (NoKeyError, KeyExistsError) as error:
             raise self._named(error, topic) from error
 
@@ -96,10 +99,11 @@ class AsyncTopicValues(Generic[D]):
         ended = await self._table.shelf.put_all(puts)
         return [self._named(one, topic) for one, (topic, _, _) in zip(ended, writes, strict=True)]
 
-    async def delete(self, topic: str | bytes, version: Version) -> None:
+    async def delete(self, topic: str | bytes, version: Version, beside: Sequence[Part]) -> None:
         """Remove the value of a topic."""
+        row = self._table.row(name_text(topic), tuple(beside))
         try:
-            await self._table.remove(name_text(topic), version)
+            await self._table.shelf.remove(row, check_version(version))
         except NoKeyError as error:
             raise self._named(error, topic) from error
 
@@ -151,7 +155,12 @@ class AsyncTopicOwnershipManager:
         return None if found is None else Versioned(found.value, found.version)
 
     async def write_owner_info(
-        self, topic: str | bytes, owner: HubInfo, version: Version
+        self,
+        topic: str | bytes,
+        owner: HubInfo,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
     ) -> Version:
         """Set the owner of a topic, and return the new version.
 
@@ -160,15 +169,17 @@ class AsyncTopicOwnershipManager:
             owner: the owner.
             version: ``Version.NEW`` creates the owner info, ``Version.ANY`` replaces it at any
                 version, and another version must be that of the owner info.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             TopicOwnerInfoExistsError: there is owner info, and the version is ``Version.NEW``.
             NoTopicOwnerInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
+            TransactionRefusedError: an operation beside it was refused.
             DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
             IllegalOperationError: an argument is no topic, owner or version.
         """
-        return await self._values.write(topic, owner, version)
+        return await self._values.write(topic, owner, version, beside)
 
     async def write_owner_infos(
         self, writes: Iterable[tuple[str | bytes, HubInfo, Version]]
@@ -183,18 +194,23 @@ class AsyncTopicOwnershipManager:
         """
         return await self._values.write_all(writes)
 
-    async def delete_owner_info(self, topic: str | bytes, version: Version) -> None:
+    async def delete_owner_info(
+        self, topic: str | bytes, version: Version, *, beside: Sequence[Part] = ()
+    ) -> None:
         """Remove the owner info of a topic.
 
         Args:
             topic: the topic.
             version: ``Version.ANY``, or the version that the owner info must have.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             NoTopicOwnerInfoError: there is none.
             BadVersionError: it has another version.
+            DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
+            TransactionRefusedError: an operation beside it was refused.
         """
-        await self._values.delete(topic, version)
+        await self._values.delete(topic, version, beside)
 
 
 class AsyncTopicPersistenceManager:
@@ -224,7 +240,12 @@ class AsyncTopicPersistenceManager:
         return await self._values.read(topic)
 
     async def write_topic_persistence_info(
-        self, topic: str | bytes, ranges: LedgerRanges, version: Version
+        self,
+        topic: str | bytes,
+        ranges: LedgerRanges,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
     ) -> Version:
         """Set the ledgers of a topic, and return the new version.
 
@@ -233,25 +254,32 @@ class AsyncTopicPersistenceManager:
             ranges: its ledgers.
             version: ``Version.NEW`` creates the persistence info, ``Version.ANY`` replaces it at
                 any version, and another version must be that of the persistence info.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             TopicPersistenceInfoExistsError: there is some, and the version is ``Version.NEW``.
             NoTopicPersistenceInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
+            TransactionRefusedError: an operation beside it was refused.
             DamagedRecordError: its record is damaged, and the version is not that of this error.
             IllegalOperationError: an argument is no topic, ranges or version.
         """
-        return await self._values.write(topic, ranges, version)
+        return await self._values.write(topic, ranges, version, beside)
 
-    async def delete_topic_persistence_info(self, topic: str | bytes, version: Version) -> None:
+    async def delete_topic_persistence_info(
+        self, topic: str | bytes, version: Version, *, beside: Sequence[Part] = ()
+    ) -> None:
         """Remove the persistence info of a topic.
 
         Args:
             topic: the topic.
             version: ``Version.ANY``, or the version that the persistence info must have.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             NoTopicPersistenceInfoError: there is none.
             BadVersionError: it has another version.
+            DamagedRecordError: its record is damaged, and the version is not that of this error.
+            TransactionRefusedError: an operation beside it was refused.
         """
-        await self._values.delete(topic, version)
+        await self._values.delete(topic, version, beside)

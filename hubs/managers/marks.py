@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Final, Self
 
@@ -15,6 +15,7 @@ from ...batching.settings import check_seconds
 from ...coordination.background import Gate, Signal, spawn
 from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError, passes
 from ...ops.log import get_logger
+from ...ops.operations import Part
 from ..errors import IllegalOperationError, NoSubscriptionStateError
 from ..names import escaped, name_text
 from ..tables import Version
@@ -75,18 +76,24 @@ class ConsumeMarks:
         most: the most messages between the stored mark of a subscriber and its newest one. The
             numbers of messages in a topic grow by one.
         interval: seconds until a mark is written.
+        beside: see ``advance_marks`` of the manager.
 
     Raises:
         InvalidSettingError: an argument is out of its range.
     """
 
     def __init__(
-        self, subscriptions: SubscriptionDataManager, most: int = 1000, interval: float = 1.0
+        self,
+        subscriptions: SubscriptionDataManager,
+        most: int = 1000,
+        interval: float = 1.0,
+        beside: Callable[[str | bytes], Sequence[Part]] | None = None,
     ) -> None:
         if type(most) is not int or most < 1:
             raise InvalidSettingError(f"most must be an int from 1 on, not {most!r:.80}")
         self._subscriptions = subscriptions
         self._most = most
+        self._beside = beside
         self._interval = check_seconds("interval", interval)
         self._process = os.getpid()
         self._gate = Gate()  # Whoever writes marks has passed it.
@@ -294,7 +301,7 @@ class ConsumeMarks:
                 ]
             try:
                 ended = self._subscriptions.advance_marks(
-                    [(mark.topic, mark.subscriber, newest) for mark, newest in news]
+                    [(mark.topic, mark.subscriber, newest) for mark, newest in news], self._beside
                 )
             except MetadataStoreError as failure:
                 ended = [failure] * len(news)

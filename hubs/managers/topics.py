@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar, overload
 
 from ...ops.errors import MetadataStoreError, ValueDecodeError
+from ...ops.operations import Part
 from ..errors import (
     IllegalOperationError,
     KeyExistsError,
@@ -72,11 +73,13 @@ class TopicValues(Generic[D]):
             raise DamagedRecordError(str(error), at=found.version) from error
         return Versioned(value, found.version)
 
-    def write(self, topic: str | bytes, value: D, version: Version) -> Version:
+    def write(
+        self, topic: str | bytes, value: D, version: Version, beside: Sequence[Part]
+    ) -> Version:
         """Set the value of a topic, and return its new version."""
-        fields = self._fields(value)
+        row, fields = self._table.row(name_text(topic), tuple(beside)), self._fields(value)
         try:
-            return self._table.put(name_text(topic), fields, version)
+            return self._table.shelf.put(row, fields, check_version(version))
         except (NoKeyError, KeyExistsError) as error:
             raise self._named(error, topic) from error
 
@@ -94,10 +97,11 @@ class TopicValues(Generic[D]):
         ended = self._table.shelf.put_all(puts)
         return [self._named(one, topic) for one, (topic, _, _) in zip(ended, writes, strict=True)]
 
-    def delete(self, topic: str | bytes, version: Version) -> None:
+    def delete(self, topic: str | bytes, version: Version, beside: Sequence[Part]) -> None:
         """Remove the value of a topic."""
+        row = self._table.row(name_text(topic), tuple(beside))
         try:
-            self._table.remove(name_text(topic), version)
+            self._table.shelf.remove(row, check_version(version))
         except NoKeyError as error:
             raise self._named(error, topic) from error
 
@@ -148,7 +152,14 @@ class TopicOwnershipManager:
             return Versioned(None, error.at)
         return None if found is None else Versioned(found.value, found.version)
 
-    def write_owner_info(self, topic: str | bytes, owner: HubInfo, version: Version) -> Version:
+    def write_owner_info(
+        self,
+        topic: str | bytes,
+        owner: HubInfo,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
+    ) -> Version:
         """Set the owner of a topic, and return the new version.
 
         Args:
@@ -156,15 +167,17 @@ class TopicOwnershipManager:
             owner: the owner.
             version: ``Version.NEW`` creates the owner info, ``Version.ANY`` replaces it at any
                 version, and another version must be that of the owner info.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             TopicOwnerInfoExistsError: there is owner info, and the version is ``Version.NEW``.
             NoTopicOwnerInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
+            TransactionRefusedError: an operation beside it was refused.
             DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
             IllegalOperationError: an argument is no topic, owner or version.
         """
-        return self._values.write(topic, owner, version)
+        return self._values.write(topic, owner, version, beside)
 
     def write_owner_infos(
         self, writes: Iterable[tuple[str | bytes, HubInfo, Version]]
@@ -179,18 +192,23 @@ class TopicOwnershipManager:
         """
         return self._values.write_all(writes)
 
-    def delete_owner_info(self, topic: str | bytes, version: Version) -> None:
+    def delete_owner_info(
+        self, topic: str | bytes, version: Version, *, beside: Sequence[Part] = ()
+    ) -> None:
         """Remove the owner info of a topic.
 
         Args:
             topic: the topic.
             version: ``Version.ANY``, or the version that the owner info must have.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             NoTopicOwnerInfoError: there is none.
             BadVersionError: it has another version.
+            DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
+            TransactionRefusedError: an operation beside it was refused.
         """
-        self._values.delete(topic, version)
+        self._values.delete(topic, version, beside)
 
 
 class TopicPersistenceManager:
@@ -218,7 +236,12 @@ class TopicPersistenceManager:
         return self._values.read(topic)
 
     def write_topic_persistence_info(
-        self, topic: str | bytes, ranges: LedgerRanges, version: Version
+        self,
+        topic: str | bytes,
+        ranges: LedgerRanges,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
     ) -> Version:
         """Set the ledgers of a topic, and return the new version.
 
@@ -227,25 +250,32 @@ class TopicPersistenceManager:
             ranges: its ledgers.
             version: ``Version.NEW`` creates the persistence info, ``Version.ANY`` replaces it at
                 any version, and another version must be that of the persistence info.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             TopicPersistenceInfoExistsError: there is some, and the version is ``Version.NEW``.
             NoTopicPersistenceInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
+            TransactionRefusedError: an operation beside it was refused.
             DamagedRecordError: its record is damaged, and the version is not that of this error.
             IllegalOperationError: an argument is no topic, ranges or version.
         """
-        return self._values.write(topic, ranges, version)
+        return self._values.write(topic, ranges, version, beside)
 
-    def delete_topic_persistence_info(self, topic: str | bytes, version: Version) -> None:
+    def delete_topic_persistence_info(
+        self, topic: str | bytes, version: Version, *, beside: Sequence[Part] = ()
+    ) -> None:
         """Remove the persistence info of a topic.
 
         Args:
             topic: the topic.
             version: ``Version.ANY``, or the version that the persistence info must have.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             NoTopicPersistenceInfoError: there is none.
             BadVersionError: it has another version.
+            DamagedRecordError: its record is damaged, and the version is not that of this error.
+            TransactionRefusedError: an operation beside it was refused.
         """
-        self._values.delete(topic, version)
+        self._values.delete(topic, version, beside)

@@ -58,12 +58,12 @@ class Writes:
         self.free.set()
         self.error: bk.MetadataStoreError | None = None
 
-    def advance_marks(self, marks: Any) -> Any:
+    def advance_marks(self, marks: Any, beside: Any) -> Any:
         self.written.append([(topic, subscriber, mark.local) for topic, subscriber, mark in marks])
         assert self.free.wait(PATIENCE)
         if self.error is not None:
             raise self.error
-        return self.manager.advance_marks(marks)
+        return self.manager.advance_marks(marks, beside)
 
 
 def subscribe(manager: SubscriptionDataManager, *names: str, topic: str = "t") -> None:
