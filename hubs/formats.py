@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Mapping
 from json.encoder import encode_basestring
@@ -50,15 +51,28 @@ def loaded(raw: bytes) -> dict[str, Any]:
     """Return the members of an object, without ``"v"``.
 
     Raises:
-        ValueError: the bytes are none, or of another format.
+        ValueError: the bytes are not such an object, or of another format.
     """
-    members = json.loads(raw)
+    # ``json`` alone would take UTF-16, numbers that are not finite, and half of a surrogate pair.
+    members = _DECODER.decode(raw.decode())
     if not isinstance(members, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - as for all that cannot be read
+    if b"\\u" in raw:
+        _ENCODER.encode(members).encode()
     found = members.pop("v", None)
     if type(found) is not int or found != _FORMAT:
         raise ValueError(f"format {found!r:.20}; this program knows format {_FORMAT}")
     return members
+
+
+def _finite(number: str) -> float:
+    found = float(number)
+    if not math.isfinite(found):
+        raise ValueError(f"{number:.20} is not a finite number")
+    return found
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 def shown(value: bytes) -> str | list[str]:
@@ -75,7 +89,7 @@ def bytes_of(shown: object) -> bytes:
     """Return the bytes that :func:`shown` has shown.
 
     Raises:
-        ValueError: there are none.
+        ValueError: it is something else.
     """
     if isinstance(shown, str):
         return shown.encode()

@@ -39,9 +39,12 @@ def escaped(name: str | bytes) -> str:
     if not text:
         raise IllegalOperationError("a name must not be empty")
     try:
-        return "".join([_WORDS[byte] for byte in text.encode("utf-8", "surrogateescape")])
+        raw = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise IllegalOperationError(f"a name must be text or bytes: {error}") from None
+    if name_text(raw) != text:
+        raise IllegalOperationError(f"a name must have one text only: this is {name_text(raw)!r}")
+    return "".join([_WORDS[byte] for byte in raw])
 
 
 def unescaped(part: str) -> bytes | None:

@@ -74,7 +74,7 @@ async def async_open_managers(
     """Return the managers of a region.
 
     Who comes first writes the layout of the region to ``PATH/layout``. All others find it there, so
-    that two programs never keep the same metadata in two places.
+    that two programs never keep the same metadata in two places. No region may be inside another.
 
     Args:
         store: the store.
@@ -123,6 +123,7 @@ async def async_format_metadata(
         HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
     """
     hubs = f"{check_path(path)}/hosts"
+    await store.sync()  # Otherwise, a new hub may not be seen.
     names = await store.get_children(hubs)
     looks = await store.apply([Exists(f"{hubs}/{name}/alive") for name in names])
     for look in looks:
@@ -148,13 +149,11 @@ async def _layout(store: AsyncMetadataStore, path: str, wanted: Layout) -> Layou
         LayoutError: it has none that this program knows.
     """
     at = f"{path}/{_LAYOUT}"
-    found = await store.get(at)
-    if found is None:
+    while (found := await store.get(at)) is None:
         try:
             await store.put(at, layout_record(wanted), ABSENT)
         except BadVersionError:  # Somebody else was quicker.
             await store.sync()
-            found = await store.get(at)
         else:
             return wanted
-    return layout_of(b"" if found is None else found.value, at)
+    return layout_of(found.value, at)

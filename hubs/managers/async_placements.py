@@ -80,7 +80,7 @@ class AsyncTables:
         return await self._tables.create_table("persistence")
 
     async def subscriptions(self, topic: str | bytes) -> AsyncTable:
-        escaped(topic)  # An empty one would be none of the table's name.
+        escaped(topic)  # Otherwise, an empty name would be accepted here.
         return await self._tables.create_scannable_table(f"subscriptions:{name_text(topic)}")
 
     async def close(self) -> None:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from ...ops.errors import BadVersionError, MetadataStoreError, ValueDecodeError
+from ...ops.operations import Part
 from ..errors import (
     IllegalOperationError,
     KeyExistsError,
@@ -19,7 +20,9 @@ from ..errors import (
 )
 from ..names import name_text
 from ..tables import AsyncTable, DamagedRecordError, Version, VersionedValue
-from ..tables.async_shelves import Change
+from ..tables.async_shelves import AsyncShelf, Change
+from ..tables.rows import Row
+from ..tables.versions import check_version
 from .data import (
     Data,
     MessageSeqId,
@@ -52,24 +55,42 @@ class AsyncSubscriptionDataManager:
         return True
 
     async def create_subscription_data(
-        self, topic: str | bytes, subscriber: str | bytes, data: SubscriptionData
+        self,
+        topic: str | bytes,
+        subscriber: str | bytes,
+        data: SubscriptionData,
+        *,
+        beside: Sequence[Part] = (),
     ) -> Version:
         """Create a subscription, and return its first version.
 
+        Args:
+            topic: the topic.
+            subscriber: the subscriber.
+            data: its parts.
+            beside: further operations of the same transaction, such as the check of a lock.
+
         Raises:
             SubscriptionStateExistsError: it is there already.
+            TransactionRefusedError: an operation beside it was refused.
             IllegalOperationError: an argument is no name or no data.
         """
-        table, parts = await self._table_of(topic), _parts(data)
+        row, shelf, parts = *await self._row(topic, subscriber, beside), _parts(data)
         try:
-            return await table.put(name_text(subscriber), parts, Version.NEW)
+            return await shelf.put(row, parts, Version.NEW)
         except KeyExistsError as error:
             raise SubscriptionStateExistsError(
                 f"topic {topic!r} has the subscriber {subscriber!r}", path=error.path
             ) from error
 
     async def update_subscription_data(
-        self, topic: str | bytes, subscriber: str | bytes, data: SubscriptionData, version: Version
+        self,
+        topic: str | bytes,
+        subscriber: str | bytes,
+        data: SubscriptionData,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
     ) -> Version:
         """Change the given parts of a subscription, and return its new version.
 
@@ -81,27 +102,38 @@ class AsyncSubscriptionDataManager:
             subscriber: the subscriber.
             data: the new parts.
             version: ``Version.ANY``, or the version that the subscription must have.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             NoSubscriptionStateError: there is no such subscription.
+            TransactionRefusedError: an operation beside it was refused.
             BadVersionError: it has another version. ``Version.NEW`` is never that of one.
+            DamagedRecordError: it cannot be read, and the version is not that of this error.
             IllegalOperationError: an argument is no name, data or version.
         """
         changes = {name: part for name, part in _parts(data).items() if part is not None}
-        return await self._put(topic, subscriber, changes, version)
+        return await self._put(topic, subscriber, changes, version, beside)
 
     async def replace_subscription_data(
-        self, topic: str | bytes, subscriber: str | bytes, data: SubscriptionData, version: Version
+        self,
+        topic: str | bytes,
+        subscriber: str | bytes,
+        data: SubscriptionData,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
     ) -> Version:
         """Replace a subscription as a whole, and return its new version.
 
         A part that is ``None`` is gone then. Arguments and errors are those of
         :meth:`update_subscription_data`.
         """
-        return await self._put(topic, subscriber, _parts(data), version)
+        return await self._put(topic, subscriber, _parts(data), version, beside)
 
     async def advance_marks(
-        self, marks: Iterable[tuple[str | bytes, str | bytes, MessageSeqId]]
+        self,
+        marks: Iterable[tuple[str | bytes, str | bytes, MessageSeqId]],
+        beside: Callable[[str | bytes], Sequence[Part]] | None = None,
     ) -> list[Version | MetadataStoreError | None]:
         """Move the consume marks of many subscribers forward, in batches.
 
@@ -110,14 +142,18 @@ class AsyncSubscriptionDataManager:
 
         Args:
             marks: topics, subscribers and their marks.
+            beside: returns, for a topic, further operations of the same transaction as each change
+                of its subscriptions, such as the check of a lock.
 
         Returns:
             In the order given: the new version of the subscription, ``None`` if the mark was
-            ignored, or the error. That is ``NoSubscriptionStateError`` if there is no such
-            subscription.
+            ignored, or the error: ``NoSubscriptionStateError`` if there is no such subscription,
+            ``DamagedRecordError`` if its state cannot be read, ``TransactionRefusedError`` if an
+            operation beside it was refused.
 
         Raises:
-            IllegalOperationError: an argument is no name or no mark. Nothing was sent.
+            IllegalOperationError: an argument is no name or no mark, or a subscription occurs
+                twice. Nothing was sent.
         """
         marks = [*marks]
         if not marks:
@@ -126,7 +162,12 @@ class AsyncSubscriptionDataManager:
         shelf = next(iter(tables.values())).shelf  # All tables of subscriptions share it.
         ended = await shelf.change_all(
             [
-                (tables[topic].row(name_text(subscriber)), _advance(topic, subscriber, mark))
+                (
+                    tables[topic].row(
+                        name_text(subscriber), () if beside is None else tuple(beside(topic))
+                    ),
+                    _advance(topic, subscriber, mark),
+                )
                 for topic, subscriber, mark in marks
             ]
         )
@@ -167,7 +208,12 @@ class AsyncSubscriptionDataManager:
         }
 
     async def delete_subscription_data(
-        self, topic: str | bytes, subscriber: str | bytes, version: Version
+        self,
+        topic: str | bytes,
+        subscriber: str | bytes,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
     ) -> None:
         """Remove a subscription.
 
@@ -175,15 +221,24 @@ class AsyncSubscriptionDataManager:
             topic: the topic.
             subscriber: the subscriber.
             version: ``Version.ANY``, or the version that the subscription must have.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             NoSubscriptionStateError: there is no such subscription.
+            TransactionRefusedError: an operation beside it was refused.
             BadVersionError: it has another version.
         """
+        row, shelf = await self._row(topic, subscriber, beside)
         try:
-            await (await self._table_of(topic)).remove(name_text(subscriber), version)
+            await shelf.remove(row, check_version(version))
         except NoKeyError as error:
             raise _missing(topic, subscriber, error) from error
+
+    async def _row(
+        self, topic: str | bytes, subscriber: str | bytes, beside: Sequence[Part]
+    ) -> tuple[Row, AsyncShelf]:
+        table = await self._table_of(topic)
+        return table.row(name_text(subscriber), tuple(beside)), table.shelf
 
     async def _put(
         self,
@@ -191,16 +246,17 @@ class AsyncSubscriptionDataManager:
         subscriber: str | bytes,
         parts: Mapping[str, bytes | None],
         version: Version,
+        beside: Sequence[Part],
     ) -> Version:
-        table, key = await self._table_of(topic), name_text(subscriber)
+        row, shelf = await self._row(topic, subscriber, beside)
         try:
-            if version == Version.NEW:  # With that, a table would create it.
-                found = await table.get(key, ())
+            if check_version(version) == Version.NEW:  # With that, a put would create it.
+                found = shelf.shown(await shelf.get(row))
                 raise BadVersionError(
                     f"the subscription of {subscriber!r} to topic {topic!r} is at "
                     f"{found.version!r}, not {version!r}"
                 )
-            return await table.put(key, parts, version)
+            return await shelf.put(row, parts, version)
         except NoKeyError as error:
             raise _missing(topic, subscriber, error) from error
 
@@ -241,7 +297,7 @@ def _part(kind: type[D], found: VersionedValue, name: str, where: str) -> D | No
     try:
         return None if raw is None else kind.decoded(raw, where)
     except ValueDecodeError as error:
-        raise DamagedRecordError(str(error), found.version) from error
+        raise DamagedRecordError(str(error), at=found.version) from error
 
 
 def _advance(topic: str | bytes, subscriber: str | bytes, mark: MessageSeqId) -> Change:

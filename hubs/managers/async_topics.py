@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar, overload
 
 from ...ops.errors import MetadataStoreError, ValueDecodeError
+from ...ops.operations import Part
 from ..errors import (
     IllegalOperationError,
     KeyExistsError,
@@ -52,7 +53,6 @@ class AsyncTopicValues(Generic[D]):
         self._kind = kind
         self._missing = missing
         self._exists = exists
-        self._last: tuple[D | None, dict[str, bytes | None]] = (None, {})
 
     async def read(self, topic: str | bytes) -> Versioned[D] | None:
         """Return the value of a topic with its version; ``None`` if there is none.
@@ -64,17 +64,24 @@ class AsyncTopicValues(Generic[D]):
             found = await self._table.get(name_text(topic))
         except NoKeyError:
             return None
+        raw = found.value.get(self._field)
+        if raw is None:
+            raise DamagedRecordError(
+                f"the record of topic {topic!r} has no {self._field}", at=found.version
+            )
         try:
-            value = self._kind.decoded(found.value.get(self._field, b""), f"topic {topic!r}")
+            value = self._kind.decoded(raw, f"the {self._field} of topic {topic!r}")
         except ValueDecodeError as error:
-            raise DamagedRecordError(str(error), found.version) from error
+            raise DamagedRecordError(str(error), at=found.version) from error
         return Versioned(value, found.version)
 
-    async def write(self, topic: str | bytes, value: D, version: Version) -> Version:
+    async def write(
+        self, topic: str | bytes, value: D, version: Version, beside: Sequence[Part]
+    ) -> Version:
         """Set the value of a topic, and return its new version."""
-        fields = self._fields(value)
+        row, fields = self._table.row(name_text(topic), tuple(beside)), self._fields(value)
         try:
-            return await self._table.put(name_text(topic), fields, version)
+            return await self._table.shelf.put(row, fields, check_version(version))
         except (NoKeyError, KeyExistsError) as error:
             raise self._named(error, topic) from error
 
@@ -82,30 +89,30 @@ class AsyncTopicValues(Generic[D]):
         self, writes: Iterable[tuple[str | bytes, D, Version]]
     ) -> list[Version | MetadataStoreError]:
         """Set the values of many topics in batches, and return the version or the error of each."""
-        topics, puts = [], []
-        for topic, value, version in writes:
-            topics.append(topic)
-            row = self._table.row(name_text(topic))
-            puts.append((row, self._fields(value), check_version(version)))
+        writes = [*writes]
+        values = {id(value): value for _, value, _ in writes}  # A hub claims topics with one value.
+        encoded = {at: self._fields(value) for at, value in values.items()}
+        puts = [
+            (self._table.row(name_text(topic)), encoded[id(value)], check_version(version))
+            for topic, value, version in writes
+        ]
         ended = await self._table.shelf.put_all(puts)
-        return [self._named(one, topic) for one, topic in zip(ended, topics, strict=True)]
+        return [self._named(one, topic) for one, (topic, _, _) in zip(ended, writes, strict=True)]
 
-    async def delete(self, topic: str | bytes, version: Version) -> None:
+    async def delete(self, topic: str | bytes, version: Version, beside: Sequence[Part]) -> None:
         """Remove the value of a topic."""
+        row = self._table.row(name_text(topic), tuple(beside))
         try:
-            await self._table.remove(name_text(topic), version)
+            await self._table.shelf.remove(row, check_version(version))
         except NoKeyError as error:
             raise self._named(error, topic) from error
 
     def _fields(self, value: D) -> dict[str, bytes | None]:
-        last = self._last
-        if value is not last[0]:  # A hub claims all its topics with the same value.
-            if not isinstance(value, self._kind):
-                raise IllegalOperationError(
-                    f"the value must be a {self._kind.__name__}, not {value!r:.80}"
-                )
-            last = self._last = value, {self._field: value.encoded()}
-        return last[1]
+        if not isinstance(value, self._kind):
+            raise IllegalOperationError(
+                f"the value must be a {self._kind.__name__}, not {value!r:.80}"
+            )
+        return {self._field: value.encoded()}
 
     @overload
     def _named(self, ended: MetadataStoreError, topic: str | bytes) -> MetadataStoreError: ...
@@ -148,7 +155,12 @@ class AsyncTopicOwnershipManager:
         return None if found is None else Versioned(found.value, found.version)
 
     async def write_owner_info(
-        self, topic: str | bytes, owner: HubInfo, version: Version
+        self,
+        topic: str | bytes,
+        owner: HubInfo,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
     ) -> Version:
         """Set the owner of a topic, and return the new version.
 
@@ -157,14 +169,17 @@ class AsyncTopicOwnershipManager:
             owner: the owner.
             version: ``Version.NEW`` creates the owner info, ``Version.ANY`` replaces it at any
                 version, and another version must be that of the owner info.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             TopicOwnerInfoExistsError: there is owner info, and the version is ``Version.NEW``.
             NoTopicOwnerInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
+            TransactionRefusedError: an operation beside it was refused.
+            DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
             IllegalOperationError: an argument is no topic, owner or version.
         """
-        return await self._values.write(topic, owner, version)
+        return await self._values.write(topic, owner, version, beside)
 
     async def write_owner_infos(
         self, writes: Iterable[tuple[str | bytes, HubInfo, Version]]
@@ -174,22 +189,28 @@ class AsyncTopicOwnershipManager:
         Returns the new version of each, or its error, in the order given.
 
         Raises:
-            IllegalOperationError: an argument is no topic, owner or version. Nothing was sent.
+            IllegalOperationError: an argument is no topic, owner or version, or a topic occurs
+                twice. Nothing was sent.
         """
         return await self._values.write_all(writes)
 
-    async def delete_owner_info(self, topic: str | bytes, version: Version) -> None:
+    async def delete_owner_info(
+        self, topic: str | bytes, version: Version, *, beside: Sequence[Part] = ()
+    ) -> None:
         """Remove the owner info of a topic.
 
         Args:
             topic: the topic.
             version: ``Version.ANY``, or the version that the owner info must have.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             NoTopicOwnerInfoError: there is none.
             BadVersionError: it has another version.
+            DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
+            TransactionRefusedError: an operation beside it was refused.
         """
-        await self._values.delete(topic, version)
+        await self._values.delete(topic, version, beside)
 
 
 class AsyncTopicPersistenceManager:
@@ -219,7 +240,12 @@ class AsyncTopicPersistenceManager:
         return await self._values.read(topic)
 
     async def write_topic_persistence_info(
-        self, topic: str | bytes, ranges: LedgerRanges, version: Version
+        self,
+        topic: str | bytes,
+        ranges: LedgerRanges,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
     ) -> Version:
         """Set the ledgers of a topic, and return the new version.
 
@@ -228,24 +254,32 @@ class AsyncTopicPersistenceManager:
             ranges: its ledgers.
             version: ``Version.NEW`` creates the persistence info, ``Version.ANY`` replaces it at
                 any version, and another version must be that of the persistence info.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             TopicPersistenceInfoExistsError: there is some, and the version is ``Version.NEW``.
             NoTopicPersistenceInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
+            TransactionRefusedError: an operation beside it was refused.
+            DamagedRecordError: its record is damaged, and the version is not that of this error.
             IllegalOperationError: an argument is no topic, ranges or version.
         """
-        return await self._values.write(topic, ranges, version)
+        return await self._values.write(topic, ranges, version, beside)
 
-    async def delete_topic_persistence_info(self, topic: str | bytes, version: Version) -> None:
+    async def delete_topic_persistence_info(
+        self, topic: str | bytes, version: Version, *, beside: Sequence[Part] = ()
+    ) -> None:
         """Remove the persistence info of a topic.
 
         Args:
             topic: the topic.
             version: ``Version.ANY``, or the version that the persistence info must have.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             NoTopicPersistenceInfoError: there is none.
             BadVersionError: it has another version.
+            DamagedRecordError: its record is damaged, and the version is not that of this error.
+            TransactionRefusedError: an operation beside it was refused.
         """
-        await self._values.delete(topic, version)
+        await self._values.delete(topic, version, beside)

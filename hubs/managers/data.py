@@ -4,14 +4,13 @@ Each value is stored as a JSON object in UTF-8 with the names below (see ``hubs.
 
     {"v": 1, "address": "hub-1:4080", "incarnation": 7}
 
-Members that are ``None`` or empty are left out. Members that this program does not know are in
-``unknown``, and are written again with the value, so that an older program can change what a newer
-one has written. Numbers of messages are 64 bits wide, without a sign.
+Members that are ``None``, or empty mappings, are left out. Members that this program does not know
+are in ``unknown``, and are written again with the value, so that an older program can change what a
+newer one has written. Numbers of messages are 64 bits wide, without a sign.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import (
@@ -84,7 +83,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_amount(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
+    return isinstance(value, int | float) and type(value) is not bool and 0 <= value < 2**64
 
 
 def _each(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -99,7 +98,7 @@ def _each(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
 _TEXT: Final = Kind("a text", is_text)
 _NAME: Final = Kind("a text that is not empty", lambda value: is_text(value) and value != "")
 _NUMBER: Final = Kind("an int from 0 to 2**64 - 1", _is_number)
-_AMOUNT: Final = Kind("a finite number from 0 on", _is_amount)
+_AMOUNT: Final = Kind("a number from 0 on, below 2**64", _is_amount)
 _NUMBERS: Final = Kind("a mapping from texts to ints from 0 to 2**64 - 1", _each(_is_number), dict)
 _BYTES: Final = Kind(
     "a mapping from texts to bytes",
@@ -107,6 +106,20 @@ _BYTES: Final = Kind(
     lambda value: {name: shown(member) for name, member in value.items()},
     lambda value: {name: bytes_of(member) for name, member in value.items()},
 )
+
+
+def _list(shown: object) -> list[Any]:
+    if not isinstance(shown, list):
+        raise ValueError(f"not a list: {shown!r:.80}")  # noqa: TRY004 - as all others
+    return shown
+
+
+def _short(value: object) -> str:
+    """Return a value for an error. An int of thousands of digits has no representation."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:
+        return f"a {type(value).__name__} of that size"
 
 
 def _or_none(kind: Kind) -> Kind:
@@ -151,8 +164,23 @@ class Data:
             value = getattr(self, name)
             if not kind.check(value):
                 raise IllegalOperationError(
-                    f"{name} of a {type(self).__name__} must be {kind.name}, not {value!r:.80}"
+                    f"{name} of a {type(self).__name__} must be {kind.name}, not {_short(value)}"
                 )
+        if self.unknown:
+            self._check_unknown()
+
+    def _check_unknown(self) -> None:
+        known = {"v", *self.kinds}
+        try:
+            if known.isdisjoint(self.unknown) and _each(lambda _: True)(self.unknown):
+                dumped(self.unknown)
+                return
+        except (ValueError, TypeError, RecursionError):
+            pass
+        raise IllegalOperationError(
+            f"unknown of a {type(self).__name__} must be JSON by names that it does not know "
+            f"itself, not {_short(self.unknown)}"
+        )
 
     def members(self) -> dict[str, Any]:
         """Return the members of its object."""
@@ -165,13 +193,16 @@ class Data:
         """Return the value of the members of an object.
 
         Raises:
-            ValueError: they are none.
+            ValueError: they are those of something else.
         """
         if not isinstance(members, dict):
-            raise ValueError(f"no object: {members!r:.80}")  # noqa: TRY004 - as for all others
-        kinds = cls.kinds
-        known = {name: kinds[name].read(members[name]) for name in kinds.keys() & members.keys()}
-        unknown = {name: value for name, value in members.items() if name not in known}
+            raise ValueError(f"not an object: {members!r:.80}")  # noqa: TRY004 - as all others
+        known, unknown = {}, {}
+        for name, member in members.items():
+            if name not in cls.kinds:
+                unknown[name] = member
+            elif member is not None:
+                known[name] = cls.kinds[name].read(member)
         return cls(**known, unknown=unknown)
 
     def encoded(self) -> bytes:
@@ -183,7 +214,7 @@ class Data:
         """Return the value that was stored as ``raw`` in a place.
 
         Raises:
-            ValueDecodeError: the bytes are none, or of a later format.
+            ValueDecodeError: it is something else, or of a later format.
         """
         try:
             return cls.of(loaded(raw))
@@ -261,7 +292,7 @@ _RANGES: Final = Kind(
     "a tuple of LedgerRange",
     lambda value: isinstance(value, tuple) and all(isinstance(one, LedgerRange) for one in value),
     lambda value: [one.members() for one in value],
-    lambda shown: tuple(map(LedgerRange.of, shown)),
+    lambda shown: tuple(map(LedgerRange.of, _list(shown))),
 )
 
 

@@ -72,7 +72,7 @@ def open_managers(
     """Return the managers of a region.
 
     Who comes first writes the layout of the region to ``PATH/layout``. All others find it there, so
-    that two programs never keep the same metadata in two places.
+    that two programs never keep the same metadata in two places. No region may be inside another.
 
     Args:
         store: the store.
@@ -121,6 +121,7 @@ def format_metadata(
         HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
     """
     hubs = f"{check_path(path)}/hosts"
+    store.sync()  # Otherwise, a new hub may not be seen.
     names = store.get_children(hubs).result()
     looks = store.apply([Exists(f"{hubs}/{name}/alive") for name in names])
     for look in looks:
@@ -146,13 +147,11 @@ def _layout(store: MetadataStore, path: str, wanted: Layout) -> Layout:
         LayoutError: it has none that this program knows.
     """
     at = f"{path}/{_LAYOUT}"
-    found = store.get(at).result()
-    if found is None:
+    while (found := store.get(at).result()) is None:
         try:
             store.put(at, layout_record(wanted), ABSENT).result()
         except BadVersionError:  # Somebody else was quicker.
             store.sync()
-            found = store.get(at).result()
         else:
             return wanted
-    return layout_of(b"" if found is None else found.value, at)
+    return layout_of(found.value, at)

@@ -49,6 +49,7 @@ def layout_of(record: bytes, path: str) -> Layout:
     except (ValueError, RecursionError) as error:
         raise LayoutError(f"{path} holds no layout: {error}", path=path) from error
     for layout in _LAYOUTS:
-        if members.get("layout") == layout and members.get("version") == _VERSION:
+        version = members.get("version")
+        if members.get("layout") == layout and type(version) is int and version == _VERSION:
             return layout
     raise LayoutError(f"{path} has a layout that this program does not know: {members}", path=path)

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Final, Self
 
 from ...batching.settings import check_seconds
 from ...coordination.background import Gate, Signal, spawn
-from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError
+from ...ops.errors import InvalidSettingError, MetadataStoreError, StoreClosedError, passes
 from ...ops.log import get_logger
+from ...ops.operations import Part
 from ..errors import IllegalOperationError, NoSubscriptionStateError
 from ..names import escaped, name_text
 from ..tables import Version
@@ -34,17 +36,17 @@ class _Mark:
     Attributes:
         topic: the topic.
         subscriber: the subscriber.
-        stored: the number that the store has, as far as is known.
-        newest: the newest mark; ``None`` before the first one.
-        since: when ``newest`` became greater than ``stored``.
+        stored: the number that the store has at least; -1 as long as nothing is known.
+        newest: the newest mark.
+        since: when ``newest`` became greater than ``stored``, or the last attempt to write it.
     """
 
     __slots__ = ("newest", "since", "stored", "subscriber", "topic")
 
-    def __init__(self, topic: str, subscriber: str, stored: int) -> None:
+    def __init__(self, topic: str, subscriber: str) -> None:
         self.topic = topic
         self.subscriber = subscriber
-        self.stored = stored
+        self.stored = -1
         self.newest: MessageSeqId | None = None
         self.since = 0.0
 
@@ -58,13 +60,14 @@ class ConsumeMarks:
     """Keeps how far subscribers are. Many marks of a subscriber become one write.
 
     A mark is written ``interval`` seconds after it was set, or earlier, when the subscriber is half
-    of ``most`` messages ahead of its stored mark. A call that would bring it further ahead than
-    ``most`` waits until its mark is stored. So after a crash, a subscriber gets at most ``most``
-    messages again that it has consumed. Marks of many subscribers are written together, and a
-    stored mark never goes back.
+    of ``most`` messages ahead of its stored mark. While it is further ahead than ``most``, its
+    calls return only when its mark is stored. So may its first call, because the stored mark is not
+    known then. So after a crash, a subscriber gets at most ``most`` messages again that it has
+    consumed. Marks of many subscribers are written together, and a stored mark never goes back.
 
     A write that fails is tried again after ``interval`` seconds. Its error is raised by calls that
-    wait for it. Marks of a subscription that is not there any more are dropped.
+    wait for it. Marks of a subscription that is not there any more are dropped. Call ``forget``
+    before a subscription is deleted, or set back.
 
     Any number of threads or tasks can share one object. Close it, or use it as a context manager.
 
@@ -73,19 +76,26 @@ class ConsumeMarks:
         most: the most messages between the stored mark of a subscriber and its newest one. The
             numbers of messages in a topic grow by one.
         interval: seconds until a mark is written.
+        beside: see ``advance_marks`` of the manager.
 
     Raises:
         InvalidSettingError: an argument is out of its range.
     """
 
     def __init__(
-        self, subscriptions: SubscriptionDataManager, most: int = 1000, interval: float = 1.0
+        self,
+        subscriptions: SubscriptionDataManager,
+        most: int = 1000,
+        interval: float = 1.0,
+        beside: Callable[[str | bytes], Sequence[Part]] | None = None,
     ) -> None:
         if type(most) is not int or most < 1:
             raise InvalidSettingError(f"most must be an int from 1 on, not {most!r:.80}")
         self._subscriptions = subscriptions
         self._most = most
+        self._beside = beside
         self._interval = check_seconds("interval", interval)
+        self._process = os.getpid()
         self._gate = Gate()  # Whoever writes marks has passed it.
         self._lock = threading.Lock()  # guards the following fields, and all marks
         self._marks: dict[str, dict[str, _Mark]] = {}  # by topic and subscriber
@@ -107,26 +117,19 @@ class ConsumeMarks:
         """
         if not isinstance(mark, MessageSeqId):
             raise IllegalOperationError(f"a mark must be a MessageSeqId, not {mark!r:.80}")
-        start = False
+        self._check_process()
         with self._lock:
             if self._closed:
                 raise StoreClosedError("the consume marks were closed")
             found = self._marks.get(name_text(topic), {}).get(name_text(subscriber))
             if found is None:
-                found = self._begin(topic, subscriber, mark.local - 1)
-            before = found.ahead
-            if mark.local <= found.stored + before:
-                return
-            found.newest = mark
-            if found not in self._waiting:
-                self._waiting[found] = None
-                found.since = time.monotonic()
-                start, self._running = not self._running, True
-            if wake := 2 * before < self._most <= 2 * found.ahead:
-                self._urgent = True
+                found = self._begin(topic, subscriber)
+            wake = self._advance(found, mark)
             wait = found.ahead > self._most
+            if start := bool(self._waiting) and not self._running:
+                self._running = True
         if start:
-            spawn("consume marks", self._run)
+            self._start()
         if wake:
             self._wake.set()
         if wait:
@@ -138,11 +141,8 @@ class ConsumeMarks:
         Raises:
             MetadataStoreError: one of them is not.
         """
-        with self._lock:
-            marks = [*self._waiting]
-            if topic is not None:
-                marks = [*self._marks.get(name_text(topic), {}).values()]
-        self._store(marks)
+        self._check_process()
+        self._store(self._in_line(topic))
 
     def release(self, topic: str | bytes) -> None:
         """Write the marks of a topic, and forget the topic: this hub has lost it, or gives it up.
@@ -152,12 +152,24 @@ class ConsumeMarks:
         Raises:
             MetadataStoreError: a mark is not stored.
         """
+        self._check_process()
         try:
-            self.flush(topic)
-        finally:
-            with self._lock:
-                for mark in self._marks.pop(name_text(topic), {}).values():
-                    self._waiting.pop(mark, None)
+            while marks := self._in_line(topic, forget=True):
+                self._store(marks)
+        except BaseException:
+            self._forget(topic)
+            raise
+
+    def forget(self, topic: str | bytes, subscriber: str | bytes) -> None:
+        """Forget the mark of a subscriber, for example because it is about to unsubscribe.
+
+        A write that is under way goes on.
+        """
+        self._check_process()
+        with self._lock:
+            mark = self._marks.get(name_text(topic), {}).pop(name_text(subscriber), None)
+            if mark is not None:
+                self._waiting.pop(mark, None)
 
     def close(self) -> None:
         """Write all marks, and end. Later calls of ``consumed`` raise ``StoreClosedError``.
@@ -165,23 +177,67 @@ class ConsumeMarks:
         Raises:
             MetadataStoreError: a mark is not stored.
         """
+        if os.getpid() != self._process:  # They are the parent's.
+            return
         with self._lock:
             self._closed = True
         self._wake.set()
-        self.flush()
+        self._store(self._in_line(None))
 
     # Inside
 
-    def _begin(self, topic: str | bytes, subscriber: str | bytes, stored: int) -> _Mark:
-        """Return the first mark of a subscriber.
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:  # The lock or the gate may be held for ever.
+            raise StoreClosedError("these consume marks belong to the process that was forked")
+
+    def _begin(self, topic: str | bytes, subscriber: str | bytes) -> _Mark:
+        """Return a new mark.
 
         Raises:
             IllegalOperationError: an argument is no name.
         """
         escaped(topic), escaped(subscriber)
-        mark = _Mark(name_text(topic), name_text(subscriber), stored)
+        mark = _Mark(name_text(topic), name_text(subscriber))
         self._marks.setdefault(mark.topic, {})[mark.subscriber] = mark
         return mark
+
+    def _advance(self, mark: _Mark, newest: MessageSeqId) -> bool:
+        """Move a mark forward, under the lock; return whether it must be written early."""
+        before = mark.ahead
+        if newest.local <= mark.stored + before:
+            return False
+        mark.newest = newest
+        if mark not in self._waiting:
+            mark.since = time.monotonic()
+            self._waiting[mark] = None
+        if not 2 * before < self._most <= 2 * mark.ahead:
+            return False
+        self._urgent = True
+        return True
+
+    def _in_line(self, topic: str | bytes | None, *, forget: bool = False) -> list[_Mark]:
+        """Return the marks of a topic, or all, that must be written; if none, forget the topic."""
+        with self._lock:
+            if topic is None:
+                return [*self._waiting]
+            of_topic = self._marks.get(name_text(topic), {})
+            waiting = [mark for mark in of_topic.values() if mark in self._waiting]
+            if forget and not waiting:
+                self._marks.pop(name_text(topic), None)
+            return waiting
+
+    def _forget(self, topic: str | bytes) -> None:
+        with self._lock:
+            for mark in self._marks.pop(name_text(topic), {}).values():
+                self._waiting.pop(mark, None)
+
+    def _start(self) -> None:
+        try:
+            spawn("consume marks", self._run)
+        except RuntimeError:  # There is no thread left. The next call begins again.
+            log.exception("consume marks could not be written in the background")
+            with self._lock:
+                self._running = False
 
     def _run(self) -> None:
         """Write marks in time, until none waits."""
@@ -218,52 +274,67 @@ class ConsumeMarks:
             return due, next(iter(self._waiting)).since + self._interval - now, self._wake
 
     def _store(self, marks: Sequence[_Mark]) -> None:
-        """Write marks, unless they were written meanwhile.
+        """Write marks, unless they were written or forgotten meanwhile.
 
         Raises:
             MetadataStoreError: one of them could not be written.
         """
+        failed: MetadataStoreError | None = None
+        for start in range(0, len(marks), _PAGE):
+            failed = self._store_some(marks[start : start + _PAGE]) or failed
+            if failed is not None and passes(failed):
+                break  # Nobody answers. The other marks stay in line.
+        if failed is not None:
+            raise failed
+
+    def _store_some(self, marks: Sequence[_Mark]) -> MetadataStoreError | None:
+        """Write marks, and return the error of one that could not be written."""
+        failed: MetadataStoreError | None = None
+        ended: Sequence[Version | MetadataStoreError | None]
         self._gate.enter()
         try:
-            for start in range(0, len(marks), _PAGE):
-                self._store_some(marks[start : start + _PAGE])
+            with self._lock:
+                news = [
+                    (mark, mark.newest)
+                    for mark in marks
+                    if mark in self._waiting and mark.newest is not None
+                ]
+            try:
+                ended = self._subscriptions.advance_marks(
+                    [(mark.topic, mark.subscriber, newest) for mark, newest in news], self._beside
+                )
+            except MetadataStoreError as failure:
+                ended = [failure] * len(news)
+            with self._lock:
+                for (mark, newest), one in zip(news, ended, strict=True):
+                    error = self._settle(mark, newest, one)
+                    failed = failed or error
+                wake = self._urgent
         finally:
             self._gate.leave()
-
-    def _store_some(self, marks: Sequence[_Mark]) -> None:
-        with self._lock:
-            news = [(mark, mark.newest) for mark in marks if mark.newest and mark.ahead > 0]
-        ended: Sequence[Version | MetadataStoreError | None]
-        try:
-            ended = self._subscriptions.advance_marks(
-                [(mark.topic, mark.subscriber, newest) for mark, newest in news]
-            )
-        except MetadataStoreError as error:
-            ended = [error] * len(news)
-        with self._lock:
-            for (mark, newest), one in zip(news, ended, strict=True):
-                self._settle(mark, newest, one)
-        for one in ended:
-            if isinstance(one, MetadataStoreError) and not isinstance(
-                one, NoSubscriptionStateError
-            ):
-                raise one
+        if wake:
+            self._wake.set()
+        return failed
 
     def _settle(
         self, mark: _Mark, newest: MessageSeqId, ended: Version | MetadataStoreError | None
-    ) -> None:
-        """Note how the write of a mark ended."""
-        if isinstance(ended, NoSubscriptionStateError):
-            self._marks.get(mark.topic, {}).pop(mark.subscriber, None)
-            self._waiting.pop(mark, None)
-            return
-        if not isinstance(ended, MetadataStoreError):
+    ) -> MetadataStoreError | None:
+        """Note how the write of a mark ended, under the lock; return its error."""
+        gone = isinstance(ended, NoSubscriptionStateError)
+        error = ended if isinstance(ended, MetadataStoreError) and not gone else None
+        if error is None and not gone:
             mark.stored = newest.local
-        if mark in self._waiting:  # Otherwise, the topic was released meanwhile.
-            del self._waiting[mark]
-            if mark.ahead > 0:
-                mark.since = time.monotonic()
-                self._waiting[mark] = None
+        if mark not in self._waiting:  # It was forgotten meanwhile.
+            return error
+        del self._waiting[mark]
+        if gone and mark.newest is newest:
+            self._marks.get(mark.topic, {}).pop(mark.subscriber, None)
+        elif mark.ahead > 0:
+            mark.since = time.monotonic()
+            self._waiting[mark] = None
+            if error is None and 2 * mark.ahead >= self._most:
+                self._urgent = True
+        return error
 
     def __enter__(self) -> Self:
         return self

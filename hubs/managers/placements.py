@@ -78,7 +78,7 @@ class Tables:
         return self._tables.create_table("persistence")
 
     def subscriptions(self, topic: str | bytes) -> Table:
-        escaped(topic)  # An empty one would be none of the table's name.
+        escaped(topic)  # Otherwise, an empty name would be accepted here.
         return self._tables.create_scannable_table(f"subscriptions:{name_text(topic)}")
 
     def close(self) -> None:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar, overload
 
 from ...ops.errors import MetadataStoreError, ValueDecodeError
+from ...ops.operations import Part
 from ..errors import (
     IllegalOperationError,
     KeyExistsError,
@@ -50,7 +51,6 @@ class TopicValues(Generic[D]):
         self._kind = kind
         self._missing = missing
         self._exists = exists
-        self._last: tuple[D | None, dict[str, bytes | None]] = (None, {})
 
     def read(self, topic: str | bytes) -> Versioned[D] | None:
         """Return the value of a topic with its version; ``None`` if there is none.
@@ -62,17 +62,24 @@ class TopicValues(Generic[D]):
             found = self._table.get(name_text(topic))
         except NoKeyError:
             return None
+        raw = found.value.get(self._field)
+        if raw is None:
+            raise DamagedRecordError(
+                f"the record of topic {topic!r} has no {self._field}", at=found.version
+            )
         try:
-            value = self._kind.decoded(found.value.get(self._field, b""), f"topic {topic!r}")
+            value = self._kind.decoded(raw, f"the {self._field} of topic {topic!r}")
         except ValueDecodeError as error:
-            raise DamagedRecordError(str(error), found.version) from error
+            raise DamagedRecordError(str(error), at=found.version) from error
         return Versioned(value, found.version)
 
-    def write(self, topic: str | bytes, value: D, version: Version) -> Version:
+    def write(
+        self, topic: str | bytes, value: D, version: Version, beside: Sequence[Part]
+    ) -> Version:
         """Set the value of a topic, and return its new version."""
-        fields = self._fields(value)
+        row, fields = self._table.row(name_text(topic), tuple(beside)), self._fields(value)
         try:
-            return self._table.put(name_text(topic), fields, version)
+            return self._table.shelf.put(row, fields, check_version(version))
         except (NoKeyError, KeyExistsError) as error:
             raise self._named(error, topic) from error
 
@@ -80,30 +87,30 @@ class TopicValues(Generic[D]):
         self, writes: Iterable[tuple[str | bytes, D, Version]]
     ) -> list[Version | MetadataStoreError]:
         """Set the values of many topics in batches, and return the version or the error of each."""
-        topics, puts = [], []
-        for topic, value, version in writes:
-            topics.append(topic)
-            row = self._table.row(name_text(topic))
-            puts.append((row, self._fields(value), check_version(version)))
+        writes = [*writes]
+        values = {id(value): value for _, value, _ in writes}  # A hub claims topics with one value.
+        encoded = {at: self._fields(value) for at, value in values.items()}
+        puts = [
+            (self._table.row(name_text(topic)), encoded[id(value)], check_version(version))
+            for topic, value, version in writes
+        ]
         ended = self._table.shelf.put_all(puts)
-        return [self._named(one, topic) for one, topic in zip(ended, topics, strict=True)]
+        return [self._named(one, topic) for one, (topic, _, _) in zip(ended, writes, strict=True)]
 
-    def delete(self, topic: str | bytes, version: Version) -> None:
+    def delete(self, topic: str | bytes, version: Version, beside: Sequence[Part]) -> None:
         """Remove the value of a topic."""
+        row = self._table.row(name_text(topic), tuple(beside))
         try:
-            self._table.remove(name_text(topic), version)
+            self._table.shelf.remove(row, check_version(version))
         except NoKeyError as error:
             raise self._named(error, topic) from error
 
     def _fields(self, value: D) -> dict[str, bytes | None]:
-        last = self._last
-        if value is not last[0]:  # A hub claims all its topics with the same value.
-            if not isinstance(value, self._kind):
-                raise IllegalOperationError(
-                    f"the value must be a {self._kind.__name__}, not {value!r:.80}"
-                )
-            last = self._last = value, {self._field: value.encoded()}
-        return last[1]
+        if not isinstance(value, self._kind):
+            raise IllegalOperationError(
+                f"the value must be a {self._kind.__name__}, not {value!r:.80}"
+            )
+        return {self._field: value.encoded()}
 
     @overload
     def _named(self, ended: MetadataStoreError, topic: str | bytes) -> MetadataStoreError: ...
@@ -145,7 +152,14 @@ class TopicOwnershipManager:
             return Versioned(None, error.at)
         return None if found is None else Versioned(found.value, found.version)
 
-    def write_owner_info(self, topic: str | bytes, owner: HubInfo, version: Version) -> Version:
+    def write_owner_info(
+        self,
+        topic: str | bytes,
+        owner: HubInfo,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
+    ) -> Version:
         """Set the owner of a topic, and return the new version.
 
         Args:
@@ -153,14 +167,17 @@ class TopicOwnershipManager:
             owner: the owner.
             version: ``Version.NEW`` creates the owner info, ``Version.ANY`` replaces it at any
                 version, and another version must be that of the owner info.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             TopicOwnerInfoExistsError: there is owner info, and the version is ``Version.NEW``.
             NoTopicOwnerInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
+            TransactionRefusedError: an operation beside it was refused.
+            DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
             IllegalOperationError: an argument is no topic, owner or version.
         """
-        return self._values.write(topic, owner, version)
+        return self._values.write(topic, owner, version, beside)
 
     def write_owner_infos(
         self, writes: Iterable[tuple[str | bytes, HubInfo, Version]]
@@ -170,22 +187,28 @@ class TopicOwnershipManager:
         Returns the new version of each, or its error, in the order given.
 
         Raises:
-            IllegalOperationError: an argument is no topic, owner or version. Nothing was sent.
+            IllegalOperationError: an argument is no topic, owner or version, or a topic occurs
+                twice. Nothing was sent.
         """
         return self._values.write_all(writes)
 
-    def delete_owner_info(self, topic: str | bytes, version: Version) -> None:
+    def delete_owner_info(
+        self, topic: str | bytes, version: Version, *, beside: Sequence[Part] = ()
+    ) -> None:
         """Remove the owner info of a topic.
 
         Args:
             topic: the topic.
             version: ``Version.ANY``, or the version that the owner info must have.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             NoTopicOwnerInfoError: there is none.
             BadVersionError: it has another version.
+            DamagedRecordError: its record is damaged, and the version is ``Version.ANY``.
+            TransactionRefusedError: an operation beside it was refused.
         """
-        self._values.delete(topic, version)
+        self._values.delete(topic, version, beside)
 
 
 class TopicPersistenceManager:
@@ -213,7 +236,12 @@ class TopicPersistenceManager:
         return self._values.read(topic)
 
     def write_topic_persistence_info(
-        self, topic: str | bytes, ranges: LedgerRanges, version: Version
+        self,
+        topic: str | bytes,
+        ranges: LedgerRanges,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
     ) -> Version:
         """Set the ledgers of a topic, and return the new version.
 
@@ -222,24 +250,32 @@ class TopicPersistenceManager:
             ranges: its ledgers.
             version: ``Version.NEW`` creates the persistence info, ``Version.ANY`` replaces it at
                 any version, and another version must be that of the persistence info.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             TopicPersistenceInfoExistsError: there is some, and the version is ``Version.NEW``.
             NoTopicPersistenceInfoError: there is none, and the version is another.
             BadVersionError: it has another version.
+            TransactionRefusedError: an operation beside it was refused.
+            DamagedRecordError: its record is damaged, and the version is not that of this error.
             IllegalOperationError: an argument is no topic, ranges or version.
         """
-        return self._values.write(topic, ranges, version)
+        return self._values.write(topic, ranges, version, beside)
 
-    def delete_topic_persistence_info(self, topic: str | bytes, version: Version) -> None:
+    def delete_topic_persistence_info(
+        self, topic: str | bytes, version: Version, *, beside: Sequence[Part] = ()
+    ) -> None:
         """Remove the persistence info of a topic.
 
         Args:
             topic: the topic.
             version: ``Version.ANY``, or the version that the persistence info must have.
+            beside: further operations of the same transaction, such as the check of a lock.
 
         Raises:
             NoTopicPersistenceInfoError: there is none.
             BadVersionError: it has another version.
+            DamagedRecordError: its record is damaged, and the version is not that of this error.
+            TransactionRefusedError: an operation beside it was refused.
         """
-        self._values.delete(topic, version)
+        self._values.delete(topic, version, beside)

@@ -12,7 +12,9 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``states``: the same for threads, generated
 - ``async_watchers``: watchers of keys, each called once
 - ``watchers``: the same for threads, generated
-- ``rows``: the place of a key's record, and the errors that name the key
+- ``rows``: the place of a key's record, how it is changed, and the errors that name the key
+- ``async_writes``: executes changes of records
+- ``writes``: the same for threads, generated
 - ``async_shelves``: records read, merged and written, one by one or many together
 - ``shelves``: the same for threads, generated
 - ``async_cursors``: the keys and values of a table, page by page

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from ...batching import AsyncMetadataStore
@@ -19,12 +20,14 @@ from ...ops.errors import (
     ValueDecodeError,
 )
 from ...ops.results import GetResult
+from ..errors import IllegalOperationError
 from .async_states import async_states_of
 from .async_watchers import AsyncWatchers
+from .async_writes import Written, async_execute, async_execute_all
 from .errors import DamagedRecordError
 from .records import DAMAGED, Record, Seen, decoded, merged
 from .results import VersionedValue
-from .rows import Row
+from .rows import Row, Write
 from .versions import Version
 
 __all__ = ["AsyncShelf", "Change"]
@@ -35,8 +38,8 @@ _BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 #: error that it raises is that of the row.
 Change: TypeAlias = Callable[[VersionedValue], Mapping[str, bytes | None] | None]
 
-# Makes the next record of one that was read; ``None``: it stays as it is.
-_Change: TypeAlias = Callable[[Seen | None], Record | None]
+# Makes the write of a row that was read; ``None``: it stays as it is.
+_Change: TypeAlias = Callable[[Seen | None], Write | None]
 _Ended: TypeAlias = Version | MetadataStoreError | None
 
 
@@ -110,91 +113,75 @@ class AsyncShelf:
         value = record.fields
         if fields is not None:
             value = {name: value[name] for name in fields if name in value}
-        return VersionedValue(value, self._states.version(found, record))
+        return VersionedValue(value, self._states.version(found.stat, record.life))
 
     async def put(self, row: Row, changes: Mapping[str, bytes | None], version: Version) -> Version:
         """Change fields of a row; see ``Table.put``."""
         if version == Version.NEW:
+            write = self._states.creation(row, merged({}, changes))
             try:
-                return await self._states.create(row.path, merged({}, changes))
+                written = await async_execute(self.store, self._states, write)
             except BadVersionError as error:
                 raise row.exists() from error
-        attempts = 0
-        while True:
-            seen, record = await self._current(row, version, anew=attempts > 0)
-            record = record._replace(fields=merged(record.fields, changes))
-            try:
-                return await self._states.replace(row.path, seen, record)
-            except BadVersionError:  # Somebody else was quicker.
-                await asyncio.sleep(_BACKOFF.pause(attempts))
-                attempts += 1
+        else:
+            written = await self._change(row, self._put(row, changes, version))
+        assert written is not None
+        return written
 
     async def put_all(
         self, puts: Sequence[tuple[Row, Mapping[str, bytes | None], Version]]
     ) -> list[Version | MetadataStoreError]:
-        """Change fields of rows as ``put`` does, in batches.
+        """Change fields of rows as ``put`` does, in batches. A row occurs once.
 
         Returns the new version of each, or its error, in the order given.
         """
-
-        def put(row: Row, fields: Mapping[str, bytes | None], version: Version) -> _Change:
-            def change(seen: Seen | None) -> Record:
-                record = self._at(row, seen, version)
-                return record._replace(fields=merged(record.fields, fields))
-
-            return change
-
-        self.check_open()
+        self._check_all([row for row, _, _ in puts])
         news = {at: put for at, put in enumerate(puts) if put[2] == Version.NEW}
-        created = await self._states.create_all(
-            [(row.path, merged({}, fields)) for row, fields, _ in news.values()]
-        )
+        creations = [
+            self._states.creation(row, merged({}, fields)) for row, fields, _ in news.values()
+        ]
+        created = await async_execute_all(self.store, self._states, creations)
         ended: dict[int, _Ended] = {
             at: puts[at][0].exists() if isinstance(one, BadVersionError) else one
             for at, one in zip(news, created, strict=True)
         }
-        changes = {at: (one[0], put(*one)) for at, one in enumerate(puts) if one[2] != Version.NEW}
-        ended |= await self._change(changes)
+        ended |= await self._change_all(
+            {at: (put[0], self._put(*put)) for at, put in enumerate(puts) if at not in news}
+        )
         # No put leaves its row as it was.
         return [one for at in range(len(puts)) if (one := ended[at]) is not None]
 
     async def change_all(
         self, changes: Sequence[tuple[Row, Change]]
     ) -> list[Version | MetadataStoreError | None]:
-        """Change rows, each only as long as nobody else has, in batches.
+        """Change rows, each only as long as nobody else has, in batches. A row occurs once.
 
         Returns the new version of each, ``None`` if its change has left it as it was, or its error,
         in the order given.
         """
 
         def made(row: Row, change: Change) -> _Change:
-            def changed(seen: Seen | None) -> Record | None:
-                record = self._at(row, seen, Version.ANY)
-                assert seen is not None
-                version = self._states.version(seen.found, record)
+            def write(seen: Seen | None) -> Write | None:
+                seen, record = self._at(row, seen, Version.ANY)
+                version = self._states.version(seen.found.stat, record.life)
                 fields = change(VersionedValue(record.fields, version))
-                if fields is None:
-                    return None
-                return record._replace(fields=merged(record.fields, fields))
+                return None if fields is None else self._merge(row, seen, record, fields)
 
-            return changed
+            return write
 
-        self.check_open()
-        ended = await self._change(
+        self._check_all([row for row, _ in changes])
+        ended = await self._change_all(
             {at: (row, made(row, change)) for at, (row, change) in enumerate(changes)}
         )
         return [ended[at] for at in range(len(changes))]
 
     async def remove(self, row: Row, version: Version) -> None:
         """Remove a row; see ``Table.remove``."""
-        attempts = 0
-        while True:
-            seen, _ = await self._current(row, version, anew=attempts > 0)
-            try:
-                return await self._states.remove(row.path, seen)
-            except BadVersionError:  # Somebody else was quicker.
-                await asyncio.sleep(_BACKOFF.pause(attempts))
-                attempts += 1
+
+        def write(seen: Seen | None) -> Write:
+            return self._states.removal(row, self._at(row, seen, version)[0])
+
+        await self._change(row, write)
 
     async def remove_all(self, paths: list[str]) -> int:
         """Remove records, whatever they are. Return the number of those that were there."""
@@ -202,16 +189,46 @@ class AsyncShelf:
 
     # Inside
 
-    async def _change(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
-        """Change rows until each has ended."""
+    def _check_all(self, rows: Sequence[Row]) -> None:
+        """Check that the tables are open, and that each row occurs once."""
+        self.check_open()
+        seen: set[str] = set()
+        for row in rows:
+            if row.path in seen:
+                raise IllegalOperationError(
+                    f"key {row.key!r} of table {row.table!r} occurs twice in one call"
+                )
+            seen.add(row.path)
+
+    async def _change(self, row: Row, change: _Change) -> Written:
+        """Read a row and write what its change makes of it, until nobody else was quicker."""
+        attempts = 0
+        while True:
+            seen = await self._states.read(row.path)
+            write = None
+            try:
+                write = change(seen)
+            except MetadataStoreError:
+                if attempts or not self._lags:  # Otherwise, what was read may be outdated.
+                    raise
+            if write is not None:
+                with suppress(BadVersionError):
+                    return await async_execute(self.store, self._states, write)
+            await self._pause(attempts)
+            attempts += 1
+
+    async def _change_all(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
+        """Change rows as ``_change`` does, and return how each has ended."""
         ended: dict[int, _Ended] = {}
         left = changes
         attempts = 0
         while left:
-            if attempts:
-                await self.catch_up()
-                await asyncio.sleep(_BACKOFF.pause(attempts - 1))
-            ended |= await self._change_some(left, anew=attempts > 0)
+            try:
+                if attempts:
+                    await self._pause(attempts - 1)
+                ended |= await self._change_some(left, anew=attempts > 0)
+            except MetadataStoreError as error:  # Others may have changed already.
+                return ended | {at: error.for_path(row.path) for at, (row, _) in left.items()}
             left = {at: change for at, change in left.items() if at not in ended}
             attempts += 1
         return ended
@@ -221,49 +238,48 @@ class AsyncShelf:
     ) -> dict[int, _Ended]:
         """Try to change rows; return how those ended that need no other attempt."""
         ended: dict[int, _Ended] = {}
-        puts: dict[int, tuple[str, Seen, Record]] = {}
+        writes: dict[int, Write] = {}
         found = await self._states.read_all([row.path for row, _ in changes.values()])
-        for seen, (at, (row, change)) in zip(found, changes.items(), strict=True):
+        for seen, (at, (_, change)) in zip(found, changes.items(), strict=True):
             if isinstance(seen, MetadataStoreError):
                 ended[at] = seen
                 continue
             try:
-                record = change(seen)
+                write = change(seen)
             except MetadataStoreError as error:
                 if anew or not self._lags:  # Otherwise, what was read may be outdated.
                     ended[at] = error
                 continue
-            if seen is not None and record is not None:
-                puts[at] = row.path, seen, record
-            else:
+            if write is None:
                 ended[at] = None
-        written = await self._states.replace_all([*puts.values()])
+            else:
+                writes[at] = write
+        written = await async_execute_all(self.store, self._states, [*writes.values()])
         return ended | {
             at: one
-            for at, one in zip(puts, written, strict=True)
+            for at, one in zip(writes, written, strict=True)
             if not isinstance(one, BadVersionError)  # Otherwise, somebody else was quicker.
         }
 
-    async def _current(self, row: Row, version: Version, *, anew: bool) -> tuple[Seen, Record]:
-        """Return the record of a row that is at a version.
+    async def _pause(self, attempts: int) -> None:
+        """Wait before another attempt, and see to it that this reads what others have written."""
+        await asyncio.sleep(_BACKOFF.pause(attempts))
+        await self.catch_up()
 
-        Raises:
-            NoKeyError: there is none.
-            BadVersionError: it is at another version.
-        """
-        if anew:
-            await self.catch_up()
-        seen = await self._states.read(row.path)
-        try:
-            record = self._at(row, seen, version)
-        except MetadataStoreError:
-            if anew or not self._lags:
-                raise
-            return await self._current(row, version, anew=True)
-        assert seen is not None
-        return seen, record
+    def _put(self, row: Row, fields: Mapping[str, bytes | None], version: Version) -> _Change:
+        def write(seen: Seen | None) -> Write:
+            seen, record = self._at(row, seen, version)
+            return self._merge(row, seen, record, fields)
 
-    def _at(self, row: Row, seen: Seen | None, version: Version) -> Record:
+        return write
+
+    def _merge(
+        self, row: Row, seen: Seen, record: Record, fields: Mapping[str, bytes | None]
+    ) -> Write:
+        record = record._replace(fields=merged(record.fields, fields))
+        return self._states.replacement(row, seen, record)
+
+    def _at(self, row: Row, seen: Seen | None, version: Version) -> tuple[Seen, Record]:
         """Return a record that was read and must be at a version.
 
         Raises:
@@ -274,9 +290,9 @@ class AsyncShelf:
         if seen is None:
             raise row.missing()
         record, damage = self._record(seen.found)
-        actual = self._states.version(seen.found, record)
+        actual = self._states.version(seen.found.stat, record.life)
         if version == actual or (version == Version.ANY and damage is None):
-            return record
+            return seen, record
         raise damage or row.moved(actual, version)
 
     def _record(self, found: GetResult) -> tuple[Record, DamagedRecordError | None]:
@@ -284,5 +300,5 @@ class AsyncShelf:
         try:
             return decoded(found), None
         except ValueDecodeError as error:
-            version = self._states.version(found, DAMAGED)
-            return DAMAGED, DamagedRecordError(str(error), version, path=error.path)
+            version = self._states.version(found.stat, DAMAGED.life)
+            return DAMAGED, DamagedRecordError(str(error), path=error.path, at=version)

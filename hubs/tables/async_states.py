@@ -11,102 +11,68 @@ ZooKeeper, see ``async_generations``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Sequence
 from typing import Protocol
 
 from ...batching import AsyncMetadataStore
-from ...ops.errors import BadVersionError, MetadataStoreError, NotFoundError
+from ...ops.errors import MetadataStoreError, NotFoundError
 from ...ops.operations import ABSENT, Delete, Get, Put
 from ...ops.results import GetResult, Stat
 from .async_generations import AsyncByGeneration
 from .records import Record, Seen, encoded
+from .rows import Row, Write
 from .versions import Version
 
 __all__ = ["AsyncByRevision", "AsyncStates", "async_states_of"]
 
 
 class AsyncStates(Protocol):
-    """Conditional writes of records."""
+    """Reads records, and says how they are changed."""
 
-    def version(self, found: GetResult, record: Record) -> Version:
-        """Return the version of a record that was read."""
+    def version(self, stat: Stat, life: int) -> Version:
+        """Return the version of a record that was read or written."""
 
     async def read(self, path: str) -> Seen | None:
         """Read a record that may be replaced or removed then; ``None`` if there is none."""
 
-    async def create(self, path: str, fields: dict[str, bytes]) -> Version:
-        """Write the first record of a key.
+    async def read_all(self, paths: Sequence[str]) -> list[Seen | MetadataStoreError | None]:
+        """Read records in batches. Return the error of each that failed."""
 
-        Raises:
-            BadVersionError: the key is there.
-        """
+    def creation(self, row: Row, fields: dict[str, bytes]) -> Write:
+        """Return the write of the first record of a row."""
 
-    async def replace(self, path: str, seen: Seen, record: Record) -> Version:
-        """Write another record instead of one that ``read`` has found.
+    def replacement(self, row: Row, seen: Seen, record: Record) -> Write:
+        """Return the write of another record instead of one that was read."""
 
-        Raises:
-            BadVersionError: it is not there any more.
-        """
+    def removal(self, row: Row, seen: Seen) -> Write:
+        """Return the removal of a record that was read."""
 
-    async def remove(self, path: str, seen: Seen) -> None:
-        """Remove a record that ``read`` has found.
+    def outdated(self, write: Write) -> None:
+        """Note that the guard of a write did not hold."""
 
-        Raises:
-            BadVersionError: it is not there any more.
-        """
+    def removed(self, write: Write) -> None:
+        """Note that a removal has taken effect."""
 
     async def remove_all(self, paths: list[str]) -> int:
         """Remove records, whatever they are. Return the number of those that were there."""
 
-    async def read_all(self, paths: Sequence[str]) -> list[Seen | MetadataStoreError | None]:
-        """Read records as ``read`` does, in batches. Return the error of each that failed."""
-
-    async def create_all(
-        self, records: Sequence[tuple[str, dict[str, bytes]]]
-    ) -> list[Version | MetadataStoreError]:
-        """Write records as ``create`` does, in batches. Return the error of each that failed."""
-
-    async def replace_all(
-        self, records: Sequence[tuple[str, Seen, Record]]
-    ) -> list[Version | MetadataStoreError]:
-        """Write records as ``replace`` does, in batches. Return the error of each that failed."""
-
 
 class AsyncByRevision:
-    """The revision of a path is the version of its key."""
+    """The revision of a path is the version of its key.
+
+    Paths that are changed together share a revision, so a version also tells the path.
+    """
 
     def __init__(self, store: AsyncMetadataStore) -> None:
         self._store = store
 
-    def version(self, found: GetResult, record: Record) -> Version:
-        return Version(0, found.stat.revision)
+    def version(self, stat: Stat, life: int) -> Version:
+        return Version(zlib.crc32(stat.path.encode()), stat.revision)
 
     async def read(self, path: str) -> Seen | None:
         found = await self._store.get(path)
         return None if found is None else Seen(found)
-
-    async def create(self, path: str, fields: dict[str, bytes]) -> Version:
-        stat = await self._store.put(path, encoded(Record(fields)), ABSENT)
-        return Version(0, stat.revision)
-
-    async def replace(self, path: str, seen: Seen, record: Record) -> Version:
-        revision = seen.found.stat.revision
-        value = encoded(Record(record.fields))
-        stat = await self._store.put(path, value, expected_revision=revision)
-        return Version(0, stat.revision)
-
-    async def remove(self, path: str, seen: Seen) -> None:
-        try:
-            await self._store.delete(path, expected_revision=seen.found.stat.revision)
-        except NotFoundError as error:
-            raise BadVersionError(str(error), path=path) from error
-
-    async def remove_all(self, paths: list[str]) -> int:
-        outcomes = await self._store.apply([Delete(path) for path in paths])
-        for outcome in outcomes:
-            if outcome.error is not None and not isinstance(outcome.error, NotFoundError):
-                raise outcome.error
-        return sum(outcome.ok for outcome in outcomes)
 
     async def read_all(self, paths: Sequence[str]) -> list[Seen | MetadataStoreError | None]:
         outcomes = await self._store.apply([Get(path) for path in paths])
@@ -115,30 +81,28 @@ class AsyncByRevision:
             for outcome in outcomes
         ]
 
-    async def create_all(
-        self, records: Sequence[tuple[str, dict[str, bytes]]]
-    ) -> list[Version | MetadataStoreError]:
-        return await self._put_all(
-            Put(path, encoded(Record(fields)), ABSENT) for path, fields in records
-        )
+    def creation(self, row: Row, fields: dict[str, bytes]) -> Write:
+        return Write(row, Put(row.path, encoded(Record(fields)), ABSENT))
 
-    async def replace_all(
-        self, records: Sequence[tuple[str, Seen, Record]]
-    ) -> list[Version | MetadataStoreError]:
-        return await self._put_all(
-            Put(path, encoded(Record(record.fields)), expected_revision=seen.found.stat.revision)
-            for path, seen, record in records
-        )
+    def replacement(self, row: Row, seen: Seen, record: Record) -> Write:
+        value = encoded(record._replace(life=0))
+        return Write(row, Put(row.path, value, expected_revision=seen.found.stat.revision))
 
-    async def _put_all(self, puts: Iterable[Put]) -> list[Version | MetadataStoreError]:
-        ended: list[Version | MetadataStoreError] = []
-        for outcome in await self._store.apply(puts):
-            stat = outcome.result
-            if isinstance(stat, Stat):
-                ended.append(Version(0, stat.revision))
-            elif outcome.error is not None:
-                ended.append(outcome.error)
-        return ended
+    def removal(self, row: Row, seen: Seen) -> Write:
+        return Write(row, Delete(row.path, expected_revision=seen.found.stat.revision))
+
+    def outdated(self, write: Write) -> None:
+        pass
+
+    def removed(self, write: Write) -> None:
+        pass
+
+    async def remove_all(self, paths: list[str]) -> int:
+        outcomes = await self._store.apply([Delete(path) for path in paths])
+        for outcome in outcomes:
+            if outcome.error is not None and not isinstance(outcome.error, NotFoundError):
+                raise outcome.error
+        return sum(outcome.ok for outcome in outcomes)
 
 
 def async_states_of(store: AsyncMetadataStore, place: str) -> AsyncStates:

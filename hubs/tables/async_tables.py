@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from ...batching import AsyncMetadataStore
 from ...ops.backoff import Backoff
+from ...ops.operations import Part
 from ...ops.paths import check_path
 from ..errors import IllegalOperationError
 from ..names import escaped, text_of
@@ -154,15 +155,15 @@ class AsyncTable:
         """Return a cursor over all keys; see :class:`AsyncCursor` for what it shows."""
         return await self._cursor(check_fields(fields), lambda _: True, "ascending")
 
-    def row(self, key: str) -> Row:
-        """Return the place of a key's record, whether it is there or not.
+    def row(self, key: str, beside: tuple[Part, ...] = ()) -> Row:
+        """Return the place of a key's record, whether it is there or not; see :class:`Row`.
 
         Raises:
             IllegalOperationError: it is no key.
             StoreClosedError: the tables were closed.
         """
         self.shelf.check_open()
-        return Row(self._at(_part(key)), self._name, key)
+        return Row(self._at(_part(key)), self._name, key, beside)
 
     # Inside
 
@@ -250,8 +251,9 @@ class AsyncMetaStore:
 
     Below its path, a table has its keys at ``tables/NAME/KEY``. On stores without the capability
     ``"expected_revisions"`` (ZooKeeper), ``removals`` keeps versions of removed keys from
-    coming back; do not remove it, or set it back, while versions are in use. A table of ledgers
-    counts its ids at ``ids/NAME``. Names and keys are escaped (see ``hubs.names``).
+    coming back; do not remove it, or set it back, while versions are in use. There, a key that the
+    store itself removes, not its table, may come back with a late put of somebody else. A table of
+    ledgers counts its ids at ``ids/NAME``. Names and keys are escaped (see ``hubs.names``).
 
     Close it, or use it as a context manager. The store stays open.
 

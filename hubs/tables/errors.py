@@ -16,6 +16,8 @@ class DamagedRecordError(ValueDecodeError):
             it can match again if the key was removed, put and damaged anew meanwhile.
     """
 
-    def __init__(self, message: str, at: Version, *, path: str | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, path: str | None = None, at: Version = Version.ANY
+    ) -> None:
         super().__init__(message, path=path)
         self.at = at

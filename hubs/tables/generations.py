@@ -16,7 +16,7 @@ import random
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from ...batching import MetadataStore
 from ...ops.errors import (
@@ -25,9 +25,10 @@ from ...ops.errors import (
     NotFoundError,
     TransactionRefusedError,
 )
-from ...ops.operations import ABSENT, Check, Delete, Exists, Get, Put, Transaction
-from ...ops.results import GetResult, Outcome, Result, Stat
+from ...ops.operations import ABSENT, Check, Delete, Exists, Get, Put
+from ...ops.results import GetResult, Result, Stat
 from .records import DAMAGED, Record, Seen, encoded
+from .rows import Row, Write
 from .versions import Version
 
 __all__ = ["ByGeneration"]
@@ -60,8 +61,8 @@ class ByGeneration:
         self._known: dict[str, int] = {}
         self._session: object = None
 
-    def version(self, found: GetResult, record: Record) -> Version:
-        return Version(record.life, found.stat.version)
+    def version(self, stat: Stat, life: int) -> Version:
+        return Version(life, stat.version)
 
     def read(self, path: str) -> Seen | None:
         while True:
@@ -85,52 +86,28 @@ class ByGeneration:
                     for outcome, generation in zip(outcomes, generations, strict=True)
                 ]
 
-    def create(self, path: str, fields: dict[str, bytes]) -> Version:
-        record = _begun(fields)
-        stat = self._store.put(path, encoded(record), ABSENT).result()
-        return Version(record.life, stat.version)
+    def creation(self, row: Row, fields: dict[str, bytes]) -> Write:
+        record = Record(fields, _RANDOM.getrandbits(63))
+        return Write(row, Put(row.path, encoded(record), ABSENT), record.life)
 
-    def create_all(
-        self, records: Sequence[tuple[str, dict[str, bytes]]]
-    ) -> list[Version | MetadataStoreError]:
-        begun = [_begun(fields) for _, fields in records]
-        outcomes = self._store.apply(
-            [
-                Put(path, encoded(record), ABSENT)
-                for (path, _), record in zip(records, begun, strict=True)
-            ]
-        )
-        return [
-            Version(record.life, outcome.result.version)
-            if isinstance(outcome.result, Stat)
-            else _error_of(outcome)
-            for record, outcome in zip(begun, outcomes, strict=True)
-        ]
+    def replacement(self, row: Row, seen: Seen, record: Record) -> Write:
+        if record.life == DAMAGED.life:
+            record = record._replace(life=_RANDOM.getrandbits(63))
+        put = Put(row.path, encoded(record), seen.found.stat.version)
+        return Write(row, put, record.life, Check(self._at(row.path), seen.generation))
 
-    def replace(self, path: str, seen: Seen, record: Record) -> Version:
-        replacement = self._replacement(path, seen, record)
-        _, stat = self._execute(replacement.check, [replacement.put])
-        assert stat is not None
-        return Version(replacement.life, stat.version)
+    def removal(self, row: Row, seen: Seen) -> Write:
+        delete = Delete(row.path, seen.found.stat.version)
+        return Write(row, delete, 0, Put(self._at(row.path), b"", seen.generation))
 
-    def replace_all(
-        self, records: Sequence[tuple[str, Seen, Record]]
-    ) -> list[Version | MetadataStoreError]:
-        replacements = [self._replacement(*record) for record in records]
-        ops = [Transaction([one.check, one.put]) for one in replacements]
-        ended: list[Version | MetadataStoreError] = []
-        for one, outcome in zip(replacements, self._store.apply(ops), strict=True):
-            match outcome:
-                case Outcome(result=[_, Stat() as stat]):
-                    ended.append(Version(one.life, stat.version))
-                case Outcome(error=TransactionRefusedError() as refused):
-                    ended.append(self._refusal(refused, one.check, [one.put]))
-                case _:
-                    ended.append(_error_of(outcome))
-        return ended
+    def outdated(self, write: Write) -> None:
+        if write.guard is not None:
+            self._known.pop(write.guard.path, None)
 
-    def remove(self, path: str, seen: Seen) -> None:
-        self._remove(self._at(path), seen.generation, [Delete(path, seen.found.stat.version)])
+    def removed(self, write: Write) -> None:
+        guard = write.guard
+        if guard is not None and guard.expected_version is not None:
+            self._known[guard.path] = guard.expected_version + 1
 
     def remove_all(self, paths: list[str]) -> int:
         by_generation: defaultdict[str, list[Delete]] = defaultdict(list)
@@ -146,46 +123,21 @@ class ByGeneration:
         """Remove the records of one generation, whatever they are."""
         left = deletes
         while left:
+            generation = self._generation(at)
             try:
-                self._remove(at, self._generation(at), left)
+                self._store.transaction([Put(at, b"", generation), *left]).result()
+            except TransactionRefusedError as refused:
+                if not isinstance(refused.error, BadVersionError | NotFoundError):
+                    raise refused.error or refused from refused
+            else:
+                self._known[at] = generation + 1
                 break
-            except BadVersionError:  # Somebody has removed some of them, or others.
-                self._store.sync()
-                looks = self._store.apply([Exists(delete.path) for delete in left])
-                left = [delete for delete, look in zip(left, looks, strict=True) if look.result]
+            # Somebody has removed some of them, or others.
+            self._known.pop(at, None)
+            self._store.sync()
+            there = self._apply([Exists(delete.path) for delete in left])
+            left = [delete for delete, found in zip(left, there, strict=True) if found]
         return len(left)
-
-    def _remove(self, at: str, generation: int, deletes: Sequence[Delete]) -> None:
-        self._execute(Put(at, b"", generation), deletes)
-        self._known[at] = generation + 1
-
-    def _execute(
-        self, generation: Check | Put, changes: Sequence[Put | Delete]
-    ) -> list[Stat | None]:
-        """Execute changes together with the check of their generation, or its growth.
-
-        Raises:
-            BadVersionError: the generation, or a path that is changed, is not as expected. The
-                error has the path.
-        """
-        try:
-            return self._store.transaction([generation, *changes]).result()
-        except TransactionRefusedError as refused:
-            raise self._refusal(refused, generation, changes) from refused
-
-    def _refusal(
-        self,
-        refused: TransactionRefusedError,
-        generation: Check | Put,
-        changes: Sequence[Put | Delete],
-    ) -> MetadataStoreError:
-        """Return why changes were refused, and forget a generation that has moved on."""
-        if not isinstance(refused.error, BadVersionError | NotFoundError):
-            return refused.error or refused
-        if refused.index:
-            return BadVersionError(str(refused), path=changes[refused.index - 1].path)
-        self._known.pop(generation.path, None)
-        return BadVersionError(str(refused), path=generation.path)
 
     def _enter_session(self) -> str | None:
         """Return the present session, after which reads show what was written before it.
@@ -210,7 +162,9 @@ class ByGeneration:
         Those that are missing are created: the check that a path is missing would cost ZooKeeper
         two changes in each transaction.
         """
-        known = {at: self._known[at] for at in {*places} & self._known.keys()}
+        # Any thread may forget what is known, or begin anew.
+        looks = {at: self._known.get(at) for at in places}
+        known = {at: version for at, version in looks.items() if version is not None}
         while unknown := [*{*places} - known.keys()]:
             seen = self._apply([Get(at) for at in unknown])
             missing = [at for at, found in zip(unknown, seen, strict=True) if found is None]
@@ -223,7 +177,7 @@ class ByGeneration:
                 self._store.sync()
         return [known[at] for at in places]
 
-    def _apply(self, ops: Sequence[Get | Put]) -> list[Result]:
+    def _apply(self, ops: Sequence[Exists | Get | Put]) -> list[Result]:
         """Return the results of operations; ``None`` for a put that was refused."""
         outcomes = self._store.apply(ops)
         for outcome in outcomes:
@@ -231,32 +185,8 @@ class ByGeneration:
                 raise outcome.error
         return [outcome.result for outcome in outcomes]
 
-    def _replacement(self, path: str, seen: Seen, record: Record) -> _Replacement:
-        if record.life == DAMAGED.life:
-            record = _begun(record.fields)
-        put = Put(path, encoded(record), seen.found.stat.version)
-        return _Replacement(Check(self._at(path), seen.generation), put, record.life)
-
     def _at(self, path: str) -> str:
         return f"{self._place}/{zlib.crc32(path.encode()) % _GENERATIONS}"
-
-
-class _Replacement(NamedTuple):
-    """A put of a record on the condition of its generation, and the life of the record."""
-
-    check: Check
-    put: Put
-    life: int
-
-
-def _begun(fields: dict[str, bytes]) -> Record:
-    """Return a record in a new life."""
-    return Record(fields, _RANDOM.getrandbits(63))
-
-
-def _error_of(outcome: Outcome) -> MetadataStoreError:
-    assert outcome.error is not None
-    return outcome.error
 
 
 def _pages(items: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -10,12 +10,13 @@ A record is a JSON object in UTF-8 (see ``hubs.formats``)::
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from ...ops.errors import ValueDecodeError
 from ...ops.results import GetResult
 from ..errors import IllegalOperationError
-from ..formats import bytes_of, dumped_bytes, loaded
+from ..formats import bytes_of, dumped, dumped_bytes, loaded, shown
 
 __all__ = [
     "DAMAGED",
@@ -29,16 +30,21 @@ __all__ = [
 ]
 
 
+_NO_OTHERS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
 class Record(NamedTuple):
     """What a key holds.
 
     Attributes:
         fields: the bytes of each field, by name.
         life: tells it from all earlier records of its key, where that is needed.
+        others: the members that this program does not know. They stay.
     """
 
     fields: dict[str, bytes]
     life: int = 0
+    others: Mapping[str, Any] = _NO_OTHERS
 
 
 class Seen(NamedTuple):
@@ -115,6 +121,10 @@ def merged(fields: Mapping[str, bytes], changes: Mapping[str, bytes | None]) -> 
 
 def encoded(record: Record) -> bytes:
     """Return a record as bytes."""
+    if record.others:
+        fields = {name: shown(value) for name, value in record.fields.items()}
+        life = {"life": record.life} if record.life else {}
+        return dumped({**record.others, **life, "fields": fields})
     if record.life:
         return dumped_bytes("fields", record.fields, life=record.life)
     return dumped_bytes("fields", record.fields)
@@ -124,12 +134,14 @@ def decoded(found: GetResult) -> Record:
     """Return the record that a path holds.
 
     Raises:
-        ValueDecodeError: its bytes are none, or of a later format.
+        ValueDecodeError: the path holds something else, or a record of a later format.
     """
     try:
         members = loaded(found.value)
-        fields = {str(name): bytes_of(value) for name, value in members["fields"].items()}
-        life = members.get("life", 0)
+        fields = {
+            check_field(name): bytes_of(value) for name, value in members.pop("fields").items()
+        }
+        life = members.pop("life", 0)
         if type(life) is not int or life < 0:
             raise ValueError(f"life {life!r:.20}")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -138,4 +150,4 @@ def decoded(found: GetResult) -> Record:
             path=found.stat.path,
             version=found.stat.version,
         ) from error
-    return Record(fields, life)
+    return Record(fields, life, members or _NO_OTHERS)

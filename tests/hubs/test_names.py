@@ -56,7 +56,7 @@ def test_what_was_never_escaped_is_no_name(part: str) -> None:
     assert not name or escaped(name) == part
 
 
-@pytest.mark.parametrize("name", ["", b"", None, 5, ["a"], "\ud800"])
+@pytest.mark.parametrize("name", ["", b"", None, 5, ["a"], "\ud800", "\udcc3\udca9"])
 def test_other_values_are_no_names(name: object) -> None:
     """They are refused with a clear error."""
     with pytest.raises(IllegalOperationError, match="a name must"):

@@ -180,6 +180,9 @@ def test_what_is_no_version_is_refused(values: Values, version: Any) -> None:
 
 def test_what_is_no_topic_or_value_is_refused(values: Values) -> None:
     """Nothing is sent then."""
+    for value in (None, b"hub", {"address": "hub"}, MessageSeqId(1)):
+        with pytest.raises(IllegalOperationError, match="the value must be a"):
+            values.write("t", value, NEW)
     for topic in ("", b"", None, 5, "\ud800"):
         with pytest.raises(IllegalOperationError):
             values.read(topic)
@@ -187,9 +190,6 @@ def test_what_is_no_topic_or_value_is_refused(values: Values) -> None:
             values.write(topic, values.first, NEW)
         with pytest.raises(IllegalOperationError):
             values.delete(topic, ANY)
-    for value in (None, b"hub", {"address": "hub"}, MessageSeqId(1)):
-        with pytest.raises(IllegalOperationError, match="the value must be a"):
-            values.write("t", value, NEW)
     assert values.read("t") is None
 
 
@@ -240,10 +240,38 @@ def test_many_owners_are_written_together(owners: TopicOwnershipManager) -> None
     assert isinstance(again[0], bk.BadVersionError)
     assert owners.read_owner_info("any") == (ONE, again[1])
     assert owners.read_owner_info("old") == (TWO, now)
-    with pytest.raises(IllegalOperationError):
-        owners.write_owner_infos([("fine", ONE, NEW), ("", ONE, NEW)])
+    for bad in (("", ONE, NEW), ("t", None, NEW), ("t", ONE, 0), (b"fine", ONE, ANY)):
+        with pytest.raises(IllegalOperationError):
+            owners.write_owner_infos([("fine", ONE, NEW), bad])  # type: ignore[list-item]
     assert owners.read_owner_info("fine") is None
     assert owners.write_owner_infos([]) == []
+
+
+def test_versions_of_other_topics_do_not_match(owners: TopicOwnershipManager) -> None:
+    """Also if both topics were claimed by one call, and so by one transaction."""
+    one, two = owners.write_owner_infos([("one", ONE, NEW), ("two", ONE, NEW)])
+    assert isinstance(one, Version)
+    assert isinstance(two, Version)
+    with pytest.raises(bk.BadVersionError):
+        owners.write_owner_info("two", TWO, one)
+    with pytest.raises(bk.BadVersionError):
+        owners.delete_owner_info("one", two)
+
+
+def test_an_outage_among_many_writes_is_told_for_each(
+    owners: TopicOwnershipManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claims that came before it have their versions."""
+    owners.write_owner_info("old", ONE, NEW)
+
+    def unavailable(*_: object) -> None:
+        raise bk.StoreUnavailableError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owners._values._table.shelf._states, "read_all", unavailable)
+        new, old = owners.write_owner_infos([("new", ONE, NEW), ("old", TWO, ANY)])
+    assert isinstance(old, bk.StoreUnavailableError)
+    assert owners.read_owner_info("new") == (ONE, new)
 
 
 def test_many_owners_meet_other_writers(owners: TopicOwnershipManager) -> None:
@@ -276,6 +304,11 @@ def path_of(managers: MetadataManagers, kind: str) -> str:
 
 DAMAGED = (
     b"",
+    b"\xff\xfe{\x00}\x00",
+    b'{"v":1,"fields":{"\\ud800":"x"}}',
+    b'{"v":1,"fields":{},"n":1e999}',
+    b'{"v":1,"fields":{"owner":"{\\"v\\":1,\\"n\\":NaN,\\"address\\":\\"a\\",\\"incarnation\\":1}"}}',
+    b'{"v":true,"fields":{}}',
     b"hub-1:4080",
     b'{"v":2,"fields":{}}',
     b'{"v":1,"fields":{}}',
@@ -366,6 +399,24 @@ def test_unknown_members_survive(store: bk.MetadataStore, managers: MetadataMana
     assert raw is not None
     assert b"rack" in raw.value
     assert managers.layout == "paths" or b"stays" in raw.value
+
+
+def test_unknown_members_of_a_record_survive(
+    store: bk.MetadataStore, managers: MetadataManagers
+) -> None:
+    """Also those beside the fields."""
+    version = managers.ownership.write_owner_info("t", ONE, NEW)
+    path = path_of(managers, "owner")
+    raw = result(store.get(path))
+    assert raw is not None
+    result(store.put(path, raw.value[:-1] + b',"newer":[1]}'))
+    with pytest.raises(bk.BadVersionError):
+        managers.ownership.write_owner_info("t", TWO, version)
+    now = managers.ownership.write_owner_info("t", TWO, ANY)
+    assert managers.ownership.read_owner_info("t") == (TWO, now)
+    after = result(store.get(path))
+    assert after is not None
+    assert b'"newer":[1]' in after.value
 
 
 # --- subscriptions

@@ -23,8 +23,10 @@ from batchkeeper.hubs.managers import (
     async_open_managers,
     open_managers,
 )
+from batchkeeper.hubs.managers import marks as marks_module
 from batchkeeper.hubs.tables import DamagedRecordError, Version
 
+from ...forks import holds_in_a_child
 from ...waiting import PATIENCE, result, until
 
 NEVER = 3600.0  # seconds: within a test, no interval passes
@@ -56,12 +58,12 @@ class Writes:
         self.free.set()
         self.error: bk.MetadataStoreError | None = None
 
-    def advance_marks(self, marks: Any) -> Any:
+    def advance_marks(self, marks: Any, beside: Any) -> Any:
         self.written.append([(topic, subscriber, mark.local) for topic, subscriber, mark in marks])
         assert self.free.wait(PATIENCE)
         if self.error is not None:
             raise self.error
-        return self.manager.advance_marks(marks)
+        return self.manager.advance_marks(marks, beside)
 
 
 def subscribe(manager: SubscriptionDataManager, *names: str, topic: str = "t") -> None:
@@ -100,7 +102,10 @@ def test_marks_only_move_forward(subscriptions: SubscriptionDataManager) -> None
     assert found.value.state == SubscriptionState(at(7), unknown={"window": 3})
     assert stored(subscriptions, "new") == 0
     assert [type(one) for one in ended[2:]] == [NoSubscriptionStateError] * 2
-    assert subscriptions.advance_marks([("t", "s", at(7)), ("t", "s", at(6))]) == [None, None]
+    for number in (7, 6):
+        assert subscriptions.advance_marks([("t", "s", at(number))]) == [None]
+    with pytest.raises(IllegalOperationError, match=r"key 's' .* occurs twice"):
+        subscriptions.advance_marks([("t", "s", at(8)), ("t", b"s", at(9))])
     assert stored(subscriptions) == 7
     assert subscriptions.advance_marks([]) == []
 
@@ -185,20 +190,50 @@ def test_nobody_gets_further_ahead_than_the_bound(quick: SubscriptionDataManager
     writes = Writes(quick)
     writes.free.clear()
     marks = ConsumeMarks(writes, most=4, interval=NEVER)  # type: ignore[arg-type]
-    for number in range(1, 5):
+    for number in range(4):
         marks.consumed("t", "s", at(number))
-    with ThreadPoolExecutor(2) as pool:
-        beyond = pool.submit(marks.consumed, "t", "s", at(5))
+    with ThreadPoolExecutor(3) as pool:
+        beyond = pool.submit(marks.consumed, "t", "s", at(4))
         jump = pool.submit(marks.consumed, "t", "s", at(900))
+        until(lambda: len(writes.written) == 1, "no write began")
+        old = pool.submit(marks.consumed, "t", "s", at(3))
         marks.consumed("t", "other", at(1))  # Others are not held up.
-        assert not beyond.done()
-        assert not jump.done()
         assert stored(quick) is None
+        assert not any(waiting.done() for waiting in (beyond, jump, old))
         writes.free.set()
         beyond.result(PATIENCE)
-        assert (stored(quick) or 0) >= 5
-        jump.result(PATIENCE)
+        assert (stored(quick) or 0) >= 4
+        for waiting in (jump, old):
+            waiting.result(PATIENCE)
         assert stored(quick) == 900
+    marks.close()
+
+
+def test_the_first_mark_may_be_far_ahead(quick: SubscriptionDataManager) -> None:
+    """Nothing is known of the stored mark, so the call waits until this one is stored."""
+    subscribe(quick, "s")
+    with ConsumeMarks(quick, most=10, interval=NEVER) as marks:
+        marks.consumed("t", "s", at(900))
+        assert stored(quick) == 900
+        marks.consumed("t", "s", at(904))
+        assert stored(quick) == 900
+        marks.release("t")
+        assert stored(quick) == 904
+        marks.consumed("t", "s", at(950))
+        assert stored(quick) == 950
+
+
+def test_what_half_of_the_bound_finds_under_way(quick: SubscriptionDataManager) -> None:
+    """It is written early, too, when the write that is under way has ended."""
+    subscribe(quick, "s")
+    writes = Writes(quick)
+    writes.free.clear()
+    marks = ConsumeMarks(writes, most=10, interval=NEVER)  # type: ignore[arg-type]
+    marks.consumed("t", "s", at(4))
+    until(lambda: len(writes.written) == 1, "no write began")
+    marks.consumed("t", "s", at(9))
+    writes.free.set()
+    until(lambda: stored(quick) == 9, "the mark was not written")
     marks.close()
 
 
@@ -245,8 +280,9 @@ def test_a_failed_write_is_tried_again(quick: SubscriptionDataManager) -> None:
     until(lambda: len(writes.written) > 1, "it was not tried again")
     with pytest.raises(bk.StoreUnavailableError):
         marks.flush()
-    with pytest.raises(bk.StoreUnavailableError):
-        marks.consumed("t", "s", at(99))
+    for _ in range(2):
+        with pytest.raises(bk.StoreUnavailableError):
+            marks.consumed("t", "s", at(99))
     with pytest.raises(bk.StoreUnavailableError):
         marks.release("other"), marks.flush()
     writes.error = None
@@ -279,6 +315,132 @@ def test_marks_of_a_deleted_subscription_are_dropped(quick: SubscriptionDataMana
         marks.flush()
     assert writes.written == [[("t", "gone", 1), ("t", "s", 1)]]
     assert stored(quick) == 1
+
+
+def test_a_subscription_that_begins_anew(quick: SubscriptionDataManager) -> None:
+    """A mark that was forgotten is not written into it, and its own marks count from its start."""
+    subscribe(quick, "s")
+    with ConsumeMarks(quick, most=10_000, interval=NEVER) as marks:
+        marks.consumed("t", "s", at(500))
+        marks.forget("t", "s")
+        quick.delete_subscription_data("t", "s", Version.ANY)
+        subscribe(quick, "s")
+        marks.flush()
+        assert stored(quick) is None
+        marks.consumed("t", "s", at(7))
+        marks.flush()
+        assert stored(quick) == 7
+
+
+def test_a_mark_that_meets_a_new_subscription(quick: SubscriptionDataManager) -> None:
+    """If it is set while the write finds no subscription, it is written later."""
+    writes = Writes(quick)
+    writes.free.clear()
+    marks = ConsumeMarks(writes, most=10, interval=NEVER)  # type: ignore[arg-type]
+    marks.consumed("t", "s", at(1))
+    with ThreadPoolExecutor(1) as pool:
+        flush = pool.submit(marks.flush)
+        until(lambda: len(writes.written) == 1, "no write began")
+        marks.consumed("t", "s", at(2))
+        writes.free.set()
+        flush.result(PATIENCE)
+    subscribe(quick, "s")
+    marks.close()
+    assert stored(quick) == 2
+
+
+def test_a_damaged_subscription_holds_up_no_others(
+    quick: SubscriptionDataManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is told, and the marks of all others are stored, also those of later batches."""
+    monkeypatch.setattr(marks_module, "_PAGE", 3)
+    names = [f"s{number}" for number in range(10)]
+    subscribe(quick, *names)
+    store, writes = quick._table_of("t").shelf.store, Writes(quick)
+    result(store.put("/hedwig/region/topics/t/subscribers/s0", b"damage"))
+    marks = ConsumeMarks(writes, interval=NEVER)  # type: ignore[arg-type]
+    for name in names:
+        marks.consumed("t", name, at(1))
+    with pytest.raises(DamagedRecordError):
+        marks.release("t")
+    assert [stored(quick, name) for name in names[1:]] == [1] * 9
+    assert len(writes.written) == 4
+    marks.close()
+
+
+def test_what_was_not_written_is_not_written_after_a_release(
+    quick: SubscriptionDataManager,
+) -> None:
+    """A write that waited meanwhile leaves out what the release has forgotten."""
+    subscribe(quick, "s")
+    writes = Writes(quick)
+    writes.free.clear()
+    writes.error = bk.StoreUnavailableError("no answer")
+    marks = ConsumeMarks(writes, interval=NEVER)  # type: ignore[arg-type]
+    marks.consumed("t", "s", at(1))
+    with ThreadPoolExecutor(2) as pool:
+        release = pool.submit(marks.release, "t")
+        until(lambda: len(writes.written) == 1, "no write began")
+        flush = pool.submit(marks.flush)
+        marks.flush("other")
+        writes.free.set()
+        assert isinstance(release.exception(PATIENCE), bk.StoreUnavailableError)
+        assert flush.exception(PATIENCE) in (None, writes.error)
+    writes.error = None
+    marks.close()
+    assert stored(quick) is None
+
+
+def test_a_writer_that_failed_begins_again(
+    quick: SubscriptionDataManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a missing thread nor an unexpected exception ends the writing for good."""
+    subscribe(quick, "s")
+    writes = Writes(quick)
+    marks = ConsumeMarks(writes, interval=0.01)  # type: ignore[arg-type]
+
+    def no_thread(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(marks_module, "spawn", no_thread)
+        marks.consumed("t", "s", at(1))
+    writes.error = KeyError("unexpected")  # type: ignore[assignment]
+    marks.consumed("t", "s", at(1))
+    until(lambda: writes.written and not marks._running, "the writer did not end")
+    writes.error = None
+    marks.consumed("t", "s", at(1))
+    until(lambda: stored(quick) == 1, "the mark was not written")
+    marks.close()
+
+
+def test_marks_in_a_forked_process(quick: SubscriptionDataManager) -> None:
+    """Its calls are refused, also if a write was under way, and a close does nothing."""
+    subscribe(quick, "s")
+    writes = Writes(quick)
+    writes.free.clear()
+    marks = ConsumeMarks(writes, interval=NEVER)  # type: ignore[arg-type]
+    marks.consumed("t", "s", at(1))
+    with ThreadPoolExecutor(1) as pool:
+        flush = pool.submit(marks.flush)
+        until(lambda: len(writes.written) == 1, "no write began")
+
+        def refused() -> bool:
+            for call in (
+                lambda: marks.consumed("t", "s", at(2)),
+                marks.flush,
+                lambda: marks.release("t"),
+                lambda: marks.forget("t", "s"),
+            ):
+                with pytest.raises(bk.StoreClosedError):
+                    call()
+            marks.close()
+            return True
+
+        assert holds_in_a_child(refused)
+        writes.free.set()
+        flush.result(PATIENCE)
+    marks.close()
 
 
 def test_closed_marks_take_no_more(quick: SubscriptionDataManager) -> None:

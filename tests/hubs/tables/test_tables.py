@@ -24,6 +24,8 @@ from batchkeeper.hubs.tables import (
 )
 from batchkeeper.hubs.tables.generations import ByGeneration
 from batchkeeper.hubs.tables.records import Record, encoded
+from batchkeeper.hubs.tables.rows import Row
+from batchkeeper.hubs.tables.writes import execute
 
 from ...waiting import PATIENCE, result
 
@@ -252,13 +254,14 @@ def test_a_new_session_that_lags_does_not_bring_versions_back(
     """What was read in an earlier session does not vouch for what is read in the next one."""
     with bk.open_store(fresh_url("memory")) as store:
         states: Any = ByGeneration(store, "/removals")
-        states.create("/k", {"a": b"old"})
+        row = Row("/k", "t", "k")
+        execute(store, states, states.creation(row, {"a": b"old"}))
         before = Lagging(store, "/k")
         other = ByGeneration(store, "/removals")
         seen = other.read("/k")
         assert seen is not None
-        other.remove("/k", seen)
-        other.create("/k", {"b": b"new"})
+        execute(store, other, other.removal(row, seen))
+        execute(store, other, other.creation(row, {"b": b"new"}))
         states.read("/k")  # so that the generation is known
         states._store = before
         found = states.read("/k")
