@@ -7,6 +7,8 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``views``: the same for threads, generated
 - ``async_hosts``: the hubs that are alive, their loads and their memberships
 - ``hosts``: the same for threads, generated
+- ``async_ownership``: which hub owns a topic, in both modes, and the epochs of topics
+- ``ownership``: the same for threads, generated
 - ``choosing``: which hub gets a topic: no requests
 - ``rules``: which access rule decides: pure functions
 - ``async_access``: who may create topics, subscribe and publish
@@ -16,8 +18,10 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 from .access import AccessRules
 from .async_access import AsyncAccessRules
 from .async_hosts import AsyncHosts, AsyncRegistration
+from .async_ownership import AsyncCompared, AsyncEphemeral, AsyncOwnership, Claim
 from .choosing import Planned, Strategy, choose, score
 from .hosts import Hosts, Registration
+from .ownership import Compared, Ephemeral, Ownership
 from .records import Hub, HubMembership, Rule
 from .rules import Action
 
@@ -25,11 +29,18 @@ __all__ = [
     "AccessRules",
     "Action",
     "AsyncAccessRules",
+    "AsyncCompared",
+    "AsyncEphemeral",
     "AsyncHosts",
+    "AsyncOwnership",
     "AsyncRegistration",
+    "Claim",
+    "Compared",
+    "Ephemeral",
     "Hosts",
     "Hub",
     "HubMembership",
+    "Ownership",
     "Planned",
     "Registration",
     "Rule",

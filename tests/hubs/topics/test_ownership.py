@@ -1,0 +1,222 @@
+"""Who owns a topic: the same answers in both modes, on every store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.hubs.errors import IllegalOperationError
+from batchkeeper.hubs.managers import HubInfo, open_managers
+from batchkeeper.hubs.topics import Compared, Ephemeral, Hosts, Ownership, Registration
+from batchkeeper.hubs.topics.ownership import Claim
+from batchkeeper.testing import FaultInjector
+
+from ...waiting import result, until
+
+R = "/hedwig/eu"
+
+
+class Side(NamedTuple):
+    """A hub, and how it sees the ownership of topics."""
+
+    store: bk.MetadataStore
+    registration: Registration
+    ownership: Ownership
+
+    @property
+    def me(self) -> HubInfo:
+        """The hub."""
+        return self.registration.info
+
+    def claim(self, topic: str | bytes = "t") -> Claim:
+        """Claim a topic, and be its owner."""
+        claimed = self.ownership.claim(topic, self.me)
+        assert isinstance(claimed, Claim)
+        assert claimed.owner == self.me
+        return claimed
+
+
+@pytest.fixture(params=["ephemeral", "compared"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """Each of the modes."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def side(mode: str, another: Callable[[], bk.MetadataStore]) -> Iterator[Callable[[str], Side]]:
+    """Make a hub with a session of its own, where the store can have several."""
+    with ExitStack() as stack:
+
+        def make(address: str) -> Side:
+            store = another()
+            hosts = stack.enter_context(Hosts(store, R))
+            ownership: Ownership = Ephemeral(store, R)
+            if mode == "compared":
+                managers = stack.enter_context(open_managers(store, R, "tables"))
+                ownership = Compared(store, R, managers.ownership, hosts)
+            return Side(store, hosts.register(address), ownership)
+
+        yield make
+
+
+@pytest.fixture
+def one(side: Callable[[str], Side]) -> Side:
+    """A hub."""
+    return side("hub-1:4080")
+
+
+@pytest.fixture
+def two(side: Callable[[str], Side]) -> Side:
+    """Another hub."""
+    return side("hub-2:4080")
+
+
+def test_the_first_claim_wins(one: Side, two: Side) -> None:
+    """The others learn who has the topic, as does everybody who asks."""
+    assert one.ownership.owner("t") is None
+    claim = one.claim()
+    assert (claim.topic, claim.epoch) == ("t", 1)
+    two.store.sync()
+    assert two.ownership.claim("t", two.me) == one.me
+    assert one.ownership.owner("t") == two.ownership.owner("t") == one.me
+    assert two.claim("other").epoch == 1
+
+
+def test_a_released_topic_can_be_claimed(one: Side, two: Side) -> None:
+    """Each claim has a greater epoch. A release by who has lost the topic changes nothing."""
+    first = one.claim()
+    assert one.ownership.release(first)
+    assert not one.ownership.release(first)
+    two.store.sync()
+    second = two.claim()
+    assert second.epoch == 2
+    assert not one.ownership.release(first)
+    one.store.sync()
+    assert one.ownership.owner("t") == two.me
+    assert two.ownership.release(second)
+    one.store.sync()
+    assert one.claim().epoch == 3
+
+
+def test_a_claim_is_not_made_twice(one: Side) -> None:
+    """A hub that claims its own topic again gets the claim that it has."""
+    assert one.claim() == one.claim()
+
+
+def test_late_writes_of_a_former_owner_are_refused(one: Side, two: Side) -> None:
+    """The check of its claim holds until another hub has claimed the topic, and never again."""
+    first = one.claim()
+    result(one.store.transaction([first.check, bk.Put("/state", b"1")]))
+    one.ownership.release(first)
+    result(one.store.transaction([first.check, bk.Put("/state", b"2")]))
+    two.store.sync()
+    second = two.claim()
+    with pytest.raises(bk.TransactionRefusedError):
+        result(one.store.transaction([first.check, bk.Put("/state", b"late")]))
+    result(two.store.transaction([second.check, bk.Put("/state", b"3")]))
+    assert two.ownership.release(second)
+    one.store.sync()
+    one.claim()
+    for old in (first, second):
+        with pytest.raises(bk.TransactionRefusedError):
+            result(one.store.transaction([old.check, bk.Put("/state", b"late")]))
+
+
+def test_a_race_has_one_winner(side: Callable[[str], Side]) -> None:
+    """Whoever loses gets the winner, never an error, round after round."""
+    sides = [side(f"hub-{number}:4080") for number in range(4)]
+    with ThreadPoolExecutor(16) as pool:
+        for epoch in range(1, 6):
+            jobs = [pool.submit(each.ownership.claim, "t", each.me) for each in sides * 4]
+            ended = [result(job) for job in jobs]
+            claims = {one for one in ended if isinstance(one, Claim)}
+            (claim,) = claims
+            assert claim.epoch == epoch
+            assert {one for one in ended if isinstance(one, HubInfo)} <= {claim.owner}
+            (winner,) = [each for each in sides if each.me == claim.owner]
+            assert winner.ownership.release(claim)
+            for each in sides:
+                each.store.sync()
+
+
+def test_a_hub_that_has_left_owns_nothing(one: Side, two: Side, mode: str) -> None:
+    """Its topics can be claimed as soon as it is not alive any more, or has released them."""
+    claim = one.claim()
+    two.store.sync()
+    if mode == "compared":
+        one.registration.leave()
+    elif one.store is two.store:  # They share a session.
+        one.ownership.release(claim)
+    else:
+        one.store.close()
+    until(lambda: two.ownership.owner("t") is None)
+    assert two.claim().epoch == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"hub-1:4080", b'{"v":2}'])
+def test_a_damaged_owner_is_replaced(one: Side, two: Side, mode: str, damage: bytes) -> None:
+    """It owns nothing, and the next claim takes its place, with a greater epoch."""
+    place = {"ephemeral": f"{R}/topics/t/hub", "compared": f"{R}/tables/owners/t"}[mode]
+    result(one.store.put(place, damage))
+    assert one.ownership.owner("t") is None
+    assert one.claim().epoch == 1
+    result(one.store.put(place, damage))
+    two.store.sync()
+    assert two.claim().epoch == 2
+    assert two.ownership.owner("t") == two.me
+
+
+def test_epochs_survive_what_removes_the_owner(one: Side, two: Side, mode: str) -> None:
+    """Somebody may remove the owner by hand; the next claim still has a greater epoch."""
+    first = one.claim()
+    place = {"ephemeral": f"{R}/topics/t/hub", "compared": f"{R}/tables/owners/t"}[mode]
+    result(one.store.delete(place))
+    two.store.sync()
+    assert two.claim().epoch == 2
+    with pytest.raises(bk.TransactionRefusedError):
+        result(one.store.transaction([first.check, bk.Put("/state", b"late")]))
+
+
+@pytest.mark.parametrize("topic", ["a/b", "a", "aa", "..", b"\xff", "epoch", "hub"])
+def test_topics_of_any_name(one: Side, topic: str | bytes) -> None:
+    """Each has an owner and epochs of its own."""
+    assert one.claim(topic).epoch == 1
+    assert one.ownership.owner(topic) == one.me
+    assert one.ownership.owner("b") is None
+
+
+def test_what_is_no_topic_is_refused(one: Side) -> None:
+    """Nothing is sent then."""
+    for topic in ("", b"", None, 5):
+        with pytest.raises(IllegalOperationError):
+            one.ownership.claim(topic, one.me)  # type: ignore[arg-type]
+        with pytest.raises(IllegalOperationError):
+            one.ownership.owner(topic)  # type: ignore[arg-type]
+
+
+def test_a_lost_answer_is_no_lost_claim(fresh_url: Callable[[str], str], mode: str) -> None:
+    """If the outcome of a claim is unknown, the next read tells."""
+    faults = FaultInjector()
+    with ExitStack() as stack:
+        store = stack.enter_context(bk.open_store(fresh_url("memory"), wrap=faults))
+        hosts = stack.enter_context(Hosts(store, R))
+        ownership: Ownership = Ephemeral(store, R)
+        if mode == "compared":
+            managers = stack.enter_context(open_managers(store, R))
+            ownership = Compared(store, R, managers.ownership, hosts)
+        me = hosts.register("hub-1:4080").info
+        faults.fail("transaction", error=bk.IndeterminateError("no answer"))
+        claim = ownership.claim("t", me)
+        assert isinstance(claim, Claim)
+        assert claim.epoch == 1
+        faults.lose_answer("transaction")
+        claim = ownership.claim("u", me)
+        assert isinstance(claim, Claim)
+        assert claim.epoch == 1
+        result(store.transaction([claim.check, bk.Put("/state", b"")]))
