@@ -2,7 +2,7 @@
 
 Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
 
-- ``records``: what a region keeps about its hubs and its access rules
+- ``records``: what a region keeps about its hubs, its owners of topics and its access rules
 - ``async_views``: what the values below a path say, in memory, as a watch keeps it current
 - ``views``: the same for threads, generated
 - ``async_hosts``: the hubs that are alive, their loads and their memberships
@@ -18,25 +18,25 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 from .access import AccessRules
 from .async_access import AsyncAccessRules
 from .async_hosts import AsyncHosts, AsyncRegistration
-from .async_ownership import AsyncCompared, AsyncEphemeral, AsyncOwnership, Claim
+from .async_ownership import AsyncComparedOwnership, AsyncEphemeralOwnership, AsyncOwnership
 from .choosing import Planned, Strategy, choose, score
 from .hosts import Hosts, Registration
-from .ownership import Compared, Ephemeral, Ownership
-from .records import Hub, HubMembership, Rule
+from .ownership import ComparedOwnership, EphemeralOwnership, Ownership
+from .records import Claim, Hub, HubMembership, Rule
 from .rules import Action
 
 __all__ = [
     "AccessRules",
     "Action",
     "AsyncAccessRules",
-    "AsyncCompared",
-    "AsyncEphemeral",
+    "AsyncComparedOwnership",
+    "AsyncEphemeralOwnership",
     "AsyncHosts",
     "AsyncOwnership",
     "AsyncRegistration",
     "Claim",
-    "Compared",
-    "Ephemeral",
+    "ComparedOwnership",
+    "EphemeralOwnership",
     "Hosts",
     "Hub",
     "HubMembership",

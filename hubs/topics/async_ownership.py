@@ -15,7 +15,7 @@ and counts as long as the incarnation that it names is alive.
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from ...batching import AsyncMetadataStore
 from ...ops.backoff import Backoff
@@ -34,33 +34,18 @@ from ..managers.data import HubInfo
 from ..names import escaped, name_text
 from ..tables import DamagedRecordError, Version
 from .async_hosts import AsyncHosts
+from .records import Claim
 
-__all__ = ["AsyncCompared", "AsyncEphemeral", "AsyncOwnership", "Claim"]
+__all__ = ["AsyncComparedOwnership", "AsyncEphemeralOwnership", "AsyncOwnership"]
 
 _BACKOFF: Final = Backoff(first=0.002, longest=0.1)
-
-
-class Claim(NamedTuple):
-    """A topic that a hub has claimed.
-
-    Attributes:
-        topic: the topic.
-        owner: the hub.
-        epoch: greater than that of every claim of the topic before, from 1 on.
-        check: the condition that nobody has claimed the topic since, for transactions.
-    """
-
-    topic: str
-    owner: HubInfo
-    epoch: int
-    check: Check
 
 
 class AsyncOwnership(Protocol):
     """One of the modes."""
 
     async def owner(self, topic: str | bytes) -> HubInfo | None:
-        """Return the hub that owns a topic; ``None`` if none does that is alive.
+        """Return the hub that owns a topic; ``None`` if none does.
 
         Raises:
             IllegalOperationError: this is no topic.
@@ -68,12 +53,12 @@ class AsyncOwnership(Protocol):
         """
 
     async def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
-        """Claim a topic for a hub that is alive; return the claim, or the hub that owns it.
+        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
 
         Raises:
             IllegalOperationError: this is no topic.
-            SessionLostError: the hub's session has ended.
-            MetadataStoreError: a request has failed.
+            SessionLostError: the session of the store has ended.
+            MetadataStoreError: a request has failed for good.
         """
 
     async def release(self, claim: Claim) -> bool:
@@ -108,12 +93,18 @@ class _Epochs:
         put = Put(self.path(topic), me.encoded(), before)
         return put, _claim(topic, me, put.path, before + 1)
 
-    def present(self, topic: str | bytes, me: HubInfo, found: GetResult | None) -> Claim | None:
-        """Return the claim of a hub that has begun the epoch that was read.
+    async def present(
+        self, topic: str | bytes, me: HubInfo, found: GetResult | None
+    ) -> Claim | None:
+        """Return the claim of a hub that was the owner after ``found`` was read, if that is its.
 
-        The hub does not know of it, because the answer to its claim was lost.
+        It is if the epoch that was read is one that this hub has begun, and still the present one.
+        The hub does not know of it: the answer to its claim was lost.
         """
-        if found is None or _info_of(found) != me:
+        again = await self.read(topic)
+        if found is None or again is None or _info_of(found) != me:
+            return None
+        if again.stat.version != found.stat.version:
             return None
         return _claim(topic, me, found.stat.path, found.stat.version)
 
@@ -124,7 +115,7 @@ class _Epochs:
             await self._store.sync()
 
 
-class AsyncEphemeral:
+class AsyncEphemeralOwnership:
     """The owner of a topic is an ephemeral value at ``REGION/topics/TOPIC/hub``.
 
     Args:
@@ -138,17 +129,31 @@ class AsyncEphemeral:
         self._topics = f"{region}/topics"
 
     async def owner(self, topic: str | bytes) -> HubInfo | None:
+        """Return the hub that owns a topic; ``None`` if none does.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: a read has failed.
+        """
         found = await self._store.get(self._path(topic))
         return None if found is None else _info_of(found)
 
     async def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
+        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            SessionLostError: the session of the store has ended.
+            MetadataStoreError: a request has failed for good.
+        """
         path = self._path(topic)
         attempts = 0
         while True:
-            found = await self._store.get(path)
+            # In this order: whoever becomes the owner after the first read begins another epoch.
             epoch = await self._epochs.read(topic)
+            found = await self._store.get(path)
             owner = None if found is None else _info_of(found)
-            if owner == me and (mine := self._epochs.present(topic, me, epoch)):
+            if owner == me and (mine := await self._epochs.present(topic, me, epoch)):
                 return mine
             try:
                 if found is None:
@@ -158,8 +163,7 @@ class AsyncEphemeral:
                     return claim
                 if owner is not None and not (owner.address == me.address and found.stat.owned):
                     return owner
-                # It is damaged, or of an incarnation that this session had before. If it were of
-                # another hub by now, that had begun another epoch.
+                # It is damaged, or of an incarnation that this session had before.
                 check = self._epochs.check(topic, epoch)
                 await self._store.transaction([check, Delete(path, found.stat.version)])
             except (TransactionRefusedError, IndeterminateError):
@@ -168,6 +172,11 @@ class AsyncEphemeral:
             attempts += 1
 
     async def release(self, claim: Claim) -> bool:
+        """Give a topic up, so that others can claim it; return whether it was still owned.
+
+        Raises:
+            MetadataStoreError: the request has failed; see its ``outcome``.
+        """
         try:
             await self._store.transaction([claim.check, Delete(self._path(claim.topic))])
         except TransactionRefusedError:
@@ -178,7 +187,7 @@ class AsyncEphemeral:
         return f"{self._topics}/{escaped(topic)}/hub"
 
 
-class AsyncCompared:
+class AsyncComparedOwnership:
     """The owner of a topic is what the manager of topic ownership keeps, if it is alive.
 
     Args:
@@ -200,18 +209,32 @@ class AsyncCompared:
         self._hosts = hosts
 
     async def owner(self, topic: str | bytes) -> HubInfo | None:
+        """Return the hub that owns a topic; ``None`` if none does.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: a read has failed.
+        """
         found = await self._manager.read_owner_info(topic)
         if found is None or found.value is None or not await self._is_alive(found.value):
             return None
         return found.value
 
     async def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
+        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            SessionLostError: the session of the store has ended.
+            MetadataStoreError: a request has failed for good.
+        """
         attempts = 0
         while True:
-            found = await self._manager.read_owner_info(topic)
+            # In this order: whoever becomes the owner after the first read begins another epoch.
             epoch = await self._epochs.read(topic)
+            found = await self._manager.read_owner_info(topic)
             owner = None if found is None else found.value
-            if owner == me and (mine := self._epochs.present(topic, me, epoch)):
+            if owner == me and (mine := await self._epochs.present(topic, me, epoch)):
                 return mine
             if owner is not None and owner != me and await self._is_alive(owner):
                 return owner
@@ -234,6 +257,11 @@ class AsyncCompared:
             attempts += 1
 
     async def release(self, claim: Claim) -> bool:
+        """Give a topic up, so that others can claim it; return whether it was still owned.
+
+        Raises:
+            MetadataStoreError: the request has failed; see its ``outcome``.
+        """
         try:
             await self._manager.delete_owner_info(claim.topic, Version.ANY, beside=(claim.check,))
         except (NoTopicOwnerInfoError, TransactionRefusedError):

@@ -13,7 +13,7 @@ and counts as long as the incarnation that it names is alive.
 from __future__ import annotations
 
 import time
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from ...batching import MetadataStore
 from ...ops.backoff import Backoff
@@ -32,33 +32,18 @@ from ..managers.topics import TopicOwnershipManager
 from ..names import escaped, name_text
 from ..tables import DamagedRecordError, Version
 from .hosts import Hosts
+from .records import Claim
 
-__all__ = ["Compared", "Ephemeral", "Ownership", "Claim"]
+__all__ = ["ComparedOwnership", "EphemeralOwnership", "Ownership"]
 
 _BACKOFF: Final = Backoff(first=0.002, longest=0.1)
-
-
-class Claim(NamedTuple):
-    """A topic that a hub has claimed.
-
-    Attributes:
-        topic: the topic.
-        owner: the hub.
-        epoch: greater than that of every claim of the topic before, from 1 on.
-        check: the condition that nobody has claimed the topic since, for transactions.
-    """
-
-    topic: str
-    owner: HubInfo
-    epoch: int
-    check: Check
 
 
 class Ownership(Protocol):
     """One of the modes."""
 
     def owner(self, topic: str | bytes) -> HubInfo | None:
-        """Return the hub that owns a topic; ``None`` if none does that is alive.
+        """Return the hub that owns a topic; ``None`` if none does.
 
         Raises:
             IllegalOperationError: this is no topic.
@@ -66,12 +51,12 @@ class Ownership(Protocol):
         """
 
     def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
-        """Claim a topic for a hub that is alive; return the claim, or the hub that owns it.
+        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
 
         Raises:
             IllegalOperationError: this is no topic.
-            SessionLostError: the hub's session has ended.
-            MetadataStoreError: a request has failed.
+            SessionLostError: the session of the store has ended.
+            MetadataStoreError: a request has failed for good.
         """
 
     def release(self, claim: Claim) -> bool:
@@ -107,11 +92,15 @@ class _Epochs:
         return put, _claim(topic, me, put.path, before + 1)
 
     def present(self, topic: str | bytes, me: HubInfo, found: GetResult | None) -> Claim | None:
-        """Return the claim of a hub that has begun the epoch that was read.
+        """Return the claim of a hub that was the owner after ``found`` was read, if that is its.
 
-        The hub does not know of it, because the answer to its claim was lost.
+        It is if the epoch that was read is one that this hub has begun, and still the present one.
+        The hub does not know of it: the answer to its claim was lost.
         """
-        if found is None or _info_of(found) != me:
+        again = self.read(topic)
+        if found is None or again is None or _info_of(found) != me:
+            return None
+        if again.stat.version != found.stat.version:
             return None
         return _claim(topic, me, found.stat.path, found.stat.version)
 
@@ -122,7 +111,7 @@ class _Epochs:
             self._store.sync()
 
 
-class Ephemeral:
+class EphemeralOwnership:
     """The owner of a topic is an ephemeral value at ``REGION/topics/TOPIC/hub``.
 
     Args:
@@ -136,15 +125,29 @@ class Ephemeral:
         self._topics = f"{region}/topics"
 
     def owner(self, topic: str | bytes) -> HubInfo | None:
+        """Return the hub that owns a topic; ``None`` if none does.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: a read has failed.
+        """
         found = self._store.get(self._path(topic)).result()
         return None if found is None else _info_of(found)
 
     def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
+        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            SessionLostError: the session of the store has ended.
+            MetadataStoreError: a request has failed for good.
+        """
         path = self._path(topic)
         attempts = 0
         while True:
-            found = self._store.get(path).result()
+            # In this order: whoever becomes the owner after the first read begins another epoch.
             epoch = self._epochs.read(topic)
+            found = self._store.get(path).result()
             owner = None if found is None else _info_of(found)
             if owner == me and (mine := self._epochs.present(topic, me, epoch)):
                 return mine
@@ -156,8 +159,7 @@ class Ephemeral:
                     return claim
                 if owner is not None and not (owner.address == me.address and found.stat.owned):
                     return owner
-                # It is damaged, or of an incarnation that this session had before. If it were of
-                # another hub by now, that had begun another epoch.
+                # It is damaged, or of an incarnation that this session had before.
                 check = self._epochs.check(topic, epoch)
                 self._store.transaction([check, Delete(path, found.stat.version)]).result()
             except (TransactionRefusedError, IndeterminateError):
@@ -166,6 +168,11 @@ class Ephemeral:
             attempts += 1
 
     def release(self, claim: Claim) -> bool:
+        """Give a topic up, so that others can claim it; return whether it was still owned.
+
+        Raises:
+            MetadataStoreError: the request has failed; see its ``outcome``.
+        """
         try:
             self._store.transaction([claim.check, Delete(self._path(claim.topic))]).result()
         except TransactionRefusedError:
@@ -176,7 +183,7 @@ class Ephemeral:
         return f"{self._topics}/{escaped(topic)}/hub"
 
 
-class Compared:
+class ComparedOwnership:
     """The owner of a topic is what the manager of topic ownership keeps, if it is alive.
 
     Args:
@@ -198,16 +205,30 @@ class Compared:
         self._hosts = hosts
 
     def owner(self, topic: str | bytes) -> HubInfo | None:
+        """Return the hub that owns a topic; ``None`` if none does.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: a read has failed.
+        """
         found = self._manager.read_owner_info(topic)
         if found is None or found.value is None or not self._is_alive(found.value):
             return None
         return found.value
 
     def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
+        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            SessionLostError: the session of the store has ended.
+            MetadataStoreError: a request has failed for good.
+        """
         attempts = 0
         while True:
-            found = self._manager.read_owner_info(topic)
+            # In this order: whoever becomes the owner after the first read begins another epoch.
             epoch = self._epochs.read(topic)
+            found = self._manager.read_owner_info(topic)
             owner = None if found is None else found.value
             if owner == me and (mine := self._epochs.present(topic, me, epoch)):
                 return mine
@@ -232,6 +253,11 @@ class Compared:
             attempts += 1
 
     def release(self, claim: Claim) -> bool:
+        """Give a topic up, so that others can claim it; return whether it was still owned.
+
+        Raises:
+            MetadataStoreError: the request has failed; see its ``outcome``.
+        """
         try:
             self._manager.delete_owner_info(claim.topic, Version.ANY, beside=(claim.check,))
         except (NoTopicOwnerInfoError, TransactionRefusedError):

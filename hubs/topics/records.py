@@ -1,9 +1,11 @@
-"""What a region keeps about its hubs and its access rules, and where.
+"""What a region keeps about its hubs, its owners of topics and its access rules, and where.
 
 Each value is a JSON object as those in ``hubs.managers.data``::
 
     REGION/hosts/ADDRESS          {"v": 1, "eligible": true, "draining": false}
     REGION/hosts/ADDRESS/alive    a member of a group (see ``coordination.members``) with its load
+    REGION/topics/TOPIC/hub       the owner in the mode "ephemeral", as a HubInfo
+    REGION/topics/TOPIC/epoch     the hub that began the epoch, which is the version of this path
     REGION/access/PREFIX          {"v": 1, "create": ["alice"], "subscribe": ["*"], "publish": []}
 """
 
@@ -12,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
+from ...ops.operations import Check
 from ..managers.data import Data, HubInfo, HubLoad, Kind, is_text
 
-__all__ = ["EVERYBODY", "LEAF", "Hub", "HubMembership", "Rule"]
+__all__ = ["EVERYBODY", "LEAF", "Claim", "Hub", "HubMembership", "Rule"]
 
 #: What a hub has below its address while it is alive.
 LEAF: Final = "alive"
@@ -76,3 +79,19 @@ class Rule(Data):
     create: Annotated[tuple[str, ...], _PRINCIPALS] = ()
     subscribe: Annotated[tuple[str, ...], _PRINCIPALS] = ()
     publish: Annotated[tuple[str, ...], _PRINCIPALS] = ()
+
+
+class Claim(NamedTuple):
+    """A topic that a hub has claimed.
+
+    Attributes:
+        topic: the topic.
+        owner: the hub.
+        epoch: greater than that of every claim of the topic before, from 1 on.
+        check: the condition that nobody has claimed the topic since, for transactions.
+    """
+
+    topic: str
+    owner: HubInfo
+    epoch: int
+    check: Check

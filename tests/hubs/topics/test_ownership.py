@@ -12,8 +12,14 @@ import pytest
 import batchkeeper as bk
 from batchkeeper.hubs.errors import IllegalOperationError
 from batchkeeper.hubs.managers import HubInfo, open_managers
-from batchkeeper.hubs.topics import Compared, Ephemeral, Hosts, Ownership, Registration
-from batchkeeper.hubs.topics.ownership import Claim
+from batchkeeper.hubs.topics import (
+    Claim,
+    ComparedOwnership,
+    EphemeralOwnership,
+    Hosts,
+    Ownership,
+    Registration,
+)
 from batchkeeper.testing import FaultInjector
 
 from ...waiting import result, until
@@ -56,10 +62,10 @@ def side(mode: str, another: Callable[[], bk.MetadataStore]) -> Iterator[Callabl
         def make(address: str) -> Side:
             store = another()
             hosts = stack.enter_context(Hosts(store, R))
-            ownership: Ownership = Ephemeral(store, R)
+            ownership: Ownership = EphemeralOwnership(store, R)
             if mode == "compared":
                 managers = stack.enter_context(open_managers(store, R, "tables"))
-                ownership = Compared(store, R, managers.ownership, hosts)
+                ownership = ComparedOwnership(store, R, managers.ownership, hosts)
             return Side(store, hosts.register(address), ownership)
 
         yield make
@@ -145,6 +151,46 @@ def test_a_race_has_one_winner(side: Callable[[str], Side]) -> None:
                 each.store.sync()
 
 
+def test_an_owner_that_the_view_does_not_know_yet(
+    one: Side, two: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was registered a moment ago. The store is asked before its topic is taken."""
+    one.claim()
+    two.store.sync()
+    if isinstance(two.ownership, ComparedOwnership):
+        monkeypatch.setattr(two.ownership._hosts, "hubs", dict)
+    assert two.ownership.claim("t", two.me) == one.me
+    assert two.ownership.owner("t") == one.me
+
+
+@pytest.mark.parametrize("during", ["epoch", "owner"])
+def test_a_topic_that_changes_hands_within_a_claim(
+    one: Side, two: Side, monkeypatch: pytest.MonkeyPatch, during: str
+) -> None:
+    """The former owner neither takes the epoch of the next one for its own, nor its topic away."""
+    first = one.claim()
+    reader, name = one.ownership._epochs, "read"  # type: ignore[attr-defined]
+    if during == "owner":
+        ephemeral = isinstance(one.ownership, EphemeralOwnership)
+        reader = one.store if ephemeral else one.ownership._manager  # type: ignore[attr-defined]
+        name = "get" if ephemeral else "read_owner_info"
+    read = getattr(reader, name)
+
+    def slow(*args: object) -> object:
+        found = read(*args)
+        monkeypatch.setattr(reader, name, read)
+        one.ownership.release(first)
+        two.store.sync()
+        two.claim()
+        one.store.sync()
+        return found
+
+    monkeypatch.setattr(reader, name, slow)
+    assert one.ownership.claim("t", one.me) == two.me
+    assert two.ownership.owner("t") == two.me
+    assert two.claim().epoch == 2
+
+
 def test_a_hub_that_has_left_owns_nothing(one: Side, two: Side, mode: str) -> None:
     """Its topics can be claimed as soon as it is not alive any more, or has released them."""
     claim = one.claim()
@@ -206,10 +252,10 @@ def test_a_lost_answer_is_no_lost_claim(fresh_url: Callable[[str], str], mode: s
     with ExitStack() as stack:
         store = stack.enter_context(bk.open_store(fresh_url("memory"), wrap=faults))
         hosts = stack.enter_context(Hosts(store, R))
-        ownership: Ownership = Ephemeral(store, R)
+        ownership: Ownership = EphemeralOwnership(store, R)
         if mode == "compared":
             managers = stack.enter_context(open_managers(store, R))
-            ownership = Compared(store, R, managers.ownership, hosts)
+            ownership = ComparedOwnership(store, R, managers.ownership, hosts)
         me = hosts.register("hub-1:4080").info
         faults.fail("transaction", error=bk.IndeterminateError("no answer"))
         claim = ownership.claim("t", me)
