@@ -6,14 +6,15 @@ Both are written by hand, because the faces differ here in more than ``async`` a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, ParamSpec
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from typing import Any, Final, ParamSpec, TypeVar
 
 from ..ops.log import get_logger
 
-__all__ = ["AsyncGate", "AsyncSignal", "async_spawn"]
+__all__ = ["AsyncGate", "AsyncSignal", "async_each", "async_spawn"]
 
 _P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 log = get_logger("batchkeeper.coordination")
 
@@ -36,6 +37,19 @@ def async_spawn(
     task = asyncio.get_running_loop().create_task(run(), name=f"batchkeeper-{name}")
     _RUNNING.add(task)
     task.add_done_callback(_ended)
+
+
+async def async_each(
+    call: Callable[[_T], Awaitable[object]], items: Collection[_T], most: int
+) -> None:
+    """Call a function for each item, at most so many at a time; return when all have ended."""
+    rest = iter(items)
+
+    async def work() -> None:
+        for item in rest:
+            await call(item)
+
+    await asyncio.gather(*[work() for _ in range(min(most, len(items)))])
 
 
 def _ended(task: asyncio.Task[None]) -> None:

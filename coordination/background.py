@@ -6,14 +6,16 @@ Both are written by hand, because the faces differ here in more than ``async`` a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import ParamSpec
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
 
 from ..ops.log import get_logger
 
-__all__ = ["Gate", "Signal", "spawn"]
+__all__ = ["Gate", "Signal", "each", "spawn"]
 
 _P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 log = get_logger("batchkeeper.coordination")
 
@@ -28,6 +30,14 @@ def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwar
             log.exception("a background thread failed", thread=name)
 
     threading.Thread(target=run, name=f"batchkeeper-{name}", daemon=True).start()
+
+
+def each(call: Callable[[_T], object], items: Collection[_T], most: int) -> None:
+    """Call a function for each item, at most so many at a time; return when all have ended."""
+    if items:
+        with ThreadPoolExecutor(min(most, len(items)), "batchkeeper-each") as pool:
+            for _ in pool.map(call, items):
+                pass
 
 
 #: Something that happens once, for which any number of threads can wait.

@@ -17,7 +17,11 @@ __all__ = [
     "NoSubscriptionStateError",
     "NoTopicOwnerInfoError",
     "NoTopicPersistenceInfoError",
+    "StaleEpochError",
+    "SubscriberReplacedError",
     "SubscriptionStateExistsError",
+    "TooManyRedirectsError",
+    "TopicLostError",
     "TopicOwnerInfoExistsError",
     "TopicPersistenceInfoExistsError",
 ]
@@ -83,3 +87,23 @@ class NoHubError(MetadataStoreError):
 
 class AccessDeniedError(MetadataStoreError):
     """The access rules do not allow it, or the rule that decides is damaged."""
+
+
+class TopicLostError(MetadataStoreError):
+    """This hub does not serve the topic now, or not any more. Another one may: ask again."""
+
+    retriable = True
+
+
+class StaleEpochError(MetadataStoreError):
+    """Another hub has become the owner of the topic since. Nothing was written."""
+
+
+class SubscriberReplacedError(MetadataStoreError):
+    """The subscriber has subscribed again, and gets its messages there."""
+
+
+class TooManyRedirectsError(MetadataStoreError):
+    """The hubs send a client on and on, and none takes the topic."""
+
+    retriable = True

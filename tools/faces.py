@@ -61,6 +61,7 @@ SOURCES: Final = (
             "coordination",
             "hubs/ledgers",
             "hubs/managers",
+            "hubs/serving",
             "hubs/tables",
             "hubs/topics",
         )
@@ -107,6 +108,7 @@ _WORDS: Final = {
     "asend": "send",
     "asynccontextmanager": "contextmanager",
     "athrow": "throw",
+    "push_async_callback": "callback",
 }
 
 # The scopes whose names must differ in the twin, too.

@@ -52,6 +52,14 @@ class AsyncOwnership(Protocol):
             MetadataStoreError: a read has failed.
         """
 
+    async def exists(self, topic: str | bytes) -> bool:
+        """Say whether a topic was ever claimed.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: the read has failed.
+        """
+
     async def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
 
@@ -138,6 +146,15 @@ class AsyncEphemeralOwnership:
         found = await self._store.get(self._path(topic))
         return None if found is None else _info_of(found)
 
+    async def exists(self, topic: str | bytes) -> bool:
+        """Say whether a topic was ever claimed.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: the read has failed.
+        """
+        return await self._epochs.read(topic) is not None
+
     async def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
 
@@ -219,6 +236,15 @@ class AsyncComparedOwnership:
         if found is None or found.value is None or not await self._is_alive(found.value):
             return None
         return found.value
+
+    async def exists(self, topic: str | bytes) -> bool:
+        """Say whether a topic was ever claimed.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: the read has failed.
+        """
+        return await self._epochs.read(topic) is not None
 
     async def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.

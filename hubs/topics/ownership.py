@@ -50,6 +50,14 @@ class Ownership(Protocol):
             MetadataStoreError: a read has failed.
         """
 
+    def exists(self, topic: str | bytes) -> bool:
+        """Say whether a topic was ever claimed.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: the read has failed.
+        """
+
     def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
 
@@ -134,6 +142,15 @@ class EphemeralOwnership:
         found = self._store.get(self._path(topic)).result()
         return None if found is None else _info_of(found)
 
+    def exists(self, topic: str | bytes) -> bool:
+        """Say whether a topic was ever claimed.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: the read has failed.
+        """
+        return self._epochs.read(topic) is not None
+
     def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
 
@@ -215,6 +232,15 @@ class ComparedOwnership:
         if found is None or found.value is None or not self._is_alive(found.value):
             return None
         return found.value
+
+    def exists(self, topic: str | bytes) -> bool:
+        """Say whether a topic was ever claimed.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: the read has failed.
+        """
+        return self._epochs.read(topic) is not None
 
     def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.

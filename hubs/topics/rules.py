@@ -7,7 +7,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from ...ops.errors import InvalidSettingError, ValueDecodeError
 from ..errors import AccessDeniedError, IllegalOperationError
-from ..managers.data import is_text
 from ..names import escaped, name_text, unescaped
 from .records import EVERYBODY, Rule
 
@@ -52,7 +51,7 @@ def check_access(rules: Rules, action: Action, who: str, topic: str | bytes) -> 
     """Refuse what the rules do not allow. See ``AccessRules.check``."""
     if action not in _ACTIONS:
         raise InvalidSettingError(f"action must be one of {_ACTIONS}, not {action!r:.80}")
-    if not (is_text(who) and who):
+    if not (isinstance(who, str) and who):
         raise IllegalOperationError(f"who must be a text that is not empty, not {who!r:.80}")
     text = name_text(topic)
     if not text:

@@ -1,0 +1,62 @@
+"""A hub that serves topics, and the clients that find it.
+
+Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
+
+- ``records``: what hubs and their clients exchange
+- ``settings``: how a hub behaves, validated
+- ``shedding``: which topics a hub gives up, and when: pure functions
+- ``async_logs``: what a hub needs of the logs of messages
+- ``logs``: the same for threads, generated
+- ``file_logs``: logs in files, for examples and tests
+- ``async_owned``: a topic that a hub owns, and its subscribers
+- ``owned``: the same for threads, generated
+- ``async_hub``: the hub
+- ``hub``: the same for threads, generated
+- ``async_client``: publishes and subscribes, whichever hub has the topic
+- ``client``: the same for threads, generated
+"""
+
+from .async_client import (
+    AsyncConnect,
+    AsyncDelivery,
+    AsyncHubConnection,
+    AsyncReader,
+    AsyncTopicClient,
+)
+from .async_hub import AsyncTopicHub
+from .async_logs import AsyncLogs
+from .async_owned import AsyncSubscription
+from .client import Connect, Delivery, HubConnection, Reader, TopicClient
+from .file_logs import AsyncFileLogs, FileLogs
+from .hub import TopicHub
+from .logs import Logs
+from .owned import Subscription
+from .records import Message, Published, Redirect, SubscribeMode
+from .settings import HubSettings, OwnershipMode
+
+__all__ = [
+    "AsyncConnect",
+    "AsyncDelivery",
+    "AsyncFileLogs",
+    "AsyncHubConnection",
+    "AsyncLogs",
+    "AsyncReader",
+    "AsyncSubscription",
+    "AsyncTopicClient",
+    "AsyncTopicHub",
+    "Connect",
+    "Delivery",
+    "FileLogs",
+    "HubConnection",
+    "HubSettings",
+    "Logs",
+    "Message",
+    "OwnershipMode",
+    "Published",
+    "Reader",
+    "Redirect",
+    "SubscribeMode",
+    "Subscription",
+    "TopicClient",
+    "TopicHub",
+]

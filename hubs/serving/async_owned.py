@@ -1,0 +1,349 @@
+# async:
+# `owned.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
+"""A topic that a hub owns, and the subscribers that are connected to it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Self
+
+from ...coordination.async_background import AsyncGate, AsyncSignal
+from ...coordination.deadlines import Deadline
+from ...ops.errors import MetadataStoreError
+from ..errors import IllegalOperationError, SubscriberReplacedError, TopicLostError
+from ..topics.records import Claim
+from .async_logs import AsyncLogs
+from .records import Message
+from .shedding import Held
+
+__all__ = ["AsyncOwnedTopic", "AsyncSubscription"]
+
+# Messages that one call delivers, unless it says otherwise.
+_MOST: Final = 100
+
+
+class _Waiting:
+    """A message on its way into the log."""
+
+    __slots__ = ("body", "error", "number")
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.number = 0
+        self.error: BaseException | None = None
+
+
+class AsyncOwnedTopic:
+    """A topic, from the claim of its hub to its release or loss.
+
+    Args:
+        claim: the claim.
+        logs: the logs.
+        last: the number of its last message.
+        check: raises ``TopicLostError`` while the hub must not serve the claim.
+        now: the time of the claim.
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        logs: AsyncLogs,
+        last: int,
+        check: Callable[[Claim], None],
+        now: float,
+    ) -> None:
+        self.claim = claim
+        self.last = last
+        self._logs = logs
+        self._check = check
+        self._claimed = self._used = now
+        self._gate = AsyncGate()  # Whoever appends to the log has passed it.
+        self._lock = threading.Lock()  # guards the following fields
+        self._waiting: list[_Waiting] = []
+        self._subscriptions: dict[str, AsyncSubscription] = {}
+        self._closed = False
+        self._published = 0
+        self._rated = now, 0, 0.0  # when, the messages until then, the rate
+
+    async def publish(self, body: bytes) -> int:
+        """Add a message to the log, and return its number. Concurrent calls share one append.
+
+        Raises:
+            TopicLostError: the hub does not serve the topic any more.
+            StaleEpochError: another hub has become the owner.
+        """
+        one = _Waiting(body)
+        self._check(self.claim)
+        with self._lock:
+            self._check_open()
+            self._waiting.append(one)
+        # async:
+        # The end of one caller must not end the append that others share.
+        await asyncio.shield(asyncio.create_task(self._append()))
+        # sync:
+        # | self._append()
+        # end
+        if one.error is not None:
+            raise _own(one.error)
+        return one.number
+
+    def subscribe(
+        self, subscriber: str, position: int, window: int, mark: _MarkCall
+    ) -> AsyncSubscription:
+        """Connect a subscriber, which gets the messages after a position. One before it ends.
+
+        Raises:
+            TopicLostError: the hub does not serve the topic any more.
+        """
+        made = AsyncSubscription(self, subscriber, position, window, mark)
+        self._check(self.claim)
+        with self._lock:
+            self._check_open()
+            before = self._subscriptions.get(subscriber)
+            self._subscriptions[subscriber] = made
+        self.use()
+        if before is not None:
+            before.end(_replaced(before))
+        return made
+
+    def unsubscribe(self, subscriber: str, error: MetadataStoreError | None = None) -> None:
+        """End the connection of a subscriber, if there is one."""
+        with self._lock:
+            found = self._subscriptions.pop(subscriber, None)
+        if found is not None:
+            found.end(error)
+
+    def disconnect(self, subscription: AsyncSubscription) -> None:
+        """Forget a connection."""
+        with self._lock:
+            if self._subscriptions.get(subscription.subscriber) is subscription:
+                del self._subscriptions[subscription.subscriber]
+        self.use()
+
+    async def close(self) -> None:
+        """Take no more messages, and return when those that were taken are in the log."""
+        with self._lock:
+            self._closed = True
+        await self._append()
+
+    def end(self, error: MetadataStoreError) -> None:
+        """Take no more messages, refuse those that wait, and end all subscriptions."""
+        with self._lock:
+            self._closed = True
+            waiting, self._waiting = self._waiting, []
+            for one in waiting:
+                one.error = error
+        self.disconnect_all(error)
+
+    def disconnect_all(self, error: MetadataStoreError) -> None:
+        """End the connections of all subscribers."""
+        with self._lock:
+            subscriptions, self._subscriptions = self._subscriptions, {}
+        for subscription in subscriptions.values():
+            subscription.end(error)
+
+    def use(self) -> None:
+        """Note that somebody uses it."""
+        self._used = time.monotonic()
+
+    def rate(self, now: float) -> None:
+        """Find out how many messages came each second since the last time."""
+        with self._lock:
+            then, count, _ = self._rated
+            if now > then:
+                self._rated = now, self._published, (self._published - count) / (now - then)
+
+    @property
+    def held(self) -> Held:
+        """What decides whether the hub keeps it."""
+        return Held(
+            self.claim.topic,
+            self._rated[2],
+            len(self._subscriptions),
+            self._claimed,
+            self._used,
+        )
+
+    async def read(self, after: int, most: int) -> list[Message]:
+        """Read messages from the log."""
+        self._check(self.claim)
+        return await self._logs.read(self.claim.topic, after, most)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TopicLostError(f"this hub gives up topic {self.claim.topic!r:.200}: ask again")
+
+    async def _append(self) -> None:
+        """Append all messages that wait, unless somebody else has done so meanwhile."""
+        await self._gate.enter()
+        try:
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            if waiting:
+                await self._append_all(waiting)
+        finally:
+            self._gate.leave()
+
+    async def _append_all(self, waiting: list[_Waiting]) -> None:
+        try:
+            last = await self._logs.append(self.claim, [one.body for one in waiting])
+        except BaseException as error:
+            for one in waiting:
+                one.error = error
+            if not isinstance(error, Exception):
+                raise
+            return
+        for number, one in enumerate(waiting, last - len(waiting) + 1):
+            one.number = number
+        with self._lock:
+            self.last = last
+            self._published += len(waiting)
+            subscriptions = [*self._subscriptions.values()]
+        self.use()
+        for subscription in subscriptions:
+            subscription.wake()
+
+
+_MarkCall = Callable[[int], Awaitable[object]]
+
+
+class AsyncSubscription:
+    """The connection of a subscriber to its topic, at the hub. One task (or thread) takes messages.
+
+    It ends with an error when the hub loses the topic or gives it up; then the subscriber
+    subscribes again, which the client does by itself. Close it, or use it as a context manager.
+    """
+
+    def __init__(
+        self,
+        topic: AsyncOwnedTopic,
+        subscriber: str,
+        position: int,
+        window: int,
+        mark: _MarkCall,
+    ) -> None:
+        self.subscriber = subscriber
+        self._topic = topic
+        self._window = window
+        self._mark = mark
+        self._lock = threading.Lock()  # guards the following fields
+        self._position = position  # the last message that was delivered
+        self._consumed = position
+        self._wake = AsyncSignal()
+        self._error: MetadataStoreError | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._topic.claim.topic
+
+    async def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
+        """Return the next messages, in order; wait for one if there is none.
+
+        At most as many are delivered as the window has room for: call :meth:`consumed`.
+
+        Args:
+            most: the most messages to return.
+            timeout: seconds to wait; for ever by default.
+
+        Returns:
+            the messages; none if none came in that time.
+
+        Raises:
+            TopicLostError: the hub does not serve the topic now, or not any more.
+            SubscriberReplacedError: the subscriber has subscribed again.
+            MetadataStoreError: the log cannot be read.
+        """
+        deadline = Deadline(timeout)
+        while True:
+            with self._lock:
+                if self._error is not None:
+                    raise _own(self._error)
+                if self._wake.is_set():
+                    self._wake = AsyncSignal()
+                wake, position = self._wake, self._position
+                room = min(most, self._window - (position - self._consumed))
+            if room > 0 and position < self._topic.last:
+                messages = await self._topic.read(position, room)
+                if not messages:
+                    why = f"the log of topic {self.topic!r:.200} has no message {position + 1}"
+                    raise MetadataStoreError(why)
+                if self._deliver(position, messages):
+                    return messages
+            elif not await wake.wait(deadline.left()):
+                return []
+
+    async def consumed(self, number: int) -> None:
+        """Say that all messages up to a number are consumed, so they need not come again.
+
+        If many marks are not stored yet, the call returns when this one is.
+
+        Raises:
+            IllegalOperationError: there is no message with this number.
+            TopicLostError: the hub does not serve the topic any more.
+            MetadataStoreError: the mark cannot be stored.
+        """
+        if type(number) is not int or not 0 <= number <= self._topic.last:
+            last = self._topic.last
+            raise IllegalOperationError(
+                f"topic {self.topic!r:.200} has messages 1 to {last}, not {number!r:.80}"
+            )
+        with self._lock:
+            if self._error is not None:
+                raise _own(self._error)
+            self._consumed = max(self._consumed, number)
+            self._position = max(self._position, number)
+        self.wake()
+        await self._mark(number)
+
+    async def close(self) -> None:
+        """End the connection. The subscription stays."""
+        self._topic.disconnect(self)
+        self.end(None)
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        with self._lock:
+            wake = self._wake
+        wake.set()
+
+    def end(self, error: MetadataStoreError | None) -> None:
+        """End it; later calls raise the error."""
+        with self._lock:
+            if self._error is None:
+                self._error = error or TopicLostError(
+                    f"the connection of {self.subscriber!r:.200} to {self.topic!r:.200} was closed"
+                )
+        self.wake()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _deliver(self, position: int, messages: list[Message]) -> bool:
+        """Note that messages are delivered; return whether that is so."""
+        with self._lock:
+            if self._error is not None or self._position != position:
+                return False
+            self._position = messages[-1].number
+            return True
+
+
+def _own(error: BaseException) -> BaseException:
+    """Return a copy for one caller: an error raised in several would collect their tracebacks."""
+    own = copy.copy(error)
+    own.__cause__ = error.__cause__
+    return own
+
+
+def _replaced(subscription: AsyncSubscription) -> SubscriberReplacedError:
+    return SubscriberReplacedError(
+        f"{subscription.subscriber!r:.200} has subscribed to {subscription.topic!r:.200} again"
+    )

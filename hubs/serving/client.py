@@ -1,0 +1,380 @@
+# Made from async_client.py by `python tools/faces.py`: change that file, and run this command.
+"""Publishes and subscribes, whichever hub has the topic, and whatever happens to it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, Protocol, Self, TypeAlias, TypeVar
+
+from ...batching.settings import check_seconds
+from ...coordination.deadlines import Deadline
+from ...ops.backoff import Backoff
+from ...ops.errors import (
+    InvalidSettingError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    SessionLostError,
+    StoreClosedError,
+    passes,
+)
+from ..errors import TooManyRedirectsError
+from ..managers.data import SubscriptionPreferences
+from ..names import name_text
+from .records import Message, Published, Redirect, SubscribeMode
+
+__all__ = ["Connect", "Delivery", "HubConnection", "Reader", "TopicClient"]
+
+T = TypeVar("T")
+
+_BACKOFF: Final = Backoff(first=0.02, longest=1.0)
+_MOST: Final = 100
+
+
+class Delivery(Protocol):
+    """The connection of a subscriber, such as ``Subscription``."""
+
+    def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
+        """Return the next messages."""
+
+    def consumed(self, number: int) -> None:
+        """Say that all messages up to a number are consumed."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class HubConnection(Protocol):
+    """What a client needs of a hub: a ``TopicHub`` itself, or whatever carries calls to one.
+
+    A call that cannot reach the hub raises ``OSError``, within a bounded time.
+    """
+
+    def publish(
+        self, publisher: str, topic: str | bytes, message: bytes, redirected: bool = False
+    ) -> Published | Redirect:
+        """Take a message, or say which hub takes it."""
+
+    def subscribe(
+        self,
+        subscriber: str | bytes,
+        topic: str | bytes,
+        redirected: bool = False,
+        mode: SubscribeMode = "create_or_attach",
+        preferences: SubscriptionPreferences | None = None,
+    ) -> Delivery | Redirect:
+        """Connect a subscriber, or say which hub does."""
+
+    def unsubscribe(
+        self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False
+    ) -> bool | Redirect:
+        """Remove a subscription, or say which hub does."""
+
+
+#: Returns a connection to the hub at an address. The client calls it for each request.
+Connect: TypeAlias = Callable[[str], HubConnection]
+
+_Ask = Callable[[HubConnection, bool], T | Redirect]
+
+
+class TopicClient:
+    """A client of the hubs of a region. Any number of threads or tasks can share it.
+
+    It asks the hub that had the topic last, or any of ``hubs``, and follows redirects. If a hub
+    does not answer, or has lost the topic, it begins again after a pause, until its time is over.
+
+    Args:
+        connect: returns a connection to the hub at an address.
+        hubs: the addresses of some hubs to begin with.
+        timeout: seconds for each call.
+        most_redirects: the most redirects that are followed one after the other. After them, or if
+            a hub would be asked again, the client pauses and begins again: an owner may be
+            changing.
+
+    Raises:
+        InvalidSettingError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        hubs: Sequence[str],
+        timeout: float = 60.0,
+        most_redirects: int = 5,
+    ) -> None:
+        if not hubs or isinstance(hubs, str):
+            raise InvalidSettingError(f"hubs must be some addresses, not {hubs!r:.80}")
+        if type(most_redirects) is not int or most_redirects < 1:
+            raise InvalidSettingError(
+                f"most_redirects must be an int from 1 on, not {most_redirects!r:.80}"
+            )
+        self._connect = connect
+        self._hubs = [*hubs]
+        self._timeout = check_seconds("timeout", timeout)
+        self._most = most_redirects
+        self._lock = threading.Lock()  # guards the field
+        self._known: dict[str, str] = {}  # the hub that had a topic last
+
+    def publish(
+        self,
+        publisher: str,
+        topic: str | bytes,
+        message: bytes,
+        timeout: float | None = None,
+    ) -> Published:
+        """Publish a message, and return its place when it is in the log.
+
+        If an answer is lost, the message is published again, so it may be there twice.
+
+        Raises:
+            AccessDeniedError: an access rule does not allow it.
+            TooManyRedirectsError: the hubs sent the client on and on until the end of its time.
+            OperationTimeoutError: no hub took it in that time. The error's cause says why.
+            MetadataStoreError: a hub has refused it for good.
+        """
+
+        def ask(hub: HubConnection, redirected: bool) -> Published | Redirect:
+            return hub.publish(publisher, topic, message, redirected)
+
+        return self._ask(topic, ask, self._deadline(timeout))
+
+    def subscribe(
+        self,
+        subscriber: str | bytes,
+        topic: str | bytes,
+        mode: SubscribeMode = "create_or_attach",
+        preferences: SubscriptionPreferences | None = None,
+        timeout: float | None = None,
+    ) -> Reader:
+        """Subscribe, and return what reads the messages, across all changes of hubs.
+
+        With the mode ``"create"``, ``SubscriptionStateExistsError`` can mean that an earlier
+        attempt of the same call has created the subscription, and its answer was lost.
+
+        Raises:
+            SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
+            NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
+            MetadataStoreError: as with :meth:`publish`.
+        """
+        again = partial(self._attach, subscriber, topic)
+        first = self._attach(subscriber, topic, self._deadline(timeout), mode, preferences)
+        return Reader(first, again)
+
+    def unsubscribe(
+        self, subscriber: str | bytes, topic: str | bytes, timeout: float | None = None
+    ) -> bool:
+        """Remove a subscription; return whether it was there.
+
+        Raises:
+            MetadataStoreError: as with :meth:`publish`.
+        """
+
+        def ask(hub: HubConnection, redirected: bool) -> bool | Redirect:
+            return hub.unsubscribe(subscriber, topic, redirected)
+
+        return self._ask(topic, ask, self._deadline(timeout))
+
+    def _attach(
+        self,
+        subscriber: str | bytes,
+        topic: str | bytes,
+        deadline: Deadline,
+        mode: SubscribeMode = "attach",
+        preferences: SubscriptionPreferences | None = None,
+    ) -> Delivery:
+        def ask(hub: HubConnection, redirected: bool) -> Delivery | Redirect:
+            return hub.subscribe(subscriber, topic, redirected, mode, preferences)
+
+        return self._ask(topic, ask, deadline)
+
+    def _ask(self, topic: str | bytes, ask: _Ask[T], deadline: Deadline) -> T:
+        """Ask hubs until one answers."""
+        name = name_text(topic)
+        attempts = 0
+        with self._lock:
+            address = self._known.get(name)
+        while True:
+            chain = [address or random.choice(self._hubs)]  # noqa: S311 - no secret
+            try:
+                answer = self._follow(chain, ask)
+            except (MetadataStoreError, OSError) as error:
+                self._forget(name)
+                if not passing(error):
+                    raise
+                failure: MetadataStoreError | OSError = error
+            else:
+                with self._lock:
+                    self._known[name] = chain[-1]
+                return answer
+            if deadline.passed:
+                if isinstance(failure, TooManyRedirectsError):
+                    raise failure
+                raise OperationTimeoutError(
+                    f"no hub could serve topic {name!r:.200} in time: {failure}"
+                ) from failure
+            time.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            attempts += 1
+            address = None
+
+    def _follow(self, chain: list[str], ask: _Ask[T]) -> T:
+        """Ask a hub, and follow its redirects; the last of the chain is the hub that answered.
+
+        Raises:
+            TooManyRedirectsError: a hub would be asked twice, or too many were asked.
+        """
+        while True:
+            answer = ask(self._connect(chain[-1]), len(chain) > 1)
+            if not isinstance(answer, Redirect):
+                return answer
+            address = answer.hub.address
+            if address in chain or len(chain) > self._most:
+                way = " -> ".join([*chain, address])
+                raise TooManyRedirectsError(f"the hubs send the client on and on: {way:.500}")
+            chain.append(address)
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._known.pop(name, None)
+
+    def _deadline(self, timeout: float | None) -> Deadline:
+        return Deadline(self._timeout if timeout is None else timeout)
+
+
+class Reader:
+    """Reads the messages of a subscription, whichever hub delivers them.
+
+    When its hub crashes, loses the topic or gives it up, the reader subscribes again by itself, and
+    goes on behind what it has returned already. One task (or thread) takes messages. Close it, or
+    use it as a context manager; the subscription stays.
+
+    After a restart of the subscriber, messages come again that were not consumed, or whose consume
+    mark was not stored yet.
+    """
+
+    def __init__(
+        self,
+        first: Delivery,
+        again: Callable[[Deadline], Delivery],
+    ) -> None:
+        self._again = again
+        self._attempts = 0
+        self._lock = threading.Lock()  # guards the following fields
+        self._delivery: Delivery | None = first
+        self._returned = 0  # the last message that was returned
+        self._consumed = 0
+        self._closed = False
+
+    def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
+        """Return the next messages, in order; wait for one if there is none.
+
+        Args:
+            most: the most messages to return.
+            timeout: seconds to wait; for ever by default. Outages count as waiting.
+
+        Returns:
+            the messages; none if none came in that time.
+
+        Raises:
+            SubscriberReplacedError: the subscriber has subscribed elsewhere.
+            NoSubscriptionStateError: the subscription was removed.
+            StoreClosedError: the reader was closed.
+            MetadataStoreError: a hub has refused the subscriber for good.
+        """
+        deadline = Deadline(timeout)
+        while True:
+            try:
+                delivery = self._connected(deadline)
+                messages = delivery.take(most, deadline.left())
+                self._attempts = 0
+            except (MetadataStoreError, OSError) as error:
+                self._drop()
+                if self._closed or not passing(error):
+                    raise
+                if not deadline.passed:
+                    time.sleep(deadline.within(_BACKOFF.pause(self._attempts)))
+                    self._attempts += 1
+                messages = []
+            with self._lock:
+                # After another subscription, some may come again.
+                fresh = [message for message in messages if message.number > self._returned]
+                if fresh:
+                    self._returned = fresh[-1].number
+            if fresh or deadline.passed:
+                return fresh
+
+    def consumed(self, number: int) -> None:
+        """Say that all messages up to a number are consumed, so they need not come again.
+
+        If the hub cannot be reached, it is told when the reader has subscribed again.
+
+        Raises:
+            IllegalOperationError: there is no message with this number.
+            MetadataStoreError: the mark cannot be stored.
+        """
+        with self._lock:
+            self._consumed = max(self._consumed, number)
+            delivery = self._delivery
+        if delivery is None:
+            return
+        try:
+            delivery.consumed(number)
+        except (MetadataStoreError, OSError) as error:
+            if not passing(error):
+                raise
+
+    def close(self) -> None:
+        """End the reader. The subscription stays."""
+        with self._lock:
+            self._closed = True
+            delivery, self._delivery = self._delivery, None
+        if delivery is not None:
+            _end(delivery)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connected(self, deadline: Deadline) -> Delivery:
+        with self._lock:
+            self._check_open()
+            delivery = self._delivery
+        if delivery is not None:
+            return delivery
+        made = self._again(deadline)
+        with self._lock:
+            closed, consumed = self._closed, self._consumed
+            if not closed:
+                self._delivery = made
+        if closed:
+            _end(made)
+            self._check_open()
+        if consumed:
+            made.consumed(consumed)
+        return made
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError("the reader was closed")
+
+    def _drop(self) -> None:
+        with self._lock:
+            self._delivery = None
+
+
+def passing(error: MetadataStoreError | OSError) -> bool:
+    """Say whether another attempt, or another hub, may succeed."""
+    if not isinstance(error, MetadataStoreError):
+        return True
+    return passes(error) or isinstance(error, SessionLostError | StoreClosedError)
+
+
+def _end(delivery: Delivery) -> None:
+    # Otherwise, the hub has ended it, or will when the connection ends.
+    with suppress(MetadataStoreError, OSError):
+        delivery.close()

@@ -1,0 +1,239 @@
+"""The logs of topics as files, for examples and tests: the hubs of one machine can share them.
+
+The log of a topic is one file. Hubs only append to it, each time with a single write, so the order
+of the file decides everything, and no locks are needed that a paused hub might hold::
+
+    magic (4 bytes), crc32 of the rest (4), kind (1), epoch (8), number (8), length (4), body
+
+A record of the kind ``begin`` begins an epoch; later records of smaller epochs are void. A message
+counts if its epoch is the present one and its number is the next. A record that a crash has torn is
+skipped: the next one is found by its magic bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import zlib
+from array import array
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from ..errors import StaleEpochError
+from ..names import escaped, name_text
+from ..topics.records import Claim
+from .records import Message
+
+__all__ = ["AsyncFileLogs", "FileLogs"]
+
+_MAGIC: Final = b"\xabkp\x01"
+_PREFIX: Final = Struct(">4sI")  # magic, crc
+_HEAD: Final = Struct(">BQQI")  # kind, epoch, number, length
+_BEGIN: Final = 0
+_MESSAGE: Final = 1
+
+# File systems allow names of 255 bytes.
+_LONGEST_NAME: Final = 200
+
+
+class _Log:
+    """The log of one topic, as far as this process has read it."""
+
+    def __init__(self, path: Path, sync: bool) -> None:
+        self._path = path
+        self._sync = sync
+        self.lock = threading.Lock()  # guards the following fields
+        self._read_to = 0  # a place in the file
+        self.epoch = 0
+        self._bodies = array("Q")  # the places of the bodies
+        self._lengths = array("L")
+
+    @property
+    def last(self) -> int:
+        return len(self._bodies)
+
+    def write(self, records: bytes) -> None:
+        """Append records, and read them back with all that others have written meanwhile."""
+        file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            written = os.write(file, records)
+            if self._sync:
+                os.fsync(file)
+            self._catch_up(file)
+        finally:
+            os.close(file)
+        if written < len(records):
+            raise OSError(f"{self._path} takes only {written} of {len(records)} bytes")
+
+    def catch_up(self) -> None:
+        """Read what has been appended."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            self._catch_up(file)
+        finally:
+            os.close(file)
+
+    def read(self, after: int, most: int) -> list[Message]:
+        """Return messages after a number."""
+        chosen = range(after, min(after + most, self.last))
+        if not chosen:
+            return []
+        file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return [
+                Message(index + 1, os.pread(file, self._lengths[index], self._bodies[index]))
+                for index in chosen
+            ]
+        finally:
+            os.close(file)
+
+    def _catch_up(self, file: int) -> None:
+        data = os.pread(file, os.fstat(file).st_size - self._read_to, self._read_to)
+        at = done = 0
+        while (at := data.find(_MAGIC, at)) >= 0:
+            end = self._apply(data, at)
+            if end is None:  # It is torn, or another process is writing it.
+                at += 1
+            else:
+                at = done = end
+        # Only to the end of a whole record: one that is being written is read again.
+        self._read_to += done
+
+    def _apply(self, data: bytes, at: int) -> int | None:
+        """Apply the record at a place, and return its end; ``None`` if no whole record is there."""
+        start = at + _PREFIX.size
+        body = start + _HEAD.size
+        if body > len(data):
+            return None
+        kind, epoch, number, length = _HEAD.unpack_from(data, start)
+        end: int = body + length
+        _, crc = _PREFIX.unpack_from(data, at)
+        if end > len(data) or zlib.crc32(data[start:end]) != crc:
+            return None
+        if kind == _BEGIN:
+            self.epoch = max(self.epoch, epoch)
+        elif epoch == self.epoch and number == self.last + 1:
+            self._bodies.append(self._read_to + body)
+            self._lengths.append(length)
+        return end
+
+
+class FileLogs:
+    """The logs of topics in a directory. Any number of hubs, in any processes, can share it.
+
+    A log is read once as a whole when its topic is opened.
+
+    Args:
+        directory: where they are; it is made if it is missing.
+        sync: whether a message is accepted only when it is on the disk, so that it survives the
+            loss of power. The end of a process loses nothing in any case.
+    """
+
+    def __init__(self, directory: str | Path, sync: bool = True) -> None:
+        self._directory = Path(directory)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._sync = sync
+        self._lock = threading.Lock()  # guards the field
+        self._logs: dict[str, _Log] = {}
+
+    def begin(self, claim: Claim) -> int:
+        """Open the log of a topic for its new owner; see ``Logs.begin``."""
+        log = self._log(claim.topic)
+        with log.lock:
+            log.write(_record(_BEGIN, claim.epoch, 0, b""))
+            _check_epoch(log, claim)
+            return log.last
+
+    def append(self, claim: Claim, bodies: Sequence[bytes]) -> int:
+        """Add messages; see ``Logs.append``.
+
+        Raises:
+            StaleEpochError: a greater epoch has begun.
+            OSError: the file cannot be written. Some of the messages may be in the log.
+        """
+        log = self._log(claim.topic)
+        with log.lock:
+            log.catch_up()
+            _check_epoch(log, claim)
+            last = log.last + len(bodies)
+            numbered = enumerate(bodies, log.last + 1)
+            log.write(b"".join(_record(_MESSAGE, claim.epoch, *one) for one in numbered))
+            if log.last < last:  # Another epoch began between the two looks.
+                raise _stale(log, claim)
+            return last
+
+    def read(self, topic: str, after: int, most: int) -> list[Message]:
+        """Return messages; see ``Logs.read``."""
+        log = self._log(topic)
+        with log.lock:
+            if after + most > log.last:
+                log.catch_up()
+            return log.read(after, most)
+
+    def end(self, claim: Claim) -> None:
+        """Forget what was read of a log."""
+        with self._lock:
+            self._logs.pop(claim.topic, None)
+
+    def _log(self, topic: str) -> _Log:
+        text = name_text(topic)
+        with self._lock:
+            log = self._logs.get(text)
+            if log is None:
+                log = self._logs[text] = _Log(self._directory / _file_name(text), self._sync)
+        return log
+
+
+class AsyncFileLogs:
+    """``FileLogs`` for tasks: the same files, which threads read and write."""
+
+    def __init__(self, directory: str | Path, sync: bool = True) -> None:
+        self._logs = FileLogs(directory, sync)
+
+    async def begin(self, claim: Claim) -> int:
+        """Open the log of a topic for its new owner."""
+        return await asyncio.to_thread(self._logs.begin, claim)
+
+    async def append(self, claim: Claim, bodies: Sequence[bytes]) -> int:
+        """Add messages."""
+        return await asyncio.to_thread(self._logs.append, claim, bodies)
+
+    async def read(self, topic: str, after: int, most: int) -> list[Message]:
+        """Return messages."""
+        return await asyncio.to_thread(self._logs.read, topic, after, most)
+
+    async def end(self, claim: Claim) -> None:
+        """Forget what was read of a log."""
+        self._logs.end(claim)
+
+
+def _record(kind: int, epoch: int, number: int, body: bytes) -> bytes:
+    rest = _HEAD.pack(kind, epoch, number, len(body)) + body
+    return _PREFIX.pack(_MAGIC, zlib.crc32(rest)) + rest
+
+
+def _check_epoch(log: _Log, claim: Claim) -> None:
+    if log.epoch != claim.epoch:
+        raise _stale(log, claim)
+
+
+def _stale(log: _Log, claim: Claim) -> StaleEpochError:
+    return StaleEpochError(
+        f"topic {claim.topic!r:.200} is in epoch {log.epoch}: nothing of epoch {claim.epoch} is "
+        "taken any more"
+    )
+
+
+def _file_name(topic: str) -> str:
+    """Return the name of a topic's file. No two topics have the same."""
+    name = escaped(topic)
+    if len(name) > _LONGEST_NAME:  # No escaped name begins like this.
+        name = f"~long-{sha256(name.encode()).hexdigest()}"
+    return f"{name}.log"

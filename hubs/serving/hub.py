@@ -1,0 +1,682 @@
+# Made from async_hub.py by `python tools/faces.py`: change that file, and run this command.
+"""A hub: it owns topics, takes and delivers their messages, and hands them over.
+
+Which hub serves a topic is decided as in Hedwig. The owner of a topic serves it; every other hub
+redirects the client to the owner. A topic without an owner is claimed by the hub that was chosen
+for it: the client asks that hub with ``redirected=True``. Whoever loses a claim redirects the
+client to the winner.
+
+For each topic, one call at a time claims it or gives it up: whoever has its *turn*. A topic that
+the hub serves takes messages and subscribers without a turn, and without a request to the store.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Final, Self, TypeAlias
+
+from ...batching import MetadataStore
+from ...coordination.background import Signal, each, spawn
+from ...ops.errors import (
+    InvalidSettingError,
+    MetadataStoreError,
+    SessionLostError,
+    TransactionRefusedError,
+)
+from ...ops.log import get_logger
+from ...ops.operations import ABSENT, Check
+from ...ops.paths import check_path
+from ..errors import (
+    IllegalOperationError,
+    NoSubscriptionStateError,
+    StaleEpochError,
+    SubscriptionStateExistsError,
+    TopicLostError,
+)
+from ..managers.data import (
+    HubInfo,
+    HubLoad,
+    MessageSeqId,
+    SubscriptionData,
+    SubscriptionPreferences,
+    SubscriptionState,
+)
+from ..managers.factory import MetadataManagers, open_managers
+from ..managers.layouts import Layout
+from ..managers.marks import ConsumeMarks
+from ..names import escaped, name_text
+from ..tables import Version
+from ..topics.access import AccessRules
+from ..topics.choosing import Planned, choose
+from ..topics.hosts import Hosts, Registration
+from ..topics.ownership import (
+    ComparedOwnership,
+    EphemeralOwnership,
+    Ownership,
+)
+from ..topics.records import Claim, Hub
+from .logs import Logs
+from .owned import OwnedTopic, Subscription
+from .records import Published, Redirect, SubscribeMode
+from .settings import HubSettings
+from .shedding import Held, to_shed, unused
+
+__all__ = ["TopicHub", "TopicCallback"]
+
+#: Is called with the claim of a topic that the hub has got, or is about to give up.
+TopicCallback: TypeAlias = Callable[[Claim], object]
+
+log = get_logger("batchkeeper.hubs")
+
+# Seconds between two looks at the session and at the membership.
+_LOOK: Final = 0.25
+# Topics that are given up at the same time.
+_AT_ONCE: Final = 32
+
+
+class TopicHub:
+    """A hub of a region. Start it, and stop it; it is also a context manager that does both.
+
+    Any number of threads or tasks can share one hub. The store must be its own: all that it owns
+    goes with the session of this store.
+
+    Args:
+        store: the store, with ``"ephemerals"``, ``"transactions"`` and ``"watches"``.
+        region: the path of the region.
+        address: where clients reach this hub, such as ``"hub-1:4080"``.
+        logs: the logs of the messages.
+        settings: how it behaves.
+        layout: where the metadata must be; see ``open_managers``.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        region: str,
+        address: str,
+        logs: Logs,
+        settings: HubSettings | None = None,
+        layout: Layout | None = None,
+    ) -> None:
+        self.region = check_path(region)
+        self.address = address
+        self.settings = settings or HubSettings()
+        self.hosts = Hosts(store, region)
+        self.access = AccessRules(store, region)
+        self._store = store
+        self._layout = layout
+        self._logs = logs
+        self._planned = Planned()
+        self._stopped = Signal()
+        self._stack = ExitStack()
+        self._managers: MetadataManagers
+        self._registration: Registration
+        self._ownership: Ownership
+        self._marks: ConsumeMarks
+        self._started = False
+        self._lock = threading.Lock()  # guards the following fields
+        self._topics: dict[str, OwnedTopic] = {}
+        self._turns: dict[str, Signal] = {}
+        self._listeners: tuple[tuple[TopicCallback | None, TopicCallback | None], ...] = ()
+
+    def start(self, timeout: float | None = None) -> None:
+        """Register, and serve from now on. A hub is started once.
+
+        Args:
+            timeout: seconds to wait while a hub with this address is alive, such as this one before
+                its restart; for ever by default.
+
+        Raises:
+            LockBusyError: a hub with this address was alive until the end of ``timeout``.
+            LayoutError: the region has another layout.
+            MetadataStoreError: a request has failed.
+        """
+        if self._started:
+            raise InvalidSettingError(f"the hub {self.address!r} was started before")
+        self._started = True
+        store, settings = self._store, self.settings
+        try:
+            self._stack.callback(self.access.close)
+            self._stack.callback(self.hosts.close)
+            self._managers = open_managers(store, self.region, self._layout)
+            self._stack.callback(self._managers.close)
+            if settings.ownership == "compared":
+                manager = self._managers.ownership
+                self._ownership = ComparedOwnership(store, self.region, manager, self.hosts)
+            else:
+                self._ownership = EphemeralOwnership(store, self.region)
+            self._marks = ConsumeMarks(
+                self._managers.subscriptions,
+                settings.most_redelivered,
+                settings.mark_interval,
+                beside=self._checks,
+            )
+            load = HubLoad(capacity=settings.capacity)
+            self._registration = self.hosts.register(self.address, load, timeout)
+        except BaseException:
+            self._stack.close()
+            raise
+        self._every(_LOOK, self._follow_session)
+        self._every(_LOOK, self._follow_membership)
+        self._every(settings.report_interval, self._report)
+        self._every(settings.shed_interval, self._shed)
+        self._every(_retirement(settings), self._retire)
+
+    @property
+    def info(self) -> HubInfo:
+        """The address and the present incarnation of the hub."""
+        return self._registration.info
+
+    @property
+    def topics(self) -> dict[str, Claim]:
+        """The topics that the hub owns, with their claims."""
+        with self._lock:
+            return {name: topic.claim for name, topic in self._topics.items()}
+
+    def valid_until(self) -> float:
+        """Return the time, by ``time.monotonic()``, until which the hub serves its topics.
+
+        Nobody else can own them before. Each answer of the store's server moves it on.
+        """
+        return self._registration.held_until()
+
+    def add_listener(
+        self, acquired: TopicCallback | None = None, lost: TopicCallback | None = None
+    ) -> None:
+        """Call functions when the hub gets topics, and when it loses them.
+
+        The hub awaits ``acquired`` before it serves a topic; if it raises, the hub gives the claim
+        up, and the caller gets the error. It awaits ``lost`` before it gives a topic up; what it
+        raises is logged. After a lost session, others may own the topic already.
+        """
+        with self._lock:
+            self._listeners = (*self._listeners, (acquired, lost))
+
+    def publish(
+        self, publisher: str, topic: str | bytes, message: bytes, redirected: bool = False
+    ) -> Published | Redirect:
+        """Take a message, or say which hub takes it.
+
+        Args:
+            publisher: the name of the client, whom somebody has authenticated.
+            topic: the topic. It is created if there is none.
+            message: the body.
+            redirected: whether another hub has sent the client here.
+
+        Returns:
+            ``Published`` when the message is in the log; ``Redirect`` if another hub owns the topic
+            or is to become its owner.
+
+        Raises:
+            AccessDeniedError: an access rule does not allow it. Nothing was written.
+            NoHubError: no hub can take the topic.
+            TopicLostError: the hub cannot serve the topic now; ask again.
+            IllegalOperationError: an argument is no name, or no message.
+            MetadataStoreError: a request has failed.
+        """
+        if not isinstance(message, bytes):
+            raise IllegalOperationError(f"a message must be bytes, not {message!r:.80}")
+        self.access.check("publish", publisher, topic)
+        found = self._find(publisher, topic, redirected)
+        if isinstance(found, Redirect):
+            return found
+        try:
+            number = found.publish(message)
+        except StaleEpochError as error:
+            raise self._lose_later(found) from error
+        return Published(number, found.claim.owner)
+
+    def subscribe(
+        self,
+        subscriber: str | bytes,
+        topic: str | bytes,
+        redirected: bool = False,
+        mode: SubscribeMode = "create_or_attach",
+        preferences: SubscriptionPreferences | None = None,
+    ) -> Subscription | Redirect:
+        """Connect a subscriber, or say which hub does.
+
+        A new subscription gets the messages that are published from now on. One that is there gets
+        those after its consume mark. If the subscriber is connected already, that connection ends.
+
+        Args:
+            subscriber: the name of the client, whom somebody has authenticated.
+            topic: the topic. It is created if there is none.
+            redirected: whether another hub has sent the client here.
+            mode: whether the subscription must be new, must be there, or either.
+            preferences: what the subscriber wants; ``None`` leaves what was stored.
+
+        Raises:
+            AccessDeniedError: an access rule does not allow it. Nothing was written.
+            SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
+            NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
+            NoHubError: no hub can take the topic.
+            TopicLostError: the hub cannot serve the topic now; ask again.
+            IllegalOperationError: an argument is no name, mode or preferences.
+            MetadataStoreError: a request has failed.
+        """
+        if mode not in {"create", "attach", "create_or_attach"}:
+            raise IllegalOperationError(f"no mode of a subscription: {mode!r:.80}")
+        who = name_text(subscriber)
+        self.access.check("subscribe", who, topic)
+        found = self._find(who, topic, redirected)
+        if isinstance(found, Redirect):
+            return found
+        try:
+            data = self._subscribed(found, who, mode, preferences)
+        except TransactionRefusedError as error:  # The epoch is not ours any more.
+            raise self._lose_later(found) from error
+        position = 0 if data.state is None else data.state.mark.local
+        window = self.settings.window
+        if data.preferences is not None and data.preferences.message_window_size:
+            window = data.preferences.message_window_size
+
+        def mark(number: int) -> None:
+            self._marks.consumed(topic, who, MessageSeqId(number))
+
+        return found.subscribe(who, position, window, mark)
+
+    def unsubscribe(
+        self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False
+    ) -> bool | Redirect:
+        """Remove a subscription, or say which hub does; return whether it was there.
+
+        Raises:
+            AccessDeniedError: an access rule does not allow the client to subscribe.
+            MetadataStoreError: as with :meth:`subscribe`.
+        """
+        who = name_text(subscriber)
+        self.access.check("subscribe", who, topic)
+        found = self._find(who, topic, redirected)
+        if isinstance(found, Redirect):
+            return found
+        found.unsubscribe(who)
+        self._marks.forget(topic, who)
+        try:
+            self._managers.subscriptions.delete_subscription_data(
+                topic, subscriber, Version.ANY, beside=(found.claim.check,)
+            )
+        except NoSubscriptionStateError:
+            return False
+        except TransactionRefusedError as error:
+            raise self._lose_later(found) from error
+        return True
+
+    def release(self, topic: str | bytes) -> bool:
+        """Give a topic up; return whether the hub owned it.
+
+        The next client that asks for the topic makes a hub its owner. Messages that were taken are
+        in the log, and consume marks are stored, when the others can claim it.
+        """
+        name = name_text(topic)
+        with self._lock:
+            found = self._topics.get(name)
+        return found is not None and self._give_up(found)
+
+    def drain(self) -> None:
+        """Take no more topics, and give up all that the hub owns. It stays registered.
+
+        Raises:
+            MetadataStoreError: the membership cannot be changed.
+        """
+        self.hosts.set_draining(self.address, True)
+        self._give_up_all()
+
+    def stop(self) -> None:
+        """Give all topics up, and leave. Stopping twice does no harm.
+
+        What cannot be given up, because no server answers, goes with the session.
+        """
+        if self._stopped.is_set() or not self._started:
+            return
+        self._stopped.set()
+        self._give_up_all()
+        try:
+            self._marks.close()
+        except MetadataStoreError as error:
+            log.warning("consume marks are lost", hub=self.address, reason=str(error))
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address!r} of {self.region!r}>"
+
+    # Which hub serves a topic
+
+    def _find(self, who: str, topic: str | bytes, redirected: bool) -> OwnedTopic | Redirect:
+        """Return the topic if this hub serves it, or gets it now; otherwise the hub to ask."""
+        name = name_text(topic)
+        while True:
+            with self._lock:
+                found, turn = self._topics.get(name), self._turns.get(name)
+                if turn is None and found is not None:
+                    break
+                if turn is None:
+                    mine = self._turns[name] = Signal()
+            if turn is None:
+                break
+            turn.wait()
+        if found is not None:
+            self._check_served(found.claim)
+            return found
+        try:
+            return self._settle(who, topic, redirected)
+        except SessionLostError as error:
+            raise TopicLostError(f"the session of hub {self.address!r} has ended") from error
+        finally:
+            self._end_turn(name, mine)
+
+    def _settle(self, who: str, topic: str | bytes, redirected: bool) -> OwnedTopic | Redirect:
+        """Find the hub of a topic that this one does not serve. The caller has its turn."""
+        me = self.info
+        if not self._may_serve(me):
+            raise TopicLostError(f"the session of hub {self.address!r} may have ended")
+        owner = self._ownership.owner(topic)
+        if owner is None:
+            if not self._ownership.exists(topic):
+                self.access.check("create", who, topic)
+            chosen = self._choose(me, self._others(), redirected)
+            if chosen != me:
+                return Redirect(chosen)
+        elif owner.address != me.address:
+            return Redirect(owner)
+        elif self._stopped.is_set():
+            raise TopicLostError(f"hub {self.address!r} stops")
+        claimed = self._ownership.claim(topic, me)
+        if isinstance(claimed, HubInfo):
+            return Redirect(claimed)
+        return self._begin(claimed)
+
+    def _others(self) -> dict[str, Hub]:
+        hubs = self.hosts.hubs()
+        if self._stopped.is_set():
+            hubs.pop(self.address, None)
+        return hubs
+
+    def _choose(self, me: HubInfo, hubs: dict[str, Hub], redirected: bool) -> HubInfo:
+        """Return the hub that gets a topic without an owner.
+
+        A hub to which a client was redirected takes the topic, if it takes any at all.
+        """
+        mine = hubs.get(me.address)
+        if redirected and mine is not None and mine.eligible and not mine.draining:
+            return me
+        chosen = choose(hubs, self.settings.strategy, planned=self._planned)
+        # The view may know an incarnation of this hub that has ended.
+        return me if chosen.address == me.address else chosen
+
+    def _begin(self, claim: Claim) -> OwnedTopic:
+        """Serve a topic that was just claimed, or give it up again."""
+        told: list[TopicCallback] = []
+        try:
+            last = self._logs.begin(claim)
+            for acquired, lost in self._listeners:
+                if lost is not None:
+                    told.append(lost)
+                if acquired is not None:
+                    acquired(claim)
+        except BaseException as error:
+            log.warning("a topic is given up again", topic=claim.topic, reason=str(error))
+            self._tell_lost(told, claim)
+            self._hand_over(claim)
+            raise
+        found = OwnedTopic(claim, self._logs, last, self._check_served, time.monotonic())
+        with self._lock:
+            self._topics[claim.topic] = found
+        return found
+
+    def _may_serve(self, owner: HubInfo) -> bool:
+        # In this order: the time of a later session must not count for the one before it.
+        until = self._registration.held_until()
+        return time.monotonic() < until and self._registration.info == owner
+
+    def _check_served(self, claim: Claim) -> None:
+        if not self._may_serve(claim.owner):
+            raise TopicLostError(
+                f"the session with which hub {self.address!r} owns topic {claim.topic!r:.200} may "
+                "have ended"
+            )
+
+    # Subscriptions
+
+    def _subscribed(
+        self,
+        topic: OwnedTopic,
+        subscriber: str,
+        mode: SubscribeMode,
+        preferences: SubscriptionPreferences | None,
+    ) -> SubscriptionData:
+        """Create a subscription, or read it, as the mode says; return what is stored."""
+        subscriptions = self._managers.subscriptions
+        name, beside = topic.claim.topic, (topic.claim.check,)
+        with suppress(MetadataStoreError):  # Without it, more is delivered again.
+            self._marks.flush(name)
+        while True:
+            if mode != "attach":
+                data = SubscriptionData(preferences, SubscriptionState(MessageSeqId(topic.last)))
+                try:
+                    subscriptions.create_subscription_data(name, subscriber, data, beside=beside)
+                except SubscriptionStateExistsError:
+                    if mode == "create":
+                        raise
+                else:
+                    return data
+            try:
+                if preferences is not None:
+                    subscriptions.update_subscription_data(
+                        name,
+                        subscriber,
+                        SubscriptionData(preferences),
+                        Version.ANY,
+                        beside=beside,
+                    )
+                found = subscriptions.read_subscription_data(name, subscriber)
+            except NoSubscriptionStateError:
+                found = None
+            if found is not None:
+                return found.value
+            if mode == "attach":
+                raise NoSubscriptionStateError(
+                    f"topic {name!r:.200} has no subscriber {subscriber!r:.200}"
+                )
+
+    def _checks(self, topic: str | bytes) -> tuple[Check]:
+        """Return the condition of the writes of marks: that the hub still owns the topic."""
+        with self._lock:
+            found = self._topics.get(name_text(topic))
+        if found is not None:
+            return (found.claim.check,)
+        # It has an epoch, so this never holds.
+        return (Check(f"{self.region}/topics/{escaped(topic)}/epoch", ABSENT),)
+
+    # Giving topics up
+
+    def _give_up(self, topic: OwnedTopic) -> bool:
+        """Give a topic up, so that others can claim it; return whether it was owned."""
+        name = topic.claim.topic
+        mine = self._take_turn(name)
+        try:
+            if not self._has(topic):
+                return False
+            topic.close()
+            self._end(topic, "gives it up")
+            return self._hand_over(topic.claim)
+        finally:
+            self._end_turn(name, mine)
+
+    def _give_up_all(self) -> None:
+        with self._lock:
+            turns = [*self._turns.values()]
+        for turn in turns:  # A claim may be under way.
+            turn.wait()
+        with self._lock:
+            topics = [*self._topics.values()]
+        each(self._give_up, topics, _AT_ONCE)
+
+    def _lose(self, topic: OwnedTopic) -> None:
+        """Serve a topic no more, which others may own already."""
+        name = topic.claim.topic
+        mine = self._take_turn(name)
+        try:
+            if self._has(topic):
+                self._end(topic, "has lost it")
+        finally:
+            self._end_turn(name, mine)
+
+    def _lose_later(self, topic: OwnedTopic) -> TopicLostError:
+        """Lose a topic whose epoch has ended; return the error for the caller."""
+        error = self._lost(topic, "has lost it")
+        topic.end(error)
+        spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
+        return self._lost(topic, "has lost it")
+
+    def _end(self, topic: OwnedTopic, why: str) -> None:
+        """End what this hub has of a topic. The caller has its turn."""
+        claim = topic.claim
+        topic.end(self._lost(topic, why))
+        self._tell_lost([lost for _, lost in self._listeners if lost is not None], claim)
+        try:
+            self._marks.release(claim.topic)
+        except MetadataStoreError as error:
+            log.warning("consume marks are lost", topic=claim.topic, reason=str(error))
+        with self._lock:
+            del self._topics[claim.topic]
+        self._logs.end(claim)
+
+    def _hand_over(self, claim: Claim) -> bool:
+        """Let others claim a topic. If no server answers, it stays this hub's until it is asked."""
+        try:
+            return self._ownership.release(claim)
+        except MetadataStoreError as error:
+            log.warning("a topic is not released", topic=claim.topic, reason=str(error))
+            return False
+
+    def _tell_lost(self, listeners: list[TopicCallback], claim: Claim) -> None:
+        for lost in listeners:
+            try:
+                lost(claim)
+            except Exception:
+                log.exception("a listener has failed", topic=claim.topic)
+
+    def _lost(self, topic: OwnedTopic, why: str) -> TopicLostError:
+        return TopicLostError(f"hub {self.address!r} {why}: topic {topic.claim.topic!r:.200}")
+
+    def _has(self, topic: OwnedTopic) -> bool:
+        with self._lock:
+            return self._topics.get(topic.claim.topic) is topic
+
+    def _take_turn(self, name: str) -> Signal:
+        """Wait until nobody else claims a topic or gives it up."""
+        while True:
+            with self._lock:
+                turn = self._turns.get(name)
+                if turn is None:
+                    mine = self._turns[name] = Signal()
+                    return mine
+            turn.wait()
+
+    def _end_turn(self, name: str, turn: Signal) -> None:
+        with self._lock:
+            del self._turns[name]
+        turn.set()
+
+    # In the background
+
+    def _every(self, seconds: float | None, call: Callable[[], None]) -> None:
+        if seconds is not None:
+            spawn(f"hub {self.address}", self._repeat, seconds, call)
+
+    def _repeat(self, seconds: float, call: Callable[[], None]) -> None:
+        while not self._stopped.wait(seconds):
+            try:
+                call()
+            except MetadataStoreError as error:
+                log.warning("a hub goes on", hub=self.address, reason=str(error))
+
+    def _follow_session(self) -> None:
+        """Lose the topics of a session that has ended.
+
+        If it may have ended, because no server answers, subscribers are better off elsewhere.
+        """
+        # In this order: the end of one incarnation must not end the topics of the next.
+        me = self.info
+        ended = self._registration.lost.is_set()
+        with self._lock:
+            topics = [*self._topics.values()]
+        lost = [
+            topic
+            for topic in topics
+            if topic.claim.owner.incarnation < me.incarnation or (ended and topic.claim.owner == me)
+        ]
+        if topics and not lost and not self._may_serve(me):
+            for topic in topics:
+                topic.disconnect_all(self._lost(topic, "may have lost its session"))
+        for topic in lost:  # Clients must not wait for the requests that follow.
+            topic.end(self._lost(topic, "has lost its session"))
+        each(self._lose, lost, _AT_ONCE)
+
+    def _follow_membership(self) -> None:
+        """Give all topics up if somebody lets the hub drain."""
+        if self._registration.draining:
+            self._give_up_all()
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            topics = [*self._topics.values()]
+        for topic in topics:
+            topic.rate(now)
+        self._registration.update(self._load())
+
+    def _shed(self) -> None:
+        """Give topics up if the hub bears more than its share."""
+        chosen = to_shed(
+            self.address,
+            self._load(),
+            self.hosts.hubs(),
+            self._held(),
+            self.settings,
+        )
+        each(self.release, chosen, _AT_ONCE)
+
+    def _retire(self) -> None:
+        """Give up topics that are old, or too many."""
+        each(self.release, unused(self._held(), self.settings, time.monotonic()), _AT_ONCE)
+
+    def _held(self) -> list[Held]:
+        with self._lock:
+            topics = [*self._topics.values()]
+        return [topic.held for topic in topics]
+
+    def _load(self) -> HubLoad:
+        held = self._held()
+        return HubLoad(
+            len(held),
+            sum(one.message_rate for one in held),
+            sum(one.connections for one in held),
+            self.settings.capacity,
+        )
+
+
+def _retirement(settings: HubSettings) -> float | None:
+    """Return the seconds between two looks for topics to give up; ``None`` for no looks."""
+    limits = [
+        1.0 if settings.max_topics is not None else None,
+        settings.retention_after_access,
+        settings.retention_after_claim,
+    ]
+    known = [limit for limit in limits if limit is not None]
+    return min(1.0, min(known) / 2) if known else None

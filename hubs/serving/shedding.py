@@ -1,0 +1,99 @@
+"""Which topics a hub gives up, and when. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from ..managers.data import HubLoad
+from ..topics.choosing import score
+from ..topics.records import Hub
+from .settings import HubSettings
+
+__all__ = ["Held", "to_shed", "unused"]
+
+
+class Held(NamedTuple):
+    """A topic that a hub owns.
+
+    Attributes:
+        topic: its name.
+        message_rate: messages per second.
+        connections: its subscribers that are connected.
+        claimed: when the hub became its owner, in seconds.
+        used: when somebody published or subscribed last.
+    """
+
+    topic: str
+    message_rate: float = 0.0
+    connections: int = 0
+    claimed: float = 0.0
+    used: float = 0.0
+
+
+def to_shed(
+    address: str,
+    load: HubLoad,
+    hubs: Mapping[str, Hub],
+    held: Iterable[Held],
+    settings: HubSettings,
+) -> list[str]:
+    """Return the topics that a hub gives up because it bears more than its share.
+
+    It does so when its score is above the average of all hubs that take topics, and the tolerance.
+    It then gives up what brings it down to the average, hot topics first. A topic that is heavier
+    than the whole surplus stays: it would make another hub the overloaded one, and move for ever.
+
+    Args:
+        address: the hub.
+        load: its load now. What it has reported is older.
+        hubs: all hubs that are alive, as ``Hosts.hubs`` returns them.
+        held: its topics.
+        settings: ``tolerance`` and ``most_shed`` decide.
+    """
+    loads = {
+        hub.info.address: hub.load
+        for hub in hubs.values()
+        if hub.eligible and not hub.draining and hub.load.capacity
+    }
+    if address not in loads or len(loads) == 1 or not load.capacity:
+        return []
+    loads[address] = load
+    capacity = sum(one.capacity for one in loads.values())
+    average = sum(score(one) * (one.capacity / capacity) for one in loads.values())
+    if score(load) <= average * (1.0 + settings.tolerance):
+        return []
+    surplus = (score(load) - average) * load.capacity
+    chosen: list[str] = []
+    for weight, topic in sorted(((_weight(one), one.topic) for one in held), reverse=True):
+        if len(chosen) == settings.most_shed:
+            break
+        if weight <= surplus:
+            surplus -= weight
+            chosen.append(topic)
+    return chosen
+
+
+def unused(held: Collection[Held], settings: HubSettings, now: float) -> list[str]:
+    """Return the topics that a hub gives up because of their age, or because it has too many.
+
+    Args:
+        held: its topics.
+        settings: the two retentions and ``max_topics`` decide.
+        now: the time, as those of the topics.
+    """
+    after_access, after_claim = settings.retention_after_access, settings.retention_after_claim
+    old = [
+        one.topic
+        for one in held
+        if (after_claim is not None and now - one.claimed >= after_claim)
+        or (after_access is not None and not one.connections and now - one.used >= after_access)
+    ]
+    if settings.max_topics is not None and (more := len(held) - len(old) - settings.max_topics) > 0:
+        rest = (one for one in held if one.topic not in set(old))
+        old += [one.topic for one in sorted(rest, key=lambda one: one.used)[:more]]
+    return old
+
+
+def _weight(held: Held) -> float:
+    return score(HubLoad(1, held.message_rate, held.connections))

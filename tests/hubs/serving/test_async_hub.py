@@ -1,0 +1,163 @@
+"""Hubs and clients for tasks: what differs from those for threads, above all cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.hubs import (
+    AsyncFileLogs,
+    AsyncSubscription,
+    AsyncTopicClient,
+    AsyncTopicHub,
+    Claim,
+    HubSettings,
+    Message,
+    Published,
+    Redirect,
+)
+
+from ...waiting import PATIENCE
+from .conftest import R
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.005)
+
+
+def run(
+    store_url: str,
+    ownership: str,
+    logs: AsyncFileLogs,
+    work: Callable[[AsyncTopicHub, AsyncTopicHub], Awaitable[None]],
+) -> None:
+    """Do some work with two hubs of one store."""
+
+    async def main() -> None:
+        settings = HubSettings(ownership=ownership)  # type: ignore[arg-type]
+        async with (
+            bk.open_async_store(store_url) as store,
+            AsyncTopicHub(store, R, "hub-1:1", logs, settings) as one,
+            AsyncTopicHub(store, R, "hub-2:1", logs, settings) as two,
+        ):
+            await until(lambda: len(one.hosts._view.latest().hubs) == 2)
+            await until(lambda: len(two.hosts._view.latest().hubs) == 2)
+            await work(one, two)
+
+    asyncio.run(main())
+
+
+def test_a_topic_moves(store_url: str, ownership: str, tmp_path: Path) -> None:
+    """A client publishes and reads while a topic moves between hubs."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        hubs = {one.address: one, two.address: two}
+
+        async def connect(address: str) -> AsyncTopicHub:
+            return hubs[address]
+
+        client = AsyncTopicClient(connect, [*hubs])
+        async with await client.subscribe("s", "t") as reader:
+            for number in range(6):
+                await client.publish("p", "t", b"%d" % number)
+                assert await reader.take() == [Message(number + 1, b"%d" % number)]
+                await reader.consumed(number + 1)
+                assert any([await each.release("t") for each in hubs.values()])
+        assert await client.unsubscribe("s", "t")
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+
+
+class Slow(AsyncFileLogs):
+    """Logs whose appends wait until they may go on."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, sync=False)
+        self.entered = asyncio.Event()
+        self.may = asyncio.Event()
+
+    async def append(self, claim: Claim, bodies: Sequence[bytes]) -> int:
+        self.entered.set()
+        await self.may.wait()
+        return await super().append(claim, bodies)
+
+
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+def test_a_cancelled_publish_disturbs_no_other(
+    store_url: str, ownership: str, tmp_path: Path
+) -> None:
+    """Those that share its append get their numbers, in the order of the calls."""
+
+    async def work(one: AsyncTopicHub, _: AsyncTopicHub) -> None:
+        logs = one._logs
+        assert isinstance(logs, Slow)
+        calls = [asyncio.create_task(one.publish("p", "t", b"0", True))]
+        await logs.entered.wait()
+
+        def waiting(count: int) -> bool:
+            return len(one._topics["t"]._waiting) == count
+
+        for number in range(1, 4):
+            calls.append(asyncio.create_task(one.publish("p", "t", b"%d" % number)))
+            await until(partial(waiting, number))
+        calls[0].cancel()
+        calls[2].cancel()
+        logs.may.set()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert answers[1] == Published(2, one.info)
+        assert answers[3] == Published(4, one.info)
+        assert isinstance(answers[0], asyncio.CancelledError)
+        assert [m.body for m in await logs.read("t", 0, 9)] == [b"0", b"1", b"2", b"3"]
+
+    run(store_url, ownership, Slow(tmp_path), work)
+
+
+def test_a_cancelled_claim_is_no_dead_end(store_url: str, ownership: str, tmp_path: Path) -> None:
+    """Whenever the caller goes away, the next one gets the topic, or the hub that has it."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        for pauses in range(40):
+            topic = f"t{pauses}"
+            call = asyncio.create_task(one.publish("p", topic, b"1", True))
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+            answer = await two.publish("p", topic, b"2", True)
+            if isinstance(answer, Redirect):
+                assert answer.hub == one.info
+                answer = await one.publish("p", topic, b"2", True)
+            assert isinstance(answer, Published)
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+
+
+def test_a_cancelled_take_loses_nothing(store_url: str, ownership: str, tmp_path: Path) -> None:
+    """The next call returns the messages."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        found = await one.subscribe("s", "t", True)
+        assert isinstance(found, AsyncSubscription)
+        for number in range(20):
+            await one.publish("p", "t", b"%d" % number)
+            call = asyncio.create_task(found.take())
+            for _ in range(number):
+                await asyncio.sleep(0)
+            if not call.cancel():
+                assert await call == [Message(number + 1, b"%d" % number)]
+                continue
+            try:
+                messages = await call
+            except asyncio.CancelledError:
+                messages = await found.take()
+            assert messages == [Message(number + 1, b"%d" % number)]
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)

@@ -1,0 +1,483 @@
+"""A hub that serves: every branch of Hedwig's topic management, in both modes, on every store."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.hubs import (
+    AccessDeniedError,
+    Claim,
+    FileLogs,
+    Hub,
+    HubInfo,
+    IllegalOperationError,
+    Message,
+    NoHubError,
+    NoSubscriptionStateError,
+    Published,
+    Redirect,
+    Rule,
+    SubscriberReplacedError,
+    Subscription,
+    SubscriptionPreferences,
+    SubscriptionStateExistsError,
+    TopicHub,
+    TopicLostError,
+)
+
+from ...waiting import PATIENCE, until
+from .conftest import MakeHub, R
+
+
+def joined(*hubs: TopicHub) -> None:
+    """Wait until each hub sees all others."""
+    until(lambda: all(len(each.hosts.hubs()) == len(hubs) for each in hubs))
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, hub: TopicHub) -> None:
+    """Let the choice of a hub be this one."""
+
+    def choose(hubs: dict[str, Hub], *_: object, **__: object) -> HubInfo:
+        return hubs[hub.address].info
+
+    monkeypatch.setattr("batchkeeper.hubs.serving.hub.choose", choose)
+
+
+def subscribed(hub: TopicHub, who: str = "s", topic: str = "t", **options: object) -> Subscription:
+    """Subscribe at the hub that serves the topic."""
+    found = hub.subscribe(who, topic, True, **options)  # type: ignore[arg-type]
+    assert isinstance(found, Subscription)
+    return found
+
+
+def taken(subscription: Subscription, count: int) -> list[bytes]:
+    """Take so many messages."""
+    found: list[Message] = []
+    while len(found) < count:
+        messages = subscription.take(timeout=PATIENCE)
+        assert messages
+        found += messages
+    return [message.body for message in found]
+
+
+# Which hub serves a topic
+
+
+def test_a_hub_that_is_chosen_claims_the_topic(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first publish creates the topic, and makes the chosen hub its owner."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    chosen(monkeypatch, one)
+    assert one.publish("p", "t", b"1") == Published(1, one.info)
+    assert one.topics["t"].epoch == 1
+    assert one.publish("p", "t", b"2") == Published(2, one.info)
+    assert one.publish("p", "t", b"3", redirected=True) == Published(3, one.info)
+
+
+def test_a_client_is_sent_to_the_hub_that_is_chosen(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written then. That hub claims the topic, because the client was redirected."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    chosen(monkeypatch, two)
+    assert one.publish("p", "t", b"1") == Redirect(two.info)
+    assert one.subscribe("s", "t") == Redirect(two.info)
+    assert not one.topics
+    assert not two.topics
+    assert two.publish("p", "t", b"1", redirected=True) == Published(1, two.info)
+
+
+def test_a_client_is_sent_to_the_owner(hub: MakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it was redirected or not, and whatever would be chosen."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    one.publish("p", "t", b"1", redirected=True)
+    for choice in (one, two):
+        chosen(monkeypatch, choice)
+        for redirected in (False, True):
+            assert two.publish("p", "t", b"2", redirected) == Redirect(one.info)
+            assert two.subscribe("s", "t", redirected) == Redirect(one.info)
+            assert two.unsubscribe("s", "t", redirected) == Redirect(one.info)
+
+
+def test_whoever_loses_the_claim_sends_the_client_to_the_winner(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another hub claims the topic between the look at its owner and the claim."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    exists = one._ownership.exists
+
+    def overtaken(topic: str | bytes) -> bool:
+        two.publish("p", topic, b"first", redirected=True)
+        return exists(topic)
+
+    for number, redirected in enumerate((False, True)):
+        topic = f"t{number}"
+        chosen(monkeypatch, one)
+        monkeypatch.setattr(one._ownership, "exists", overtaken)
+        assert one.publish("p", topic, b"late", redirected) == Redirect(two.info)
+        assert one.subscribe("s", topic, redirected) == Redirect(two.info)
+
+
+def test_a_race_has_one_winner(hub: MakeHub) -> None:
+    """All hubs are asked for the same topics at the same time; every message is taken by one."""
+    hubs = [hub(f"hub-{number}:1") for number in range(3)]
+    joined(*hubs)
+
+    def publish(number: int) -> Published | Redirect:
+        return hubs[number % 3].publish("p", f"t{number // 3 % 20}", b"%d" % number, True)
+
+    with ThreadPoolExecutor(12) as pool:
+        answers = [*pool.map(publish, range(240))]
+    owners = {}
+    for each in hubs:
+        for name, claim in each.topics.items():
+            assert name not in owners
+            assert claim.epoch == 1
+            owners[name] = each.info
+    assert len(owners) == 20
+    for number, answer in enumerate(answers):
+        owner = owners[f"t{number // 3 % 20}"]
+        assert answer[-1] == owner
+
+
+def test_no_hub_is_an_error_at_once(hub: MakeHub) -> None:
+    """No hub takes a topic if all drain. Those that have one go on."""
+    one = hub("hub-1:1")
+    one.publish("p", "t", b"1")
+    one.hosts.set_eligible("hub-1:1", False)
+    for redirected in (False, True):
+        with pytest.raises(NoHubError):
+            one.publish("p", "new", b"1", redirected)
+    assert isinstance(one.publish("p", "t", b"2"), Published)
+
+
+@pytest.mark.parametrize("flag", ["set_draining", "set_eligible"])
+def test_a_hub_that_takes_no_topics_sends_redirected_clients_on(hub: MakeHub, flag: str) -> None:
+    """A redirect's claim is honoured only by a hub that may get topics."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    getattr(one.hosts, flag)("hub-1:1", flag == "set_draining")
+    assert one.publish("p", "t", b"1", redirected=True) == Redirect(two.info)
+
+
+# Messages
+
+
+def test_messages_come_in_order(hub: MakeHub) -> None:
+    """A new subscription gets what is published from then on; numbers have no gaps."""
+    one = hub("hub-1:1")
+    one.publish("p", "t", b"before")
+    subscription = subscribed(one)
+    assert subscription.take(timeout=0) == []
+    numbers = [one.publish("p", "t", b"%d" % n)[0] for n in range(250)]
+    assert numbers == [*range(2, 252)]
+    assert taken(subscription, 250) == [b"%d" % n for n in range(250)]
+
+
+def test_a_message_wakes_who_waits(hub: MakeHub) -> None:
+    """So does the end of the connection."""
+    one = hub("hub-1:1")
+    subscription = subscribed(one)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(subscription.take, timeout=PATIENCE)
+        one.publish("p", "t", b"1")
+        assert waiting.result(PATIENCE) == [Message(1, b"1")]
+        waiting = pool.submit(subscription.take, timeout=PATIENCE)
+        subscription.close()
+        with pytest.raises(TopicLostError, match="closed"):
+            waiting.result(PATIENCE)
+
+
+def test_concurrent_publishes_are_all_in_the_log(hub: MakeHub, logs: FileLogs) -> None:
+    """Each call gets its own number, and they share appends."""
+    one = hub("hub-1:1")
+    one.publish("p", "t", b"0")
+    with ThreadPoolExecutor(16) as pool:
+        calls = [pool.submit(one.publish, "p", "t", b"%d" % n) for n in range(1, 400)]
+        numbers = {call.result(PATIENCE)[0]: b"%d" % n for n, call in enumerate(calls, 1)}
+    assert {m.number: m.body for m in logs.read("t", 1, 1000)} == numbers
+
+
+def test_the_window_bounds_what_is_not_consumed(hub: MakeHub) -> None:
+    """The settings give it, and the preferences of a subscriber."""
+    one = hub("hub-1:1", window=3)
+    plain = subscribed(one)
+    wide = subscribed(one, "wide", preferences=SubscriptionPreferences(message_window_size=5))
+    for number in range(10):
+        one.publish("p", "t", b"%d" % number)
+    assert taken(plain, 3) == [b"0", b"1", b"2"]
+    assert taken(wide, 5) == [b"0", b"1", b"2", b"3", b"4"]
+    assert plain.take(timeout=0) == wide.take(timeout=0) == []
+    plain.consumed(2)
+    assert taken(plain, 2) == [b"3", b"4"]
+    assert plain.take(timeout=0) == []
+
+
+def test_a_subscription_goes_on_at_its_mark(hub: MakeHub) -> None:
+    """What was consumed does not come again; what was not does."""
+    one = hub("hub-1:1")
+    subscription = subscribed(one)
+    for number in range(5):
+        one.publish("p", "t", b"%d" % number)
+    assert taken(subscription, 4)
+    subscription.consumed(2)
+    subscription.close()
+    again = subscribed(one)
+    assert taken(again, 3) == [b"2", b"3", b"4"]
+    with pytest.raises(IllegalOperationError, match="messages 1 to 5"):
+        again.consumed(6)
+
+
+def test_a_subscriber_has_one_connection(hub: MakeHub) -> None:
+    """The newest one counts; the one before ends with an error that says so."""
+    one = hub("hub-1:1")
+    first = subscribed(one)
+    second = subscribed(one)
+    one.publish("p", "t", b"1")
+    with pytest.raises(SubscriberReplacedError):
+        first.take(timeout=0)
+    with pytest.raises(SubscriberReplacedError):
+        first.consumed(1)
+    first.close()
+    assert taken(second, 1) == [b"1"]
+
+
+def test_modes_of_subscribing(hub: MakeHub) -> None:
+    """Create, attach, or either; and the end of a subscription."""
+    one = hub("hub-1:1")
+    with pytest.raises(NoSubscriptionStateError):
+        one.subscribe("s", "t", mode="attach")
+    subscribed(one, mode="create")
+    with pytest.raises(SubscriptionStateExistsError):
+        one.subscribe("s", "t", mode="create")
+    attached = subscribed(one, mode="attach")
+    one.publish("p", "t", b"1")
+    attached.consumed(1)
+    assert one.unsubscribe("s", "t") is True
+    assert one.unsubscribe("s", "t") is False
+    with pytest.raises(TopicLostError):
+        attached.take(timeout=0)
+    with pytest.raises(NoSubscriptionStateError):
+        one.subscribe("s", "t", mode="attach")
+    assert subscribed(one).take(timeout=0) == []
+
+
+def test_names_may_be_anything(hub: MakeHub) -> None:
+    """Topics and subscribers, text or bytes."""
+    one = hub("hub-1:1")
+    for name in ("a/b", "\n", b"\xff", "x" * 300):
+        found = one.subscribe(name, name)
+        assert isinstance(found, Subscription)
+        one.publish("p", name, b"1")
+        assert taken(found, 1) == [b"1"]
+
+
+# Moving topics
+
+
+def test_a_released_topic_goes_on_elsewhere(hub: MakeHub) -> None:
+    """Marks are stored when the next hub has it; subscribers are told to ask again."""
+    one, two = hub("hub-1:1", mark_interval=60.0), hub("hub-2:1")
+    joined(one, two)
+    subscription = subscribed(one)
+    for number in range(3):
+        one.publish("p", "t", b"%d" % number)
+    assert taken(subscription, 3)
+    subscription.consumed(2)
+    assert one.release("t") is True
+    assert one.release("t") is False
+    with pytest.raises(TopicLostError, match="hub-1"):
+        subscription.take(timeout=0)
+    assert taken(subscribed(two), 1) == [b"2"]
+    assert two.topics["t"].epoch == 2
+    assert two.publish("p", "t", b"3") == Published(4, two.info)
+    assert one.publish("p", "t", b"4") == Redirect(two.info)
+
+
+def test_a_hub_that_drains_hands_all_over(hub: MakeHub) -> None:
+    """It serves none of its topics any more, and gets none, until it may again."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    for number in range(50):
+        one.publish("p", f"t{number}", b"1", redirected=True)
+    one.drain()
+    assert not one.topics
+    for number in range(50):
+        assert one.publish("p", f"t{number}", b"2", redirected=True) == Redirect(two.info)
+        assert two.publish("p", f"t{number}", b"2", redirected=True) == Published(2, two.info)
+    one.hosts.set_draining("hub-1:1", False)
+    assert isinstance(one.publish("p", "new", b"1", redirected=True), Published)
+
+
+def test_somebody_else_can_let_a_hub_drain(hub: MakeHub) -> None:
+    """It sees that in its membership."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    one.publish("p", "t", b"1", redirected=True)
+    two.hosts.set_draining("hub-1:1", True)
+    until(lambda: not one.topics)
+    until(lambda: isinstance(two.publish("p", "t", b"2", redirected=True), Published))
+
+
+def test_a_hub_that_stops_hands_all_over(hub: MakeHub) -> None:
+    """Another one has its topics at once, and sees it no more."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    one.publish("p", "t", b"1", redirected=True)
+    one.stop()
+    one.stop()
+    two._store.sync()
+    assert two.publish("p", "t", b"2", redirected=True) == Published(2, two.info)
+    until(lambda: set(two.hosts.hubs()) == {"hub-2:1"})
+
+
+def test_a_hub_sheds_what_is_too_much(hub: MakeHub) -> None:
+    """A hub that joins gets its share as clients come back, and then nothing moves any more."""
+    one = hub("hub-1:1", shed_interval=0.2, report_interval=0.05, most_shed=5)
+    names = [f"t{number}" for number in range(20)]
+    for name in names:
+        one.publish("p", name, b"1", redirected=True)
+    two = hub("hub-2:1", shed_interval=0.2, report_interval=0.05)
+    joined(one, two)
+
+    def even() -> bool:
+        for name in names:
+            answer = one.publish("p", name, b"1")
+            if isinstance(answer, Redirect):
+                two.publish("p", name, b"1", redirected=True)
+        return 8 <= len(two.topics) <= 12
+
+    until(even)
+
+
+def test_topics_that_nobody_uses_are_given_up(hub: MakeHub) -> None:
+    """A subscriber keeps its topic; a claim ends after its time in any case."""
+    one = hub("hub-1:1", retention_after_access=0.2)
+    one.publish("p", "idle", b"1")
+    subscription = subscribed(one)
+    until(lambda: set(one.topics) == {"t"})
+    subscription.close()
+    until(lambda: not one.topics)
+    two = hub("hub-2:1", retention_after_claim=0.2)
+    held = subscribed(two, topic="u")
+    with pytest.raises(TopicLostError):
+        held.take(timeout=PATIENCE)
+
+
+def test_a_hub_keeps_at_most_so_many_topics(hub: MakeHub) -> None:
+    """Those that were used least recently go."""
+    one = hub("hub-1:1", max_topics=3)
+    for number in range(6):
+        one.publish("p", f"t{number}", b"1")
+    until(lambda: set(one.topics) == {"t3", "t4", "t5"})
+
+
+# Listeners and access
+
+
+def test_listeners_are_awaited(hub: MakeHub) -> None:
+    """`acquired` before the topic is served, `lost` before others can claim it."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    seen: list[tuple[str, int]] = []
+
+    def acquired(claim: Claim) -> None:
+        seen.append(("acquired", claim.epoch))
+
+    def lost(claim: Claim) -> None:
+        assert two.publish("p", "t", b"x", redirected=True) == Redirect(one.info)
+        seen.append(("lost", claim.epoch))
+
+    one.add_listener(acquired, lost)
+    one.publish("p", "t", b"1", redirected=True)
+    assert seen == [("acquired", 1)]
+    one.release("t")
+    assert seen == [("acquired", 1), ("lost", 1)]
+
+
+def test_a_listener_that_fails_undoes_the_claim(hub: MakeHub) -> None:
+    """The caller gets the error, those who were told before are told again, others may claim."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    seen: list[str] = []
+    one.add_listener(lambda claim: seen.append("a"), lambda claim: seen.append("b"))
+
+    def refuse(claim: Claim) -> None:
+        raise RuntimeError("no room")
+
+    one.add_listener(refuse)
+    with pytest.raises(RuntimeError, match="no room"):
+        one.publish("p", "t", b"1", redirected=True)
+    assert seen == ["a", "b"]
+    assert not one.topics
+    two._store.sync()
+    assert two.publish("p", "t", b"1", redirected=True) == Published(1, two.info)
+
+
+def test_a_listener_that_fails_at_the_end_changes_nothing(hub: MakeHub) -> None:
+    """It is logged."""
+    one = hub("hub-1:1")
+
+    def fail(claim: Claim) -> None:
+        raise RuntimeError("late")
+
+    one.add_listener(lost=fail)
+    one.publish("p", "t", b"1", redirected=True)
+    assert one.release("t") is True
+    assert one.publish("p", "t", b"1", redirected=True)[0] == 2
+
+
+def test_access_is_denied_before_anything_is_written(hub: MakeHub) -> None:
+    """Publishing, subscribing, and creating a topic by either."""
+    one = hub("hub-1:1")
+    one.access.set_rule("t", Rule(create=("alice",), subscribe=("bob",), publish=("carol",)))
+    for denied in (
+        lambda: one.publish("bob", "t", b"1"),
+        lambda: one.subscribe("carol", "t"),
+        lambda: one.unsubscribe("carol", "t"),
+        lambda: one.publish("carol", "t", b"1"),  # It may publish, but not create.
+        lambda: one.subscribe("bob", "t"),
+    ):
+        with pytest.raises(AccessDeniedError):
+            denied()
+        assert not one._store.get_children(f"{R}/topics").result()
+    one.access.set_rule("t", Rule(("alice", "carol"), ("bob",), ("carol",)))
+    one.publish("carol", "t", b"1")
+    assert isinstance(one.subscribe("bob", "t"), Subscription)
+
+
+def test_bad_input(hub: MakeHub) -> None:
+    """Each has an error that names it, and nothing is sent."""
+    one = hub("hub-1:1")
+    with pytest.raises(IllegalOperationError, match="message"):
+        one.publish("p", "t", "text")  # type: ignore[arg-type]
+    with pytest.raises(IllegalOperationError, match="mode"):
+        one.subscribe("s", "t", mode="both")  # type: ignore[arg-type]
+    for topic in ("", 7):
+        with pytest.raises(IllegalOperationError):
+            one.publish("p", topic, b"1")  # type: ignore[arg-type]
+    with pytest.raises(IllegalOperationError):
+        one.publish("", "t", b"1")
+    with pytest.raises(bk.InvalidSettingError, match="before"):
+        one.start()
+
+
+def test_an_owned_topic_costs_no_requests(hub: MakeHub) -> None:
+    """Neither a publish nor a delivery makes any while the session is good."""
+    one = hub("hub-1:1", report_interval=3600.0, shed_interval=None, mark_interval=3600.0)
+    subscription = subscribed(one)
+    one.publish("p", "t", b"0")
+    subscription.consumed(1)
+    before = one._store.metrics().operations
+    for number in range(100):
+        one.publish("p", "t", b"%d" % number)
+        taken(subscription, 1)
+        subscription.consumed(number + 2)
+    assert one._store.metrics().operations == before

@@ -1,0 +1,164 @@
+"""Hubs in outages and after lost sessions, on real servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+import batchkeeper as bk
+from batchkeeper.bench.servers import LocalServer
+from batchkeeper.hubs import (
+    FileLogs,
+    HubSettings,
+    Message,
+    Published,
+    Redirect,
+    Subscription,
+    TopicHub,
+    TopicLostError,
+)
+
+from ...proxy import Proxy
+from ...waiting import PATIENCE, until
+from .conftest import R
+
+
+@pytest.fixture
+def line(server: LocalServer, proxy: Callable[[str], Proxy]) -> Proxy:
+    """The connection of the hub that is cut off."""
+    return proxy(server.address)
+
+
+@pytest.fixture
+def hub(
+    server: LocalServer, line: Proxy, ownership: str, logs: FileLogs
+) -> Iterator[Callable[..., TopicHub]]:
+    """Start a hub with a short or a long session, behind the line or not."""
+    with ExitStack() as stack:
+
+        def make(address: str, *, cut: bool, session: float, **settings: Any) -> TopicHub:
+            url = server.url.replace(server.address, line.address) if cut else server.url
+            store = bk.open_store(url, session_timeout=session, operation_timeout=2.0)
+            stack.callback(store.close, 0)
+            chosen = HubSettings(ownership=ownership, **settings)  # type: ignore[arg-type]
+            made = TopicHub(store, R, address, logs, chosen)
+            stack.callback(made.stop)
+            made.start(PATIENCE)
+            return made
+
+        yield make
+
+
+def cut(line: Proxy) -> None:
+    """Let nothing through any more."""
+    line.drops = line.swallows = True
+    line.cut()
+
+
+def test_a_short_disconnection_costs_nothing(hub: Callable[..., TopicHub], line: Proxy) -> None:
+    """The hub goes on with all its topics, and nobody else has had them."""
+    one = hub("hub-1:1", cut=True, session=60.0)
+    found = one.subscribe("s", "t")
+    assert isinstance(found, Subscription)
+    me = one.info
+    cut(line)
+    assert one.publish("p", "t", b"1") == Published(1, me)
+    assert found.take(timeout=PATIENCE) == [Message(1, b"1")]
+    line.restore()
+    until(lambda: one.hosts.is_alive(me))
+    assert one.publish("p", "t", b"2") == Published(2, me)
+    assert one.topics["t"].epoch == 1
+
+
+def test_a_hub_whose_session_is_lost(hub: Callable[..., TopicHub], line: Proxy) -> None:
+    """It stops in time, others take its topics, and it comes back without them."""
+    seen: list[str] = []
+    one = hub("hub-1:1", cut=True, session=2.0)
+    one.add_listener(lost=lambda claim: seen.append(claim.topic))
+    two = hub("hub-2:1", cut=False, session=30.0)
+    found = one.subscribe("s", "t", True)
+    assert isinstance(found, Subscription)
+    one.publish("p", "t", b"1", True)
+    first = one.info
+    cut(line)
+    until(lambda: time.monotonic() > one.valid_until())
+    with pytest.raises(TopicLostError):
+        one.publish("p", "t", b"late", True)
+    with pytest.raises(TopicLostError):
+        found.take(timeout=PATIENCE)
+    until(lambda: "hub-1:1" not in two.hosts.hubs())
+
+    def taken_over() -> bool:
+        return isinstance(two.publish("p", "t", b"2", True), Published)
+
+    until(taken_over)
+    assert two.topics["t"].epoch == 2
+    line.restore()
+    until(lambda: one.info.incarnation > first.incarnation)
+    until(lambda: not one.topics)
+    assert seen == ["t"]
+    with pytest.raises(TopicLostError):
+        found.consumed(1)
+    assert one.publish("p", "t", b"3", True) == Redirect(two.info)
+    assert one.publish("p", "new", b"1", True) == Published(1, one.info)
+
+
+def test_a_paused_hub_writes_nothing_late(
+    hub: Callable[..., TopicHub], line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub that believes in its topic after another has claimed it is refused everywhere."""
+    # It does not learn of its lost session before it goes on.
+    monkeypatch.setattr(TopicHub, "_follow_session", lambda self: None)
+    one = hub("hub-1:1", cut=True, session=2.0, mark_interval=3600.0)
+    two = hub("hub-2:1", cut=False, session=30.0)
+    found = one.subscribe("s", "t", True)
+    assert isinstance(found, Subscription)
+    for number in range(3):
+        one.publish("p", "t", b"%d" % number, True)
+    found.consumed(1)
+    # Its clock stands still, as that of a process that was paused after it had looked.
+    monkeypatch.setattr(TopicHub, "_may_serve", lambda self, owner: True)
+    cut(line)
+    until(lambda: "hub-1:1" not in two.hosts.hubs())
+    other = two.subscribe("s", "t", True)
+    assert isinstance(other, Subscription)
+    assert other.take(timeout=PATIENCE)
+    other.consumed(2)
+    line.restore()
+    until(lambda: one.hosts.is_alive(one.info))
+    late = one._topics["t"]
+    with pytest.raises(TopicLostError):
+        one.publish("p", "t", b"late", True)
+    until(lambda: one._topics.get("t") is not late)
+    assert two.publish("p", "t", b"next", True) == Published(4, two.info)
+    assert [message.body for message in other.take(timeout=PATIENCE)] == [b"next"]
+
+
+def test_a_hub_that_cannot_reach_the_store_says_so(
+    hub: Callable[..., TopicHub], line: Proxy
+) -> None:
+    """What needs the store fails with its error, in its time, and works again afterwards."""
+    one = hub("hub-1:1", cut=True, session=60.0)
+    one.publish("p", "t", b"1")
+    cut(line)
+    with pytest.raises((bk.OperationTimeoutError, bk.StoreUnavailableError)):
+        one.publish("p", "new", b"1")
+    line.restore()
+    until(lambda: one.hosts.is_alive(one.info))
+    assert one.publish("p", "new", b"1") == Published(1, one.info)
+
+
+def test_a_hub_that_stops_in_an_outage(hub: Callable[..., TopicHub], line: Proxy) -> None:
+    """It stops all the same; its topics are free when its session has ended."""
+    one = hub("hub-1:1", cut=True, session=2.0)
+    two = hub("hub-2:1", cut=False, session=30.0)
+    one.publish("p", "t", b"1", True)
+    cut(line)
+    one.stop()
+    until(lambda: "hub-1:1" not in two.hosts.hubs())
+    until(lambda: isinstance(two.publish("p", "t", b"2", True), Published))
+    assert two.topics["t"].epoch == 2
