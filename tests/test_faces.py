@@ -40,7 +40,7 @@ FACES = {"MetadataStore": (bk.MetadataStore, bk.AsyncMetadataStore)} | {
     name: (getattr(part, name), getattr(part, f"Async{name}"))
     for part in (coordination, hubs)
     for name in part.__all__
-    if f"Async{name}" in part.__all__
+    if f"Async{name}" in part.__all__ and isinstance(getattr(part, name), type)
 }
 METHODS = [(name, method) for name, (face, _) in FACES.items() for method in sorted(public(face))]
 

@@ -14,6 +14,7 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``hub``: the same for threads, generated
 - ``async_client``: publishes and subscribes, whichever hub has the topic
 - ``client``: the same for threads, generated
+- ``wire``: hubs over TCP, for asyncio
 """
 
 from .async_client import (
@@ -33,6 +34,7 @@ from .logs import Logs
 from .owned import Subscription
 from .records import Message, Published, Redirect, SubscribeMode
 from .settings import HubSettings, OwnershipMode
+from .wire import HubConnections, HubServer, RemoteHub, RemoteSubscription
 
 __all__ = [
     "AsyncConnect",
@@ -48,6 +50,8 @@ __all__ = [
     "Delivery",
     "FileLogs",
     "HubConnection",
+    "HubConnections",
+    "HubServer",
     "HubSettings",
     "Logs",
     "Message",
@@ -55,6 +59,8 @@ __all__ = [
     "Published",
     "Reader",
     "Redirect",
+    "RemoteHub",
+    "RemoteSubscription",
     "SubscribeMode",
     "Subscription",
     "TopicClient",

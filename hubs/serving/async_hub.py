@@ -627,8 +627,7 @@ class AsyncTopicHub:
         lost = [
             topic
             for topic in topics
-            if topic.claim.owner.incarnation < me.incarnation
-            or (ended and topic.claim.owner == me)
+            if topic.claim.owner.incarnation < me.incarnation or (ended and topic.claim.owner == me)
         ]
         if topics and not lost and not self._may_serve(me):
             for topic in topics:
