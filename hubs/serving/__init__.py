@@ -33,7 +33,7 @@ from .hub import TopicHub
 from .logs import Logs
 from .owned import Subscription
 from .records import Message, Published, Redirect, SubscribeMode
-from .settings import HubSettings, OwnershipMode
+from .settings import HubSettings
 from .wire import HubConnections, HubServer, RemoteHub, RemoteSubscription
 
 __all__ = [
@@ -55,7 +55,6 @@ __all__ = [
     "HubSettings",
     "Logs",
     "Message",
-    "OwnershipMode",
     "Published",
     "Reader",
     "Redirect",

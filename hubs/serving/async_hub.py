@@ -53,11 +53,8 @@ from ..names import escaped, name_text
 from ..tables import Version
 from ..topics.async_access import AsyncAccessRules
 from ..topics.async_hosts import AsyncHosts, AsyncRegistration
-from ..topics.async_ownership import (
-    AsyncComparedOwnership,
-    AsyncEphemeralOwnership,
-    AsyncOwnership,
-)
+from ..topics.async_modes import async_open_ownership
+from ..topics.async_ownership import AsyncOwnership
 from ..topics.choosing import Planned, choose
 from ..topics.records import Claim, Hub
 from .async_logs import AsyncLogs
@@ -137,7 +134,7 @@ class AsyncTopicHub:
 
         Raises:
             LockBusyError: a hub with this address was alive until the end of ``timeout``.
-            LayoutError: the region has another layout.
+            LayoutError: the region has another layout, or another mode of ownership.
             MetadataStoreError: a request has failed.
         """
         if self._started:
@@ -149,11 +146,9 @@ class AsyncTopicHub:
             self._stack.push_async_callback(self.hosts.close)
             self._managers = await async_open_managers(store, self.region, self._layout)
             self._stack.push_async_callback(self._managers.close)
-            if settings.ownership == "compared":
-                manager = self._managers.ownership
-                self._ownership = AsyncComparedOwnership(store, self.region, manager, self.hosts)
-            else:
-                self._ownership = AsyncEphemeralOwnership(store, self.region)
+            self._ownership = await async_open_ownership(
+                store, self._managers, self.hosts, settings.ownership
+            )
             self._marks = AsyncConsumeMarks(
                 self._managers.subscriptions,
                 settings.most_redelivered,

@@ -52,11 +52,8 @@ from ..tables import Version
 from ..topics.access import AccessRules
 from ..topics.choosing import Planned, choose
 from ..topics.hosts import Hosts, Registration
-from ..topics.ownership import (
-    ComparedOwnership,
-    EphemeralOwnership,
-    Ownership,
-)
+from ..topics.modes import open_ownership
+from ..topics.ownership import Ownership
 from ..topics.records import Claim, Hub
 from .logs import Logs
 from .owned import OwnedTopic, Subscription
@@ -135,7 +132,7 @@ class TopicHub:
 
         Raises:
             LockBusyError: a hub with this address was alive until the end of ``timeout``.
-            LayoutError: the region has another layout.
+            LayoutError: the region has another layout, or another mode of ownership.
             MetadataStoreError: a request has failed.
         """
         if self._started:
@@ -147,11 +144,7 @@ class TopicHub:
             self._stack.callback(self.hosts.close)
             self._managers = open_managers(store, self.region, self._layout)
             self._stack.callback(self._managers.close)
-            if settings.ownership == "compared":
-                manager = self._managers.ownership
-                self._ownership = ComparedOwnership(store, self.region, manager, self.hosts)
-            else:
-                self._ownership = EphemeralOwnership(store, self.region)
+            self._ownership = open_ownership(store, self._managers, self.hosts, settings.ownership)
             self._marks = ConsumeMarks(
                 self._managers.subscriptions,
                 settings.most_redelivered,
