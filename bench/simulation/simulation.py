@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 
 from ... import open_store
-from ...hubs import FileLogs, Hosts, open_managers
+from ...hubs import FileLogs, Hosts, HubInfo, open_managers
 from ...stores.registry import parse_url
 from ..servers.processes import ServerProcess, ServerStartError, free_ports
 from .checks import Logs, Verdict, judge
@@ -101,7 +101,14 @@ def simulate(url: str, region: str, plan: Plan, directory: Path, console: Consol
         board, tail = Board(plan, hubs, begun), Tail(events)
         show = stack.enter_context(Show(board, console))
 
+        alive: dict[str, HubInfo] = {}
+
         def look() -> None:
+            nonlocal alive
+            before, alive = alive, {name: hub.info for name, hub in hosts.hubs().items()}
+            for name, info in before.items():
+                if alive.get(name) != info:
+                    record("gone", hub=name, incarnation=info.incarnation)
             board.add(tail.new())
             show.refresh()
             time.sleep(_LOOK)
