@@ -250,11 +250,16 @@ def _after_crashes(plan: Plan, history: History) -> Verdict:
 
 
 def _gone(history: History, fault: FaultTime) -> list[Event]:
-    """Return when a hub that was killed was seen to be alive no more."""
+    """Return when the lives of a process that was killed were seen to be over."""
+    lives = {
+        (event["hub"], event["incarnation"])
+        for event in history.named("sample")
+        if event.source == fault.source
+    }
     return [
         event
         for event in history.named("gone")
-        if event["hub"] == fault.hub and event.at > fault.begun
+        if (event["hub"], event["incarnation"]) in lives and event.at > fault.begun
     ]
 
 

@@ -55,6 +55,18 @@ class SimulatedHub:
         self._starts = 0
 
     @property
+    def extra(self) -> bool:
+        """Whether it is the one that joins for a while."""
+        return self.number >= self._plan.hubs
+
+    @property
+    def state(self) -> str:
+        """What it does now, in a word."""
+        if self.extra and self.fault is None:
+            return "absent"
+        return "serves" if self.fault in {None, "join"} else str(self.fault)
+
+    @property
     def source(self) -> str:
         """The source of the records of its present process."""
         return f"hub-{self.number + 1}-{self._starts}"
@@ -113,15 +125,20 @@ class Faults:
         for hub in self._hubs:
             if hub.fault is not None and now >= hub.healed_at:
                 self._heal(hub)
-            elif hub.fault is None and not hub.process.running:
+            elif hub.state == "serves" and not hub.process.running:
                 self._record("died", process=hub.source, code=hub.process.code)
                 hub.start()
         if not self._plan.faults or not self._next <= now < self._last:
             return
         self._next = now + self._plan.kill_every * self._dice.uniform(0.5, 1.5)
-        healthy = [hub for hub in self._hubs if hub.fault is None]
-        if len(healthy) > 1:
-            self._hurt(self._dice.choice(healthy), self._fault(), now)
+        fault = self._fault()
+        if fault == "join":
+            candidates = [hub for hub in self._hubs if hub.state == "absent"]
+        else:
+            healthy = [hub for hub in self._hubs if hub.fault is None and not hub.extra]
+            candidates = healthy if len(healthy) > 1 else []
+        if candidates:
+            self._hurt(self._dice.choice(candidates), fault, now)
 
     def heal_all(self) -> None:
         """End all faults."""
@@ -137,7 +154,6 @@ class Faults:
 
     def _hurt(self, hub: SimulatedHub, fault: Fault, now: float) -> None:
         session, uniform = self._plan.session_timeout, self._dice.uniform
-        hub.fault = fault
         self._record("fault", kind=fault, hub=hub.address, process=hub.source)
         match fault:
             case "kill":
@@ -158,8 +174,12 @@ class Faults:
             case "leave":
                 hub.process.terminate()
                 seconds = session * uniform(1.0, 2.0)
+            case "join":
+                hub.start()
+                seconds = session * uniform(3.0, 4.0)
             case _:
                 assert_never(fault)
+        hub.fault = fault
         hub.healed_at = now + seconds
 
     def _heal(self, hub: SimulatedHub) -> None:
@@ -177,6 +197,8 @@ class Faults:
                 if hub.process.running:
                     return  # It hands its topics over.
                 hub.start()
+            case "join":
+                hub.process.terminate()
             case _:
                 assert_never(hub.fault)
         self._record("healed", kind=hub.fault, hub=hub.address, process=hub.source)

@@ -79,9 +79,9 @@ class Board:
     def line(self) -> str:
         """Return the counts as one line."""
         counts = self._counts
-        up = sum(hub.fault is None for hub in self._hubs)
+        up = sum(hub.state == "serves" for hub in self._hubs)
         return (
-            f"{time.monotonic() - self._begun:5.0f} s  {up}/{len(self._hubs)} hubs  "
+            f"{time.monotonic() - self._begun:5.0f} s  {up}/{self._plan.hubs} hubs  "
             f"{len(self._owners)}/{self._plan.topics} topics owned  "
             f"{counts['published']:,} published  {counts['delivered']:,} delivered  "
             f"{counts['claims']} claims  {counts['faults']} faults"
@@ -95,7 +95,7 @@ class Board:
         for hub in self._hubs:
             table.add_row(
                 hub.address,
-                Text(hub.fault or "serves", "red" if hub.fault else "green"),
+                Text(hub.state, "green" if hub.state == "serves" else "red"),
                 str(self._incarnations.get(hub.address, "")),
                 str(owned[hub.address]),
             )

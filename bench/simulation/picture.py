@@ -33,6 +33,7 @@ _SIGNS: Final = {
     "blink": "~",
     "drain": "▽",
     "leave": "→",
+    "join": "+",
 }
 
 _STYLE: Final = """

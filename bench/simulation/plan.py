@@ -19,7 +19,8 @@ __all__ = ["FAULTS", "Fault", "Plan"]
 #: - ``blink``: the same, for a part of its session only
 #: - ``drain``: an operator lets it drain, and serve again later
 #: - ``leave``: it is asked to stop (SIGTERM), and started again later
-Fault: TypeAlias = Literal["kill", "pause", "cut", "blink", "drain", "leave"]
+#: - ``join``: another hub, at a new address, joins for a while
+Fault: TypeAlias = Literal["kill", "pause", "cut", "blink", "drain", "leave", "join"]
 
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 
@@ -80,6 +81,11 @@ class Plan:
         if unknown := [fault for fault in self.faults if fault not in FAULTS]:
             known = ", ".join(FAULTS)
             raise InvalidSettingError(f"there is no fault {unknown[0]!r:.80} (known: {known})")
+
+    @property
+    def addresses(self) -> int:
+        """The number of hubs, with the one that joins for a while."""
+        return self.hubs + ("join" in self.faults)
 
     @property
     def topic_names(self) -> list[str]:

@@ -80,7 +80,7 @@ def simulate(url: str, region: str, plan: Plan, directory: Path, console: Consol
         stack.callback(record.close)
         lines = None
         if {"cut", "blink"} & set(plan.faults):
-            lines = Lines(parse_url(url), plan.hubs)
+            lines = Lines(parse_url(url), plan.addresses)
             stack.callback(lines.close)
         hubs = [
             SimulatedHub(
@@ -92,7 +92,7 @@ def simulate(url: str, region: str, plan: Plan, directory: Path, console: Consol
                 logs,
                 plan,
             )
-            for number, port in enumerate(free_ports(plan.hubs))
+            for number, port in enumerate(free_ports(plan.addresses))
         ]
         clients = ServerProcess("clients", events)
         for process in (*(hub.process for hub in hubs), clients):
@@ -113,18 +113,19 @@ def simulate(url: str, region: str, plan: Plan, directory: Path, console: Consol
             show.refresh()
             time.sleep(_LOOK)
 
-        for hub in hubs:
+        first = hubs[: plan.hubs]
+        for hub in first:
             hub.start()
-        _await_hubs(hubs, hosts, look)
+        _await_hubs(first, hosts, look)
         task = ClientsTask(
-            [hub.address for hub in hubs], str(events / "clients.jsonl"), plan.as_json()
+            [hub.address for hub in first], str(events / "clients.jsonl"), plan.as_json()
         )
         with MarkReader(managers, plan, record):
             clients.launch(task.command(), os.environ)
             now = time.monotonic()
-            first = now + _CALM_AT_FIRST * plan.session_timeout
-            last = now + plan.seconds - _CALM_AT_LAST * plan.session_timeout
-            faults = Faults(plan, hubs, lines, hosts, record, first, last)
+            begin = now + _CALM_AT_FIRST * plan.session_timeout
+            end = now + plan.seconds - _CALM_AT_LAST * plan.session_timeout
+            faults = Faults(plan, hubs, lines, hosts, record, begin, end)
             _until_done(plan, clients, faults, look)
             _stop(hubs)
     history = History.of(Tail(events).new())
