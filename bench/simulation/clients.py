@@ -18,8 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ...hubs import AsyncReader, AsyncTopicClient
-from ...hubs import HubConnections as AsyncHubConnections
+from ...hubs import AsyncHubConnections, AsyncReader, AsyncTopicClient
 from ...ops.errors import MetadataStoreError
 from .events import Recorder
 from .plan import Plan

@@ -15,13 +15,13 @@ from typing import Any, Final
 from ... import open_async_store
 from ...hubs import (
     AsyncFileLogs,
+    AsyncHubServer,
     AsyncTopicHub,
     Claim,
     HubSettings,
     Message,
     StaleEpochError,
 )
-from ...hubs import HubServer as AsyncHubServer
 from ..servers.processes import HOST
 from .events import Recorder
 from .plan import Plan
