@@ -79,7 +79,7 @@ def test_hubs_keep_their_promises_while_they_fail(
     assert not re.search(r"https?://|src=|@import|url\(", text), "the page needs something else"
     with bk.open_store(server.url) as store, Hosts(store, "/region") as hosts:
         assert hosts.hubs() == {}
-        assert len(hosts.memberships()) == plan.hubs
+        assert plan.hubs <= len(hosts.memberships()) <= plan.addresses
 
 
 def test_the_command(server: LocalServer, tmp_path: Path) -> None:
