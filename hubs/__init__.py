@@ -91,7 +91,6 @@ from .serving import (
     HubSettings,
     Logs,
     Message,
-    OwnershipMode,
     Published,
     Reader,
     Redirect,
@@ -135,11 +134,14 @@ from .topics import (
     Hub,
     HubMembership,
     Ownership,
+    OwnershipMode,
     Planned,
     Registration,
     Rule,
     Strategy,
+    async_open_ownership,
     choose,
+    open_ownership,
     score,
 )
 
@@ -260,8 +262,10 @@ __all__ = [
     "Watcher",
     "async_format_metadata",
     "async_open_managers",
+    "async_open_ownership",
     "choose",
     "format_metadata",
     "open_managers",
+    "open_ownership",
     "score",
 ]

@@ -43,7 +43,7 @@ from .owned import Subscription
 from .records import Message, Published, Redirect, SubscribeMode
 from .remote import HubConnections, RemoteHub, RemoteSubscription
 from .server import HubServer
-from .settings import HubSettings, OwnershipMode
+from .settings import HubSettings
 
 __all__ = [
     "AsyncConnect",
@@ -68,7 +68,6 @@ __all__ = [
     "HubSettings",
     "Logs",
     "Message",
-    "OwnershipMode",
     "Published",
     "Reader",
     "Redirect",

@@ -10,6 +10,8 @@ client to the winner.
 
 For each topic, one call at a time claims it or gives it up: whoever has its *turn*. A topic that
 the hub serves takes messages and subscribers without a turn, and without a request to the store.
+A claim that has begun ends also if the client goes away, and so does the release of a topic:
+otherwise, the hub would keep a topic that it does not serve.
 """
 
 from __future__ import annotations
@@ -18,10 +20,16 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from typing import Final, Self, TypeAlias
+from typing import Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from ...batching import AsyncMetadataStore
-from ...coordination.async_background import AsyncSignal, async_each, async_spawn
+from ...coordination.async_background import (
+    AsyncGate,
+    AsyncSignal,
+    async_each,
+    async_finish,
+    async_spawn,
+)
 from ...ops.errors import (
     InvalidSettingError,
     MetadataStoreError,
@@ -53,11 +61,8 @@ from ..names import escaped, name_text
 from ..tables import Version
 from ..topics.async_access import AsyncAccessRules
 from ..topics.async_hosts import AsyncHosts, AsyncRegistration
-from ..topics.async_ownership import (
-    AsyncComparedOwnership,
-    AsyncEphemeralOwnership,
-    AsyncOwnership,
-)
+from ..topics.async_modes import async_open_ownership
+from ..topics.async_ownership import AsyncOwnership
 from ..topics.choosing import Planned, choose
 from ..topics.records import Claim, Hub
 from .async_logs import AsyncLogs
@@ -67,6 +72,9 @@ from .settings import HubSettings
 from .shedding import Held, to_shed, unused
 
 __all__ = ["AsyncTopicHub", "TopicCallback"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 #: Is called with the claim of a topic that the hub has got, or is about to give up.
 TopicCallback: TypeAlias = Callable[[Claim], Awaitable[object]]
@@ -117,12 +125,14 @@ class AsyncTopicHub:
         self._logs = logs
         self._planned = Planned()
         self._stopped = AsyncSignal()
+        self._stopping = AsyncGate()  # Whoever stops the hub has passed it.
         self._stack = AsyncExitStack()
         self._managers: AsyncMetadataManagers
         self._registration: AsyncRegistration
         self._ownership: AsyncOwnership
         self._marks: AsyncConsumeMarks
         self._started = False
+        self._serves = False  # whether it has been registered
         self._lock = threading.Lock()  # guards the following fields
         self._topics: dict[str, AsyncOwnedTopic] = {}
         self._turns: dict[str, AsyncSignal] = {}
@@ -137,7 +147,7 @@ class AsyncTopicHub:
 
         Raises:
             LockBusyError: a hub with this address was alive until the end of ``timeout``.
-            LayoutError: the region has another layout.
+            LayoutError: the region has another layout, or another mode of ownership.
             MetadataStoreError: a request has failed.
         """
         if self._started:
@@ -149,11 +159,9 @@ class AsyncTopicHub:
             self._stack.push_async_callback(self.hosts.close)
             self._managers = await async_open_managers(store, self.region, self._layout)
             self._stack.push_async_callback(self._managers.close)
-            if settings.ownership == "compared":
-                manager = self._managers.ownership
-                self._ownership = AsyncComparedOwnership(store, self.region, manager, self.hosts)
-            else:
-                self._ownership = AsyncEphemeralOwnership(store, self.region)
+            self._ownership = await async_open_ownership(
+                store, self._managers, self.hosts, settings.ownership
+            )
             self._marks = AsyncConsumeMarks(
                 self._managers.subscriptions,
                 settings.most_redelivered,
@@ -162,14 +170,16 @@ class AsyncTopicHub:
             )
             load = HubLoad(capacity=settings.capacity)
             self._registration = await self.hosts.register(self.address, load, timeout)
+            self._serves = True
+            self._every(_LOOK, self._follow_session)
+            self._every(_LOOK, self._follow_membership)
+            self._every(settings.report_interval, self._report)
+            self._every(settings.shed_interval, self._shed)
+            self._every(_retirement(settings), self._retire)
         except BaseException:
+            self._stopped.set()
             await self._stack.aclose()
             raise
-        self._every(_LOOK, self._follow_session)
-        self._every(_LOOK, self._follow_membership)
-        self._every(settings.report_interval, self._report)
-        self._every(settings.shed_interval, self._shed)
-        self._every(_retirement(settings), self._retire)
 
     @property
     def info(self) -> HubInfo:
@@ -197,6 +207,9 @@ class AsyncTopicHub:
         The hub awaits ``acquired`` before it serves a topic; if it raises, the hub gives the claim
         up, and the caller gets the error. It awaits ``lost`` before it gives a topic up; what it
         raises is logged. After a lost session, others may own the topic already.
+
+        Neither may wait for a call of this hub about the same topic, or for its end: that call
+        waits for them.
         """
         with self._lock:
             self._listeners = (*self._listeners, (acquired, lost))
@@ -332,19 +345,25 @@ class AsyncTopicHub:
         await self._give_up_all()
 
     async def stop(self) -> None:
-        """Give all topics up, and leave. Stopping twice does no harm.
+        """Give all topics up, and leave. Return when the hub has stopped, whoever has begun that.
 
-        What cannot be given up, because no server answers, goes with the session.
+        Stopping twice does no harm. A call that was cancelled can be repeated. What cannot be given
+        up, because no server answers, goes with the session.
         """
-        if self._stopped.is_set() or not self._started:
+        if not self._started:
             return
         self._stopped.set()
-        await self._give_up_all()
+        await self._stopping.enter()
         try:
-            await self._marks.close()
-        except MetadataStoreError as error:
-            log.warning("consume marks are lost", hub=self.address, reason=str(error))
-        await self._stack.aclose()
+            if self._serves:
+                await self._give_up_all()
+                try:
+                    await self._marks.close()
+                except MetadataStoreError as error:
+                    log.warning("consume marks are lost", hub=self.address, reason=str(error))
+            await self._stack.aclose()
+        finally:
+            self._stopping.leave()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -363,6 +382,8 @@ class AsyncTopicHub:
     ) -> AsyncOwnedTopic | Redirect:
         """Return the topic if this hub serves it, or gets it now; otherwise the hub to ask."""
         name = name_text(topic)
+        if not self._serves:
+            raise TopicLostError(f"hub {self.address!r} has not started")
         while True:
             with self._lock:
                 found, turn = self._topics.get(name), self._turns.get(name)
@@ -377,11 +398,10 @@ class AsyncTopicHub:
             self._check_served(found.claim)
             return found
         try:
-            return await self._settle(who, topic, redirected)
-        except SessionLostError as error:
-            raise TopicLostError(f"the session of hub {self.address!r} has ended") from error
-        finally:
-            self._end_turn(name, mine)
+            return await self._in_turn(name, mine, self._settle, who, topic, redirected)
+        except (SessionLostError, StaleEpochError) as error:
+            why = f"hub {self.address!r} has lost topic {name!r:.200} at its claim: ask again"
+            raise TopicLostError(why) from error
 
     async def _settle(
         self, who: str, topic: str | bytes, redirected: bool
@@ -402,9 +422,12 @@ class AsyncTopicHub:
         elif self._stopped.is_set():
             raise TopicLostError(f"hub {self.address!r} stops")
         claimed = await self._ownership.claim(topic, me)
-        if isinstance(claimed, HubInfo):
-            return Redirect(claimed)
-        return await self._begin(claimed)
+        if isinstance(claimed, Claim):
+            return await self._begin(claimed)
+        if claimed.address == me.address:  # Of an earlier life, whose session is about to end.
+            why = f"hub {self.address!r} owns topic {topic!r:.200} from before its restart"
+            raise TopicLostError(f"{why}: ask again")
+        return Redirect(claimed)
 
     async def _others(self) -> dict[str, Hub]:
         hubs = await self.hosts.hubs()
@@ -514,16 +537,16 @@ class AsyncTopicHub:
 
     async def _give_up(self, topic: AsyncOwnedTopic) -> bool:
         """Give a topic up, so that others can claim it; return whether it was owned."""
-        name = topic.claim.topic
-        mine = await self._take_turn(name)
-        try:
+
+        async def give_up() -> bool:
             if not self._has(topic):
                 return False
             await topic.close()
             await self._end(topic, "gives it up")
             return await self._hand_over(topic.claim)
-        finally:
-            self._end_turn(name, mine)
+
+        name = topic.claim.topic
+        return await self._in_turn(name, await self._take_turn(name), give_up)
 
     async def _give_up_all(self) -> None:
         with self._lock:
@@ -536,13 +559,13 @@ class AsyncTopicHub:
 
     async def _lose(self, topic: AsyncOwnedTopic) -> None:
         """Serve a topic no more, which others may own already."""
-        name = topic.claim.topic
-        mine = await self._take_turn(name)
-        try:
+
+        async def lose() -> None:
             if self._has(topic):
                 await self._end(topic, "has lost it")
-        finally:
-            self._end_turn(name, mine)
+
+        name = topic.claim.topic
+        await self._in_turn(name, await self._take_turn(name), lose)
 
     def _lose_later(self, topic: AsyncOwnedTopic) -> TopicLostError:
         """Lose a topic whose epoch has ended; return the error for the caller."""
@@ -562,7 +585,10 @@ class AsyncTopicHub:
             log.warning("consume marks are lost", topic=claim.topic, reason=str(error))
         with self._lock:
             del self._topics[claim.topic]
-        await self._logs.end(claim)
+        try:
+            await self._logs.end(claim)
+        except Exception:
+            log.exception("a log has failed", topic=claim.topic)
 
     async def _hand_over(self, claim: Claim) -> bool:
         """Let others claim a topic. If no server answers, it stays this hub's until it is asked."""
@@ -596,6 +622,24 @@ class AsyncTopicHub:
                     return mine
             await turn.wait()
 
+    async def _in_turn(
+        self,
+        name: str,
+        turn: AsyncSignal,
+        call: Callable[_P, Awaitable[_T]],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """Call a function in the turn of a topic, which ends with it, whatever the caller does."""
+
+        async def run() -> _T:
+            try:
+                return await call(*args, **kwargs)
+            finally:
+                self._end_turn(name, turn)
+
+        return await async_finish(run)
+
     def _end_turn(self, name: str, turn: AsyncSignal) -> None:
         with self._lock:
             del self._turns[name]
@@ -613,6 +657,8 @@ class AsyncTopicHub:
                 await call()
             except MetadataStoreError as error:
                 log.warning("a hub goes on", hub=self.address, reason=str(error))
+            except Exception:  # Of the logs, or no thread can be started.
+                log.exception("a hub goes on", hub=self.address)
 
     async def _follow_session(self) -> None:
         """Lose the topics of a session that has ended.

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Self
 
-from ...coordination.async_background import AsyncGate, AsyncSignal
+from ...coordination.async_background import AsyncGate, AsyncSignal, async_finish
 from ...coordination.deadlines import Deadline
 from ...ops.errors import MetadataStoreError
 from ..errors import IllegalOperationError, SubscriberReplacedError, TopicLostError
@@ -82,12 +81,8 @@ class AsyncOwnedTopic:
         with self._lock:
             self._check_open()
             self._waiting.append(one)
-        # async:
         # The end of one caller must not end the append that others share.
-        await asyncio.shield(asyncio.create_task(self._append()))
-        # sync:
-        # | self._append()
-        # end
+        await async_finish(self._append)
         if one.error is not None:
             raise _own(one.error)
         return one.number

@@ -8,6 +8,8 @@ client to the winner.
 
 For each topic, one call at a time claims it or gives it up: whoever has its *turn*. A topic that
 the hub serves takes messages and subscribers without a turn, and without a request to the store.
+A claim that has begun ends also if the client goes away, and so does the release of a topic:
+otherwise, the hub would keep a topic that it does not serve.
 """
 
 from __future__ import annotations
@@ -16,10 +18,16 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Final, Self, TypeAlias
+from typing import Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from ...batching import MetadataStore
-from ...coordination.background import Signal, each, spawn
+from ...coordination.background import (
+    Gate,
+    Signal,
+    each,
+    finish,
+    spawn,
+)
 from ...ops.errors import (
     InvalidSettingError,
     MetadataStoreError,
@@ -52,11 +60,8 @@ from ..tables import Version
 from ..topics.access import AccessRules
 from ..topics.choosing import Planned, choose
 from ..topics.hosts import Hosts, Registration
-from ..topics.ownership import (
-    ComparedOwnership,
-    EphemeralOwnership,
-    Ownership,
-)
+from ..topics.modes import open_ownership
+from ..topics.ownership import Ownership
 from ..topics.records import Claim, Hub
 from .logs import Logs
 from .owned import OwnedTopic, Subscription
@@ -65,6 +70,9 @@ from .settings import HubSettings
 from .shedding import Held, to_shed, unused
 
 __all__ = ["TopicHub", "TopicCallback"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 #: Is called with the claim of a topic that the hub has got, or is about to give up.
 TopicCallback: TypeAlias = Callable[[Claim], object]
@@ -115,12 +123,14 @@ class TopicHub:
         self._logs = logs
         self._planned = Planned()
         self._stopped = Signal()
+        self._stopping = Gate()  # Whoever stops the hub has passed it.
         self._stack = ExitStack()
         self._managers: MetadataManagers
         self._registration: Registration
         self._ownership: Ownership
         self._marks: ConsumeMarks
         self._started = False
+        self._serves = False  # whether it has been registered
         self._lock = threading.Lock()  # guards the following fields
         self._topics: dict[str, OwnedTopic] = {}
         self._turns: dict[str, Signal] = {}
@@ -135,7 +145,7 @@ class TopicHub:
 
         Raises:
             LockBusyError: a hub with this address was alive until the end of ``timeout``.
-            LayoutError: the region has another layout.
+            LayoutError: the region has another layout, or another mode of ownership.
             MetadataStoreError: a request has failed.
         """
         if self._started:
@@ -147,11 +157,7 @@ class TopicHub:
             self._stack.callback(self.hosts.close)
             self._managers = open_managers(store, self.region, self._layout)
             self._stack.callback(self._managers.close)
-            if settings.ownership == "compared":
-                manager = self._managers.ownership
-                self._ownership = ComparedOwnership(store, self.region, manager, self.hosts)
-            else:
-                self._ownership = EphemeralOwnership(store, self.region)
+            self._ownership = open_ownership(store, self._managers, self.hosts, settings.ownership)
             self._marks = ConsumeMarks(
                 self._managers.subscriptions,
                 settings.most_redelivered,
@@ -160,14 +166,16 @@ class TopicHub:
             )
             load = HubLoad(capacity=settings.capacity)
             self._registration = self.hosts.register(self.address, load, timeout)
+            self._serves = True
+            self._every(_LOOK, self._follow_session)
+            self._every(_LOOK, self._follow_membership)
+            self._every(settings.report_interval, self._report)
+            self._every(settings.shed_interval, self._shed)
+            self._every(_retirement(settings), self._retire)
         except BaseException:
+            self._stopped.set()
             self._stack.close()
             raise
-        self._every(_LOOK, self._follow_session)
-        self._every(_LOOK, self._follow_membership)
-        self._every(settings.report_interval, self._report)
-        self._every(settings.shed_interval, self._shed)
-        self._every(_retirement(settings), self._retire)
 
     @property
     def info(self) -> HubInfo:
@@ -195,6 +203,9 @@ class TopicHub:
         The hub awaits ``acquired`` before it serves a topic; if it raises, the hub gives the claim
         up, and the caller gets the error. It awaits ``lost`` before it gives a topic up; what it
         raises is logged. After a lost session, others may own the topic already.
+
+        Neither may wait for a call of this hub about the same topic, or for its end: that call
+        waits for them.
         """
         with self._lock:
             self._listeners = (*self._listeners, (acquired, lost))
@@ -330,19 +341,25 @@ class TopicHub:
         self._give_up_all()
 
     def stop(self) -> None:
-        """Give all topics up, and leave. Stopping twice does no harm.
+        """Give all topics up, and leave. Return when the hub has stopped, whoever has begun that.
 
-        What cannot be given up, because no server answers, goes with the session.
+        Stopping twice does no harm. A call that was cancelled can be repeated. What cannot be given
+        up, because no server answers, goes with the session.
         """
-        if self._stopped.is_set() or not self._started:
+        if not self._started:
             return
         self._stopped.set()
-        self._give_up_all()
+        self._stopping.enter()
         try:
-            self._marks.close()
-        except MetadataStoreError as error:
-            log.warning("consume marks are lost", hub=self.address, reason=str(error))
-        self._stack.close()
+            if self._serves:
+                self._give_up_all()
+                try:
+                    self._marks.close()
+                except MetadataStoreError as error:
+                    log.warning("consume marks are lost", hub=self.address, reason=str(error))
+            self._stack.close()
+        finally:
+            self._stopping.leave()
 
     def __enter__(self) -> Self:
         self.start()
@@ -359,6 +376,8 @@ class TopicHub:
     def _find(self, who: str, topic: str | bytes, redirected: bool) -> OwnedTopic | Redirect:
         """Return the topic if this hub serves it, or gets it now; otherwise the hub to ask."""
         name = name_text(topic)
+        if not self._serves:
+            raise TopicLostError(f"hub {self.address!r} has not started")
         while True:
             with self._lock:
                 found, turn = self._topics.get(name), self._turns.get(name)
@@ -373,11 +392,10 @@ class TopicHub:
             self._check_served(found.claim)
             return found
         try:
-            return self._settle(who, topic, redirected)
-        except SessionLostError as error:
-            raise TopicLostError(f"the session of hub {self.address!r} has ended") from error
-        finally:
-            self._end_turn(name, mine)
+            return self._in_turn(name, mine, self._settle, who, topic, redirected)
+        except (SessionLostError, StaleEpochError) as error:
+            why = f"hub {self.address!r} has lost topic {name!r:.200} at its claim: ask again"
+            raise TopicLostError(why) from error
 
     def _settle(self, who: str, topic: str | bytes, redirected: bool) -> OwnedTopic | Redirect:
         """Find the hub of a topic that this one does not serve. The caller has its turn."""
@@ -396,9 +414,12 @@ class TopicHub:
         elif self._stopped.is_set():
             raise TopicLostError(f"hub {self.address!r} stops")
         claimed = self._ownership.claim(topic, me)
-        if isinstance(claimed, HubInfo):
-            return Redirect(claimed)
-        return self._begin(claimed)
+        if isinstance(claimed, Claim):
+            return self._begin(claimed)
+        if claimed.address == me.address:  # Of an earlier life, whose session is about to end.
+            why = f"hub {self.address!r} owns topic {topic!r:.200} from before its restart"
+            raise TopicLostError(f"{why}: ask again")
+        return Redirect(claimed)
 
     def _others(self) -> dict[str, Hub]:
         hubs = self.hosts.hubs()
@@ -506,16 +527,16 @@ class TopicHub:
 
     def _give_up(self, topic: OwnedTopic) -> bool:
         """Give a topic up, so that others can claim it; return whether it was owned."""
-        name = topic.claim.topic
-        mine = self._take_turn(name)
-        try:
+
+        def give_up() -> bool:
             if not self._has(topic):
                 return False
             topic.close()
             self._end(topic, "gives it up")
             return self._hand_over(topic.claim)
-        finally:
-            self._end_turn(name, mine)
+
+        name = topic.claim.topic
+        return self._in_turn(name, self._take_turn(name), give_up)
 
     def _give_up_all(self) -> None:
         with self._lock:
@@ -528,13 +549,13 @@ class TopicHub:
 
     def _lose(self, topic: OwnedTopic) -> None:
         """Serve a topic no more, which others may own already."""
-        name = topic.claim.topic
-        mine = self._take_turn(name)
-        try:
+
+        def lose() -> None:
             if self._has(topic):
                 self._end(topic, "has lost it")
-        finally:
-            self._end_turn(name, mine)
+
+        name = topic.claim.topic
+        self._in_turn(name, self._take_turn(name), lose)
 
     def _lose_later(self, topic: OwnedTopic) -> TopicLostError:
         """Lose a topic whose epoch has ended; return the error for the caller."""
@@ -554,7 +575,10 @@ class TopicHub:
             log.warning("consume marks are lost", topic=claim.topic, reason=str(error))
         with self._lock:
             del self._topics[claim.topic]
-        self._logs.end(claim)
+        try:
+            self._logs.end(claim)
+        except Exception:
+            log.exception("a log has failed", topic=claim.topic)
 
     def _hand_over(self, claim: Claim) -> bool:
         """Let others claim a topic. If no server answers, it stays this hub's until it is asked."""
@@ -588,6 +612,24 @@ class TopicHub:
                     return mine
             turn.wait()
 
+    def _in_turn(
+        self,
+        name: str,
+        turn: Signal,
+        call: Callable[_P, _T],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """Call a function in the turn of a topic, which ends with it, whatever the caller does."""
+
+        def run() -> _T:
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._end_turn(name, turn)
+
+        return finish(run)
+
     def _end_turn(self, name: str, turn: Signal) -> None:
         with self._lock:
             del self._turns[name]
@@ -605,6 +647,8 @@ class TopicHub:
                 call()
             except MetadataStoreError as error:
                 log.warning("a hub goes on", hub=self.address, reason=str(error))
+            except Exception:  # Of the logs, or no thread can be started.
+                log.exception("a hub goes on", hub=self.address)
 
     def _follow_session(self) -> None:
         """Lose the topics of a session that has ended.

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Self
 
-from ...coordination.background import Gate, Signal
+from ...coordination.background import Gate, Signal, finish
 from ...coordination.deadlines import Deadline
 from ...ops.errors import MetadataStoreError
 from ..errors import IllegalOperationError, SubscriberReplacedError, TopicLostError
@@ -79,7 +79,8 @@ class OwnedTopic:
         with self._lock:
             self._check_open()
             self._waiting.append(one)
-        self._append()
+        # The end of one caller must not end the append that others share.
+        finish(self._append)
         if one.error is not None:
             raise _own(one.error)
         return one.number

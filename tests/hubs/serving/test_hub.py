@@ -14,6 +14,7 @@ from batchkeeper.hubs import (
     Hub,
     HubInfo,
     IllegalOperationError,
+    LayoutError,
     Message,
     NoHubError,
     NoSubscriptionStateError,
@@ -481,3 +482,84 @@ def test_an_owned_topic_costs_no_requests(hub: MakeHub) -> None:
         taken(subscription, 1)
         subscription.consumed(number + 2)
     assert one._store.metrics().operations == before
+
+
+# Ends and failures
+
+
+def test_a_hub_that_was_not_started(hub: MakeHub, logs: FileLogs) -> None:
+    """It serves nothing, and can be stopped, also after a start that has failed."""
+    one = hub("hub-1:1")
+    layout = "paths" if one._layout == "tables" else "tables"
+    two = TopicHub(one._store, R, "hub-2:1", logs, layout=layout)
+    two.stop()
+    with pytest.raises(TopicLostError, match="not started"):
+        two.publish("p", "t", b"1")
+    with pytest.raises(LayoutError):
+        two.start()
+    two.stop()
+    two = TopicHub(one._store, R, "hub-1:1", logs, one.settings, one._layout)
+    with pytest.raises(bk.LockBusyError):
+        two.start(timeout=0.01)
+    two.stop()
+    assert isinstance(one.publish("p", "t", b"1"), Published)
+
+
+def test_a_log_that_cannot_be_closed_keeps_nothing(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its topic and all others are handed over, and the hub stops."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+
+    def fail(claim: Claim) -> None:
+        raise OSError("no disk")
+
+    for number in range(5):
+        one.publish("p", f"t{number}", b"1", redirected=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(one._logs, "end", fail)
+        assert one.release("t0") is True
+        one.stop()
+    two._store.sync()
+    for number in range(5):
+        assert two.publish("p", f"t{number}", b"2", redirected=True) == Published(2, two.info)
+
+
+def test_what_runs_in_the_background_survives_any_error(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, a hub would not notice the end of its next session."""
+    calls: list[TopicHub] = []
+
+    def fail(self: TopicHub) -> None:
+        calls.append(self)
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr(TopicHub, "_report", fail)
+    hub("hub-1:1", report_interval=0.01)
+    until(lambda: len(calls) > 2)
+
+
+def test_a_log_that_is_ahead_is_no_error(hub: MakeHub, logs: FileLogs) -> None:
+    """A hub that comes late with its claim says that it has lost the topic: clients ask again."""
+    one = hub("hub-1:1")
+    logs.begin(Claim("t", HubInfo("hub-2:1", 1), 2, bk.Check("/epoch", 1)))
+    with pytest.raises(TopicLostError, match="ask again"):
+        one.publish("p", "t", b"1", redirected=True)
+    assert one.publish("p", "t", b"1", redirected=True) == Published(1, one.info)
+    assert one.topics["t"].epoch == 2
+
+
+def test_a_hub_never_sends_a_client_to_itself(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the session of its earlier life has not ended, its topics are to be asked for later."""
+    one = hub("hub-1:1")
+    earlier = HubInfo("hub-1:1", one.info.incarnation - 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(one._ownership, "claim", lambda topic, me: earlier)
+        for redirected in (False, True):
+            with pytest.raises(TopicLostError, match="restart"):
+                one.publish("p", "t", b"1", redirected)
+    assert isinstance(one.publish("p", "t", b"1", True), Published)
