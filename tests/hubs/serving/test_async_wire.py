@@ -158,5 +158,7 @@ def test_a_loop_that_ends_before_its_server(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         assert not waiting.done()
         await store.close()
+        assert server._port is not None
+        server._port.close()  # Its socket would be left open, as that of any server.
 
     asyncio.run(work())
