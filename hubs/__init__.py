@@ -135,6 +135,7 @@ from .topics import (
     Registration,
     Rule,
     Strategy,
+    Vacancy,
     choose,
     score,
 )
@@ -246,6 +247,7 @@ __all__ = [
     "TopicOwnershipManager",
     "TopicPersistenceInfoExistsError",
     "TopicPersistenceManager",
+    "Vacancy",
     "Version",
     "Versioned",
     "VersionedValue",

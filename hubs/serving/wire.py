@@ -256,7 +256,7 @@ class RemoteHub:
     def __init__(self, address: str, timeout: float = 10.0) -> None:
         self.address = address
         self._timeout = timeout
-        self._lock = asyncio.Lock()  # Whoever connects has it.
+        self._connecting: asyncio.Task[asyncio.StreamWriter] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -346,12 +346,20 @@ class RemoteHub:
         return answer
 
     async def _connected(self) -> asyncio.StreamWriter:
-        async with self._lock:
-            if self._writer is None:
-                host, _, port = self.address.rpartition(":")
-                reader, self._writer = await asyncio.open_connection(host.strip("[]"), int(port))
-                self._reading = asyncio.create_task(self._read(reader, self._writer))
+        if self._writer is not None:
             return self._writer
+        # All who come meanwhile share the attempt, and its failure: thousands who ask for the
+        # topics of a hub that has crashed must not try one after the other.
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._connect())
+        return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> asyncio.StreamWriter:
+        host, _, port = self.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        self._writer = writer
+        self._reading = asyncio.create_task(self._read(reader, writer))
+        return writer
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         failure: OSError = ConnectionResetError(f"the connection to {self.address} has ended")

@@ -22,7 +22,7 @@ from .async_ownership import AsyncComparedOwnership, AsyncEphemeralOwnership, As
 from .choosing import Planned, Strategy, choose, score
 from .hosts import Hosts, Registration
 from .ownership import ComparedOwnership, EphemeralOwnership, Ownership
-from .records import Claim, Hub, HubMembership, Rule
+from .records import Claim, Hub, HubMembership, Rule, Vacancy
 from .rules import Action
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "Registration",
     "Rule",
     "Strategy",
+    "Vacancy",
     "choose",
     "score",
 ]

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
 from ...ops.operations import Check
+from ...ops.results import GetResult
 from ..managers.data import Data, HubInfo, HubLoad, Kind, is_text
+from ..tables import Version
 
-__all__ = ["EVERYBODY", "LEAF", "Claim", "Hub", "HubMembership", "Rule"]
+__all__ = ["EVERYBODY", "LEAF", "Claim", "Hub", "HubMembership", "Rule", "Vacancy"]
 
 #: What a hub has below its address while it is alive.
 LEAF: Final = "alive"
@@ -79,6 +81,18 @@ class Rule(Data):
     create: Annotated[tuple[str, ...], _PRINCIPALS] = ()
     subscribe: Annotated[tuple[str, ...], _PRINCIPALS] = ()
     publish: Annotated[tuple[str, ...], _PRINCIPALS] = ()
+
+
+class Vacancy(NamedTuple):
+    """A topic that nobody owned when it was read: what a claim needs to know of it.
+
+    Attributes:
+        epoch: its present epoch; ``None`` if it was never claimed.
+        version: that of its owner info, in the mode "compared".
+    """
+
+    epoch: GetResult | None
+    version: Version = Version.NEW
 
 
 class Claim(NamedTuple):

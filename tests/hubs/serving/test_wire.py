@@ -180,6 +180,30 @@ def test_a_hub_that_does_not_answer() -> None:
     asyncio.run(work())
 
 
+def test_those_who_wait_for_a_hub_share_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands may ask a hub that has crashed: one attempt to connect is enough for all of them.
+
+    Those who come later try again.
+    """
+    attempts = []
+
+    async def refused(*where: object) -> None:
+        attempts.append(where)
+        await asyncio.sleep(0)
+        raise ConnectionRefusedError
+
+    async def work() -> None:
+        hub = RemoteHub("127.0.0.1:1")
+        for number in (1, 2):
+            asked = (hub.publish("p", f"t{topic}", b"") for topic in range(50))
+            failed = await asyncio.gather(*asked, return_exceptions=True)
+            assert {type(error) for error in failed} == {ConnectionRefusedError}
+            assert len(attempts) == number
+
+    monkeypatch.setattr(asyncio, "open_connection", refused)
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("raw", [b"\xff\xff\xff\xff", b"\0\0\0\2[]", b"\0\0\0\1{", b"\0\0"])
 def test_a_client_that_sends_rubbish_is_cut_off(raw: bytes, tmp_path: Path) -> None:
     """Others go on."""
