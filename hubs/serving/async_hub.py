@@ -64,7 +64,7 @@ from ..topics.async_hosts import AsyncHosts, AsyncRegistration
 from ..topics.async_modes import async_open_ownership
 from ..topics.async_ownership import AsyncOwnership
 from ..topics.choosing import Planned, choose
-from ..topics.records import Claim, Hub
+from ..topics.records import Claim, Hub, Vacancy
 from .async_logs import AsyncLogs
 from .async_owned import AsyncOwnedTopic, AsyncSubscription
 from .records import Published, Redirect, SubscribeMode
@@ -410,18 +410,19 @@ class AsyncTopicHub:
         me = self.info
         if not self._may_serve(me):
             raise TopicLostError(f"the session of hub {self.address!r} may have ended")
-        owner = await self._ownership.owner(topic)
-        if owner is None:
-            if not await self._ownership.exists(topic):
+        seen = await self._ownership.look(topic)
+        vacancy = seen if isinstance(seen, Vacancy) else None
+        if isinstance(seen, Vacancy):
+            if seen.epoch is None:
                 await self.access.check("create", who, topic)
             chosen = self._choose(me, await self._others(), redirected)
             if chosen != me:
                 return Redirect(chosen)
-        elif owner.address != me.address:
-            return Redirect(owner)
+        elif seen.address != me.address:
+            return Redirect(seen)
         elif self._stopped.is_set():
             raise TopicLostError(f"hub {self.address!r} stops")
-        claimed = await self._ownership.claim(topic, me)
+        claimed = await self._ownership.claim(topic, me, vacancy)
         if isinstance(claimed, Claim):
             return await self._begin(claimed)
         if claimed.address == me.address:  # Of an earlier life, whose session is about to end.

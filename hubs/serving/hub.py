@@ -62,7 +62,7 @@ from ..topics.choosing import Planned, choose
 from ..topics.hosts import Hosts, Registration
 from ..topics.modes import open_ownership
 from ..topics.ownership import Ownership
-from ..topics.records import Claim, Hub
+from ..topics.records import Claim, Hub, Vacancy
 from .logs import Logs
 from .owned import OwnedTopic, Subscription
 from .records import Published, Redirect, SubscribeMode
@@ -402,18 +402,19 @@ class TopicHub:
         me = self.info
         if not self._may_serve(me):
             raise TopicLostError(f"the session of hub {self.address!r} may have ended")
-        owner = self._ownership.owner(topic)
-        if owner is None:
-            if not self._ownership.exists(topic):
+        seen = self._ownership.look(topic)
+        vacancy = seen if isinstance(seen, Vacancy) else None
+        if isinstance(seen, Vacancy):
+            if seen.epoch is None:
                 self.access.check("create", who, topic)
             chosen = self._choose(me, self._others(), redirected)
             if chosen != me:
                 return Redirect(chosen)
-        elif owner.address != me.address:
-            return Redirect(owner)
+        elif seen.address != me.address:
+            return Redirect(seen)
         elif self._stopped.is_set():
             raise TopicLostError(f"hub {self.address!r} stops")
-        claimed = self._ownership.claim(topic, me)
+        claimed = self._ownership.claim(topic, me, vacancy)
         if isinstance(claimed, Claim):
             return self._begin(claimed)
         if claimed.address == me.address:  # Of an earlier life, whose session is about to end.

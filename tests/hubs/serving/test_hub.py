@@ -27,6 +27,7 @@ from batchkeeper.hubs import (
     SubscriptionStateExistsError,
     TopicHub,
     TopicLostError,
+    Vacancy,
 )
 
 from ...waiting import PATIENCE, until
@@ -113,16 +114,17 @@ def test_whoever_loses_the_claim_sends_the_client_to_the_winner(
     """Another hub claims the topic between the look at its owner and the claim."""
     one, two = hub("hub-1:1"), hub("hub-2:1")
     joined(one, two)
-    exists = one._ownership.exists
+    look = one._ownership.look
 
-    def overtaken(topic: str | bytes) -> bool:
+    def overtaken(topic: str | bytes) -> HubInfo | Vacancy:
+        seen = look(topic)
         two.publish("p", topic, b"first", redirected=True)
-        return exists(topic)
+        return seen
 
     for number, redirected in enumerate((False, True)):
         topic = f"t{number}"
         chosen(monkeypatch, one)
-        monkeypatch.setattr(one._ownership, "exists", overtaken)
+        monkeypatch.setattr(one._ownership, "look", overtaken)
         assert one.publish("p", topic, b"late", redirected) == Redirect(two.info)
         assert one.subscribe("s", topic, redirected) == Redirect(two.info)
 
