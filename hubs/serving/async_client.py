@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, Self, TypeAlias, TypeVar
@@ -24,17 +27,24 @@ from ...ops.errors import (
     StoreClosedError,
     passes,
 )
+from ...ops.log import get_logger
 from ..errors import TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
-from .records import Message, Published, Redirect, SubscribeMode
+from .records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["AsyncConnect", "AsyncDelivery", "AsyncHubConnection", "AsyncReader", "AsyncTopicClient"]
 
 T = TypeVar("T")
 
+log = get_logger("batchkeeper.hubs")
+
 _BACKOFF: Final = Backoff(first=0.02, longest=1.0)
 _MOST: Final = 100
+# Seconds for which a hub that has not answered is not asked first.
+_AVOIDED: Final = 3.0
+# Seconds in which a reader that is closed tells its last mark.
+_CLOSING: Final = 5.0
 
 
 class AsyncDelivery(Protocol):
@@ -68,6 +78,7 @@ class AsyncHubConnection(Protocol):
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> AsyncDelivery | Redirect:
         """Connect a subscriber, or say which hub does."""
 
@@ -118,8 +129,9 @@ class AsyncTopicClient:
         self._hubs = [*hubs]
         self._timeout = check_seconds("timeout", timeout)
         self._most = most_redirects
-        self._lock = threading.Lock()  # guards the field
+        self._lock = threading.Lock()  # guards the following fields
         self._known: dict[str, str] = {}  # the hub that had a topic last
+        self._avoided: dict[str, float] = {}  # until when a hub is not asked first
 
     async def publish(
         self,
@@ -162,8 +174,8 @@ class AsyncTopicClient:
             NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
             MetadataStoreError: as with :meth:`publish`.
         """
-        again = partial(self._attach, subscriber, topic)
-        first = await self._attach(subscriber, topic, self._deadline(timeout), mode, preferences)
+        again = partial(self._attach, subscriber, topic, _attempts())
+        first = await again(self._deadline(timeout), mode, preferences)
         return AsyncReader(first, again)
 
     async def unsubscribe(
@@ -184,12 +196,15 @@ class AsyncTopicClient:
         self,
         subscriber: str | bytes,
         topic: str | bytes,
+        attempts: Iterator[Attempt],
         deadline: Deadline,
         mode: SubscribeMode = "attach",
         preferences: SubscriptionPreferences | None = None,
     ) -> AsyncDelivery:
         async def ask(hub: AsyncHubConnection, redirected: bool) -> AsyncDelivery | Redirect:
-            return await hub.subscribe(subscriber, topic, redirected, mode, preferences)
+            return await hub.subscribe(
+                subscriber, topic, redirected, mode, preferences, next(attempts)
+            )
 
         return await self._ask(topic, ask, deadline)
 
@@ -200,11 +215,13 @@ class AsyncTopicClient:
         with self._lock:
             address = self._known.get(name)
         while True:
-            chain = [address or random.choice(self._hubs)]  # noqa: S311 - no secret
+            chain = [address or self._any()]
             try:
                 answer = await self._follow(chain, ask)
             except (MetadataStoreError, OSError) as error:
                 self._forget(name)
+                if isinstance(error, OSError):
+                    self._avoid(chain[-1])
                 if not passing(error):
                     raise
                 failure: MetadataStoreError | OSError = error
@@ -238,6 +255,20 @@ class AsyncTopicClient:
                 raise TooManyRedirectsError(f"the hubs send the client on and on: {way:.500}")
             chain.append(address)
 
+    def _any(self) -> str:
+        """Return a hub to begin with; one that has not answered lately only if there is no other.
+
+        A hub that stands still costs each call that asks it the whole time of a request.
+        """
+        now = time.monotonic()
+        with self._lock:
+            good = [hub for hub in self._hubs if self._avoided.get(hub, now) <= now]
+        return random.choice(good or self._hubs)  # noqa: S311 - no secret
+
+    def _avoid(self, address: str) -> None:
+        with self._lock:
+            self._avoided[address] = time.monotonic() + _AVOIDED
+
     def _forget(self, name: str) -> None:
         with self._lock:
             self._known.pop(name, None)
@@ -268,6 +299,7 @@ class AsyncReader:
         self._delivery: AsyncDelivery | None = first
         self._returned = 0  # the last message that was returned
         self._consumed = 0
+        self._told = 0  # the greatest mark that a hub has taken
         self._closed = False
 
     async def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
@@ -311,7 +343,7 @@ class AsyncReader:
     async def consumed(self, number: int) -> None:
         """Say that all messages up to a number are consumed, so they need not come again.
 
-        If the hub cannot be reached, it is told when the reader has subscribed again.
+        If the hub cannot be reached, it is told when the reader has subscribed again, or is closed.
 
         Raises:
             IllegalOperationError: there is no message with this number.
@@ -323,16 +355,32 @@ class AsyncReader:
         if delivery is None:
             return
         try:
-            await delivery.consumed(number)
+            await self._tell(delivery, number)
         except (MetadataStoreError, OSError) as error:
             if not passing(error):
                 raise
 
-    async def close(self) -> None:
-        """End the reader. The subscription stays."""
+    async def close(self, timeout: float = _CLOSING) -> None:
+        """End the reader. The subscription stays. Closing twice does no harm.
+
+        If a hub could not be told the last consume mark, a hub is told now.
+
+        Args:
+            timeout: seconds that this may take. After them, it is logged that messages will come
+                again although they were consumed.
+        """
         with self._lock:
-            self._closed = True
+            closed, self._closed = self._closed, True
             delivery, self._delivery = self._delivery, None
+            behind = not closed and self._consumed > self._told
+        if behind:
+            try:
+                if delivery is not None:
+                    await _end(delivery)
+                delivery = await self._again(Deadline(timeout))
+                await self._tell(delivery, self._consumed)
+            except (MetadataStoreError, OSError) as error:
+                log.warning("a consume mark is lost", number=self._consumed, reason=str(error))
         if delivery is not None:
             await _end(delivery)
 
@@ -357,8 +405,13 @@ class AsyncReader:
             await _end(made)
             self._check_open()
         if consumed:
-            await made.consumed(consumed)
+            await self._tell(made, consumed)
         return made
+
+    async def _tell(self, delivery: AsyncDelivery, number: int) -> None:
+        await delivery.consumed(number)
+        with self._lock:
+            self._told = max(self._told, number)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -367,6 +420,12 @@ class AsyncReader:
     def _drop(self) -> None:
         with self._lock:
             self._delivery = None
+
+
+def _attempts() -> Iterator[Attempt]:
+    """Return the attempts of one reader."""
+    reader = uuid.uuid4().hex
+    return (Attempt(reader, number) for number in itertools.count(1))
 
 
 def passing(error: MetadataStoreError | OSError) -> bool:

@@ -67,7 +67,7 @@ from ..topics.choosing import Planned, choose
 from ..topics.records import Claim, Hub, Vacancy
 from .async_logs import AsyncLogs
 from .async_owned import AsyncOwnedTopic, AsyncSubscription
-from .records import Published, Redirect, SubscribeMode
+from .records import Attempt, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 from .shedding import Held, to_shed, unused
 
@@ -255,6 +255,7 @@ class AsyncTopicHub:
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> AsyncSubscription | Redirect:
         """Connect a subscriber, or say which hub does.
 
@@ -267,9 +268,11 @@ class AsyncTopicHub:
             redirected: whether another hub has sent the client here.
             mode: whether the subscription must be new, must be there, or either.
             preferences: what the subscriber wants; ``None`` leaves what was stored.
+            attempt: which of its attempts this is, if the client makes several.
 
         Raises:
             AccessDeniedError: an access rule does not allow it. Nothing was written.
+            SubscriberReplacedError: a later attempt has connected the subscriber already.
             SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
             NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
             NoHubError: no hub can take the topic.
@@ -296,7 +299,7 @@ class AsyncTopicHub:
         async def mark(number: int) -> None:
             await self._marks.consumed(topic, who, MessageSeqId(number))
 
-        return found.subscribe(who, position, window, mark)
+        return found.subscribe(who, position, window, mark, attempt)
 
     async def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False

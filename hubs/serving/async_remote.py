@@ -22,7 +22,7 @@ from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .async_frames import AsyncFrames, async_connect
 from .protocol import Frame, decoded, encoded, error_in
-from .records import Message, Published, Redirect, SubscribeMode
+from .records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["AsyncHubConnections", "AsyncRemoteHub", "AsyncRemoteSubscription"]
 
@@ -144,6 +144,7 @@ class AsyncRemoteHub:
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> AsyncRemoteSubscription | Redirect:
         """See ``AsyncTopicHub.subscribe``."""
         connection, answer = await self._call(
@@ -153,6 +154,7 @@ class AsyncRemoteHub:
             redirected=redirected,
             mode=mode,
             preferences=None if preferences is None else preferences.members(),
+            attempt=attempt,
         )
         with connection.reading():
             if (redirect := answer.redirect) is not None:

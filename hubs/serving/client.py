@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, Self, TypeAlias, TypeVar
@@ -22,17 +24,24 @@ from ...ops.errors import (
     StoreClosedError,
     passes,
 )
+from ...ops.log import get_logger
 from ..errors import TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
-from .records import Message, Published, Redirect, SubscribeMode
+from .records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["Connect", "Delivery", "HubConnection", "Reader", "TopicClient"]
 
 T = TypeVar("T")
 
+log = get_logger("batchkeeper.hubs")
+
 _BACKOFF: Final = Backoff(first=0.02, longest=1.0)
 _MOST: Final = 100
+# Seconds for which a hub that has not answered is not asked first.
+_AVOIDED: Final = 3.0
+# Seconds in which a reader that is closed tells its last mark.
+_CLOSING: Final = 5.0
 
 
 class Delivery(Protocol):
@@ -66,6 +75,7 @@ class HubConnection(Protocol):
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> Delivery | Redirect:
         """Connect a subscriber, or say which hub does."""
 
@@ -116,8 +126,9 @@ class TopicClient:
         self._hubs = [*hubs]
         self._timeout = check_seconds("timeout", timeout)
         self._most = most_redirects
-        self._lock = threading.Lock()  # guards the field
+        self._lock = threading.Lock()  # guards the following fields
         self._known: dict[str, str] = {}  # the hub that had a topic last
+        self._avoided: dict[str, float] = {}  # until when a hub is not asked first
 
     def publish(
         self,
@@ -160,8 +171,8 @@ class TopicClient:
             NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
             MetadataStoreError: as with :meth:`publish`.
         """
-        again = partial(self._attach, subscriber, topic)
-        first = self._attach(subscriber, topic, self._deadline(timeout), mode, preferences)
+        again = partial(self._attach, subscriber, topic, _attempts())
+        first = again(self._deadline(timeout), mode, preferences)
         return Reader(first, again)
 
     def unsubscribe(
@@ -182,12 +193,13 @@ class TopicClient:
         self,
         subscriber: str | bytes,
         topic: str | bytes,
+        attempts: Iterator[Attempt],
         deadline: Deadline,
         mode: SubscribeMode = "attach",
         preferences: SubscriptionPreferences | None = None,
     ) -> Delivery:
         def ask(hub: HubConnection, redirected: bool) -> Delivery | Redirect:
-            return hub.subscribe(subscriber, topic, redirected, mode, preferences)
+            return hub.subscribe(subscriber, topic, redirected, mode, preferences, next(attempts))
 
         return self._ask(topic, ask, deadline)
 
@@ -198,11 +210,13 @@ class TopicClient:
         with self._lock:
             address = self._known.get(name)
         while True:
-            chain = [address or random.choice(self._hubs)]  # noqa: S311 - no secret
+            chain = [address or self._any()]
             try:
                 answer = self._follow(chain, ask)
             except (MetadataStoreError, OSError) as error:
                 self._forget(name)
+                if isinstance(error, OSError):
+                    self._avoid(chain[-1])
                 if not passing(error):
                     raise
                 failure: MetadataStoreError | OSError = error
@@ -236,6 +250,20 @@ class TopicClient:
                 raise TooManyRedirectsError(f"the hubs send the client on and on: {way:.500}")
             chain.append(address)
 
+    def _any(self) -> str:
+        """Return a hub to begin with; one that has not answered lately only if there is no other.
+
+        A hub that stands still costs each call that asks it the whole time of a request.
+        """
+        now = time.monotonic()
+        with self._lock:
+            good = [hub for hub in self._hubs if self._avoided.get(hub, now) <= now]
+        return random.choice(good or self._hubs)  # noqa: S311 - no secret
+
+    def _avoid(self, address: str) -> None:
+        with self._lock:
+            self._avoided[address] = time.monotonic() + _AVOIDED
+
     def _forget(self, name: str) -> None:
         with self._lock:
             self._known.pop(name, None)
@@ -266,6 +294,7 @@ class Reader:
         self._delivery: Delivery | None = first
         self._returned = 0  # the last message that was returned
         self._consumed = 0
+        self._told = 0  # the greatest mark that a hub has taken
         self._closed = False
 
     def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
@@ -309,7 +338,7 @@ class Reader:
     def consumed(self, number: int) -> None:
         """Say that all messages up to a number are consumed, so they need not come again.
 
-        If the hub cannot be reached, it is told when the reader has subscribed again.
+        If the hub cannot be reached, it is told when the reader has subscribed again, or is closed.
 
         Raises:
             IllegalOperationError: there is no message with this number.
@@ -321,16 +350,32 @@ class Reader:
         if delivery is None:
             return
         try:
-            delivery.consumed(number)
+            self._tell(delivery, number)
         except (MetadataStoreError, OSError) as error:
             if not passing(error):
                 raise
 
-    def close(self) -> None:
-        """End the reader. The subscription stays."""
+    def close(self, timeout: float = _CLOSING) -> None:
+        """End the reader. The subscription stays. Closing twice does no harm.
+
+        If a hub could not be told the last consume mark, a hub is told now.
+
+        Args:
+            timeout: seconds that this may take. After them, it is logged that messages will come
+                again although they were consumed.
+        """
         with self._lock:
-            self._closed = True
+            closed, self._closed = self._closed, True
             delivery, self._delivery = self._delivery, None
+            behind = not closed and self._consumed > self._told
+        if behind:
+            try:
+                if delivery is not None:
+                    _end(delivery)
+                delivery = self._again(Deadline(timeout))
+                self._tell(delivery, self._consumed)
+            except (MetadataStoreError, OSError) as error:
+                log.warning("a consume mark is lost", number=self._consumed, reason=str(error))
         if delivery is not None:
             _end(delivery)
 
@@ -355,8 +400,13 @@ class Reader:
             _end(made)
             self._check_open()
         if consumed:
-            made.consumed(consumed)
+            self._tell(made, consumed)
         return made
+
+    def _tell(self, delivery: Delivery, number: int) -> None:
+        delivery.consumed(number)
+        with self._lock:
+            self._told = max(self._told, number)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -365,6 +415,12 @@ class Reader:
     def _drop(self) -> None:
         with self._lock:
             self._delivery = None
+
+
+def _attempts() -> Iterator[Attempt]:
+    """Return the attempts of one reader."""
+    reader = uuid.uuid4().hex
+    return (Attempt(reader, number) for number in itertools.count(1))
 
 
 def passing(error: MetadataStoreError | OSError) -> bool:

@@ -65,7 +65,7 @@ from ..topics.ownership import Ownership
 from ..topics.records import Claim, Hub, Vacancy
 from .logs import Logs
 from .owned import OwnedTopic, Subscription
-from .records import Published, Redirect, SubscribeMode
+from .records import Attempt, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 from .shedding import Held, to_shed, unused
 
@@ -251,6 +251,7 @@ class TopicHub:
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> Subscription | Redirect:
         """Connect a subscriber, or say which hub does.
 
@@ -263,9 +264,11 @@ class TopicHub:
             redirected: whether another hub has sent the client here.
             mode: whether the subscription must be new, must be there, or either.
             preferences: what the subscriber wants; ``None`` leaves what was stored.
+            attempt: which of its attempts this is, if the client makes several.
 
         Raises:
             AccessDeniedError: an access rule does not allow it. Nothing was written.
+            SubscriberReplacedError: a later attempt has connected the subscriber already.
             SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
             NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
             NoHubError: no hub can take the topic.
@@ -292,7 +295,7 @@ class TopicHub:
         def mark(number: int) -> None:
             self._marks.consumed(topic, who, MessageSeqId(number))
 
-        return found.subscribe(who, position, window, mark)
+        return found.subscribe(who, position, window, mark, attempt)
 
     def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False

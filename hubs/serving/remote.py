@@ -19,7 +19,7 @@ from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .frames import Frames, connect
 from .protocol import Frame, decoded, encoded, error_in
-from .records import Message, Published, Redirect, SubscribeMode
+from .records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["HubConnections", "RemoteHub", "RemoteSubscription"]
 
@@ -141,6 +141,7 @@ class RemoteHub:
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> RemoteSubscription | Redirect:
         """See ``TopicHub.subscribe``."""
         connection, answer = self._call(
@@ -150,6 +151,7 @@ class RemoteHub:
             redirected=redirected,
             mode=mode,
             preferences=None if preferences is None else preferences.members(),
+            attempt=attempt,
         )
         with connection.reading():
             if (redirect := answer.redirect) is not None:

@@ -13,6 +13,7 @@ import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
 from batchkeeper.hubs import (
     AccessDeniedError,
+    Attempt,
     FileLogs,
     HubInfo,
     HubSettings,
@@ -23,11 +24,13 @@ from batchkeeper.hubs import (
     Redirect,
     Rule,
     SubscriberReplacedError,
+    Subscription,
     TooManyRedirectsError,
     TopicClient,
     TopicHub,
     TopicLostError,
 )
+from batchkeeper.hubs.serving import client as serving_client
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until
@@ -199,6 +202,76 @@ def test_a_subscriber_that_restarts_goes_on_at_its_mark(hub: MakeHub) -> None:
         assert [one.body for one in reader.take(timeout=PATIENCE)] == [b"4"]
     with client.subscribe("s", "t", "attach") as reader:
         assert [one.body for one in reader.take(timeout=PATIENCE)] == [b"4"]
+
+
+def test_a_late_attempt_does_not_replace_a_later_one(hub: MakeHub) -> None:
+    """Whoever subscribes anew replaces the connection, but no attempt before it does."""
+    one = hub("hub-1:1")
+    late, first, second = (Attempt("reader", number) for number in (1, 2, 3))
+    found = one.subscribe("s", "t", attempt=first)
+    assert isinstance(found, Subscription)
+    with pytest.raises(SubscriberReplacedError):
+        one.subscribe("s", "t", attempt=late)
+    one.publish("p", "t", b"1")
+    assert found.take(timeout=PATIENCE) == [Message(1, b"1")]
+    for attempt in (second, Attempt("another", 1), None):
+        later = one.subscribe("s", "t", attempt=attempt)
+        assert isinstance(later, Subscription)
+        with pytest.raises(SubscriberReplacedError):
+            found.take(timeout=0)
+        found = later
+
+
+def test_a_reader_that_is_closed_tells_its_last_mark(hub: MakeHub) -> None:
+    """Also if its hub has just lost the topic: what was consumed does not come again."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    client = Net(one, two).client()
+    reader = client.subscribe("s", "t")
+    client.publish("p", "t", b"1")
+    assert read(reader, 1) == [b"1"]
+    client.publish("p", "t", b"2")
+    (message,) = reader.take(timeout=PATIENCE)
+    assert one.release("t") or two.release("t")
+    reader.consumed(message.number)
+    reader.close()
+    reader.close()
+    client.publish("p", "t", b"3")
+    with client.subscribe("s", "t", "attach") as again:
+        assert read(again, 1) == [b"3"]
+
+
+def test_a_reader_whose_last_mark_is_lost_says_so(
+    hub: MakeHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends in its time, and logs that messages come again."""
+    one = hub("hub-1:1")
+    net = Net(one)
+    reader = net.client().subscribe("s", "t")
+    one.publish("p", "t", b"1")
+    (message,) = reader.take(timeout=PATIENCE)
+    one.release("t")
+    reader.consumed(message.number)
+    net.hubs.clear()
+    reader.close(timeout=0)
+    assert "a consume mark is lost" in caplog.text
+
+
+def test_a_hub_that_has_not_answered_is_not_asked_first(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until some time has passed, and unless there is no other."""
+    one = hub("hub-1:1")
+    net = Net(one)
+    client = net.client("down:1", one.address)
+    for number in range(50):
+        client.publish("p", f"t{number}", b"")
+    assert net.asked.count("down:1") <= 1
+    monkeypatch.setattr(serving_client, "_AVOIDED", 0.0)
+    lost = net.client("down:1", timeout=0.1)
+    with pytest.raises(bk.OperationTimeoutError):
+        lost.publish("p", "t", b"")
+    assert net.asked.count("down:1") > 2
 
 
 @pytest.mark.parametrize("ownership", ["ephemeral", "compared"], indirect=True)

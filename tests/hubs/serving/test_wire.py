@@ -243,6 +243,8 @@ MALFORMED = [
     {**SUBSCRIBE, "preferences": []},
     {**SUBSCRIBE, "preferences": {"options": 7}},
     {**SUBSCRIBE, "preferences": {"message_bound": -1}},
+    {**SUBSCRIBE, "attempt": 1},
+    {**SUBSCRIBE, "attempt": ["r", "1"]},
     {"call": "unsubscribe"},
     {"call": "unsubscribe", "who": "s", "topic": "t"},
     {"call": "take"},
@@ -378,6 +380,17 @@ def test_a_late_subscribe_does_not_replace_a_later_one(face: Face) -> None:
         assert [number for number, _ in answers[4]["messages"]][-1] == 3
         assert first.receive() == {"id": 1, "subscription": 1}
         assert first.ask(id=2, **TAKE)["error"] == "SubscriberReplacedError"
+
+
+def test_a_late_attempt_of_another_connection(face: Face) -> None:
+    """A hub that was paused may read the connections of a client in any order."""
+    hub, _ = face.hub()
+    with Bare(hub.address) as first, Bare(hub.address) as second:
+        assert second.ask(id=1, **SUBSCRIBE, attempt=["r", 2]) == {"id": 1, "subscription": 1}
+        late = first.ask(id=1, **SUBSCRIBE, attempt=["r", 1])
+        assert late["error"] == "SubscriberReplacedError"
+        hub.publish("p", "t", b"")
+        assert len(second.ask(id=2, **TAKE)["messages"]) == 1
 
 
 def test_a_subscription_that_is_closed_before_it_is_there(face: Face) -> None:
