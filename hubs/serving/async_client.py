@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, Protocol, Self, TypeAlias, TypeVar
 
 from ...batching.settings import check_seconds
+from ...coordination.async_background import AsyncSignal
 from ...coordination.deadlines import Deadline
 from ...ops.backoff import Backoff
 from ...ops.errors import (
@@ -24,7 +25,7 @@ from ...ops.errors import (
     StoreClosedError,
     passes,
 )
-from ..errors import TooManyRedirectsError
+from ..errors import IllegalOperationError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .records import Message, Published, Redirect, SubscribeMode
@@ -162,9 +163,11 @@ class AsyncTopicClient:
             NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
             MetadataStoreError: as with :meth:`publish`.
         """
-        again = partial(self._attach, subscriber, topic)
-        first = await self._attach(subscriber, topic, self._deadline(timeout), mode, preferences)
-        return AsyncReader(first, again)
+        ended = AsyncSignal()
+        again = partial(self._attach, subscriber, topic, ended)
+        deadline = self._deadline(timeout)
+        first = await self._attach(subscriber, topic, ended, deadline, mode, preferences)
+        return AsyncReader(first, again, ended)
 
     async def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, timeout: float | None = None
@@ -184,6 +187,7 @@ class AsyncTopicClient:
         self,
         subscriber: str | bytes,
         topic: str | bytes,
+        ended: AsyncSignal,
         deadline: Deadline,
         mode: SubscribeMode = "attach",
         preferences: SubscriptionPreferences | None = None,
@@ -191,10 +195,16 @@ class AsyncTopicClient:
         async def ask(hub: AsyncHubConnection, redirected: bool) -> AsyncDelivery | Redirect:
             return await hub.subscribe(subscriber, topic, redirected, mode, preferences)
 
-        return await self._ask(topic, ask, deadline)
+        return await self._ask(topic, ask, deadline, ended)
 
-    async def _ask(self, topic: str | bytes, ask: _Ask[T], deadline: Deadline) -> T:
-        """Ask hubs until one answers."""
+    async def _ask(
+        self,
+        topic: str | bytes,
+        ask: _Ask[T],
+        deadline: Deadline,
+        ended: AsyncSignal | None = None,
+    ) -> T:
+        """Ask hubs until one answers, or the caller has ended."""
         name = name_text(topic)
         attempts = 0
         with self._lock:
@@ -218,7 +228,11 @@ class AsyncTopicClient:
                 raise OperationTimeoutError(
                     f"no hub could serve topic {name!r:.200} in time: {failure}"
                 ) from failure
-            await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            pause = deadline.within(_BACKOFF.pause(attempts))
+            if ended is None:
+                await asyncio.sleep(pause)
+            elif await ended.wait(pause):
+                raise StoreClosedError("the reader was closed")
             attempts += 1
             address = None
 
@@ -261,14 +275,16 @@ class AsyncReader:
         self,
         first: AsyncDelivery,
         again: Callable[[Deadline], Awaitable[AsyncDelivery]],
+        ended: AsyncSignal | None = None,
     ) -> None:
         self._again = again
         self._attempts = 0
+        self._ended = ended or AsyncSignal()  # ends the search for a hub, too
         self._lock = threading.Lock()  # guards the following fields
         self._delivery: AsyncDelivery | None = first
         self._returned = 0  # the last message that was returned
         self._consumed = 0
-        self._closed = False
+        self._told = 0  # what the hub of the delivery knows of it
 
     async def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
         """Return the next messages, in order; wait for one if there is none.
@@ -294,10 +310,12 @@ class AsyncReader:
                 self._attempts = 0
             except (MetadataStoreError, OSError) as error:
                 self._drop()
-                if self._closed or not passing(error):
+                if self._ended.is_set():
+                    raise StoreClosedError("the reader was closed") from error
+                if not passing(error):
                     raise
                 if not deadline.passed:
-                    await asyncio.sleep(deadline.within(_BACKOFF.pause(self._attempts)))
+                    await self._ended.wait(deadline.within(_BACKOFF.pause(self._attempts)))
                     self._attempts += 1
                 messages = []
             with self._lock:
@@ -311,19 +329,22 @@ class AsyncReader:
     async def consumed(self, number: int) -> None:
         """Say that all messages up to a number are consumed, so they need not come again.
 
-        If the hub cannot be reached, it is told when the reader has subscribed again.
+        If the hub cannot be reached, it is told when the reader takes messages again.
 
         Raises:
-            IllegalOperationError: there is no message with this number.
+            IllegalOperationError: there is no message with this number. If no hub can be reached
+                now, the next call of :meth:`take` raises it.
             MetadataStoreError: the mark cannot be stored.
         """
+        if type(number) is not int or number < 0:
+            raise IllegalOperationError(f"no number of a message: {number!r:.80}")
         with self._lock:
             self._consumed = max(self._consumed, number)
             delivery = self._delivery
         if delivery is None:
             return
         try:
-            await delivery.consumed(number)
+            await self._tell(delivery, number)
         except (MetadataStoreError, OSError) as error:
             if not passing(error):
                 raise
@@ -331,7 +352,7 @@ class AsyncReader:
     async def close(self) -> None:
         """End the reader. The subscription stays."""
         with self._lock:
-            self._closed = True
+            self._ended.set()
             delivery, self._delivery = self._delivery, None
         if delivery is not None:
             await _end(delivery)
@@ -346,22 +367,36 @@ class AsyncReader:
         with self._lock:
             self._check_open()
             delivery = self._delivery
-        if delivery is not None:
-            return delivery
-        made = await self._again(deadline)
+        if delivery is None:
+            delivery = await self._again(deadline)
+            with self._lock:
+                closed = self._ended.is_set()
+                if not closed:
+                    self._delivery, self._told = delivery, 0
+            if closed:
+                await _end(delivery)
+                self._check_open()
         with self._lock:
-            closed, consumed = self._closed, self._consumed
-            if not closed:
-                self._delivery = made
-        if closed:
-            await _end(made)
-            self._check_open()
-        if consumed:
-            await made.consumed(consumed)
-        return made
+            consumed = self._consumed if self._consumed > self._told else None
+        if consumed is not None:  # No answer has said that the hub knows it.
+            await self._tell(delivery, consumed)
+        return delivery
+
+    async def _tell(self, delivery: AsyncDelivery, number: int) -> None:
+        """Say to a hub what is consumed."""
+        try:
+            await delivery.consumed(number)
+        except IllegalOperationError:
+            with self._lock:  # Otherwise, each later connection would fail because of it.
+                if self._consumed == number:
+                    self._consumed = self._told
+            raise
+        with self._lock:
+            if self._delivery is delivery:
+                self._told = max(self._told, number)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._ended.is_set():
             raise StoreClosedError("the reader was closed")
 
     def _drop(self) -> None:
