@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, Protocol, Self, TypeAlias, TypeVar
 
 from ...batching.settings import check_seconds
+from ...coordination.async_background import AsyncSignal
 from ...coordination.deadlines import Deadline
 from ...ops.backoff import Backoff
 from ...ops.errors import (
@@ -28,7 +29,7 @@ from ...ops.errors import (
     passes,
 )
 from ...ops.log import get_logger
-from ..errors import TooManyRedirectsError
+from ..errors import IllegalOperationError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .records import Attempt, Message, Published, Redirect, SubscribeMode
@@ -175,7 +176,7 @@ class AsyncTopicClient:
             MetadataStoreError: as with :meth:`publish`.
         """
         again = partial(self._attach, subscriber, topic, _attempts())
-        first = await again(self._deadline(timeout), mode, preferences)
+        first = await again(self._deadline(timeout), None, mode, preferences)
         return AsyncReader(first, again)
 
     async def unsubscribe(
@@ -198,6 +199,7 @@ class AsyncTopicClient:
         topic: str | bytes,
         attempts: Iterator[Attempt],
         deadline: Deadline,
+        ended: AsyncSignal | None,
         mode: SubscribeMode = "attach",
         preferences: SubscriptionPreferences | None = None,
     ) -> AsyncDelivery:
@@ -206,10 +208,16 @@ class AsyncTopicClient:
                 subscriber, topic, redirected, mode, preferences, next(attempts)
             )
 
-        return await self._ask(topic, ask, deadline)
+        return await self._ask(topic, ask, deadline, ended)
 
-    async def _ask(self, topic: str | bytes, ask: _Ask[T], deadline: Deadline) -> T:
-        """Ask hubs until one answers."""
+    async def _ask(
+        self,
+        topic: str | bytes,
+        ask: _Ask[T],
+        deadline: Deadline,
+        ended: AsyncSignal | None = None,
+    ) -> T:
+        """Ask hubs until one answers, or the caller has ended."""
         name = name_text(topic)
         attempts = 0
         with self._lock:
@@ -235,7 +243,11 @@ class AsyncTopicClient:
                 raise OperationTimeoutError(
                     f"no hub could serve topic {name!r:.200} in time: {failure}"
                 ) from failure
-            await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            pause = deadline.within(_BACKOFF.pause(attempts))
+            if ended is None:
+                await asyncio.sleep(pause)
+            elif await ended.wait(pause):
+                raise StoreClosedError("the reader was closed")
             attempts += 1
             address = None
 
@@ -291,16 +303,16 @@ class AsyncReader:
     def __init__(
         self,
         first: AsyncDelivery,
-        again: Callable[[Deadline], Awaitable[AsyncDelivery]],
+        again: Callable[[Deadline, AsyncSignal | None], Awaitable[AsyncDelivery]],
     ) -> None:
         self._again = again
         self._attempts = 0
+        self._ended = AsyncSignal()  # ends the search for a hub, too
         self._lock = threading.Lock()  # guards the following fields
         self._delivery: AsyncDelivery | None = first
         self._returned = 0  # the last message that was returned
         self._consumed = 0
-        self._told = 0  # the greatest mark that a hub has taken
-        self._closed = False
+        self._told = 0  # what the hub of the delivery knows of it
 
     async def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
         """Return the next messages, in order; wait for one if there is none.
@@ -326,10 +338,12 @@ class AsyncReader:
                 self._attempts = 0
             except (MetadataStoreError, OSError) as error:
                 self._drop()
-                if self._closed or not passing(error):
+                if self._ended.is_set():
+                    raise StoreClosedError("the reader was closed") from error
+                if not passing(error):
                     raise
                 if not deadline.passed:
-                    await asyncio.sleep(deadline.within(_BACKOFF.pause(self._attempts)))
+                    await self._ended.wait(deadline.within(_BACKOFF.pause(self._attempts)))
                     self._attempts += 1
                 messages = []
             with self._lock:
@@ -343,12 +357,15 @@ class AsyncReader:
     async def consumed(self, number: int) -> None:
         """Say that all messages up to a number are consumed, so they need not come again.
 
-        If the hub cannot be reached, it is told when the reader has subscribed again, or is closed.
+        If the hub cannot be reached, it is told when the reader takes messages again, or is closed.
 
         Raises:
-            IllegalOperationError: there is no message with this number.
+            IllegalOperationError: there is no message with this number. If no hub can be reached
+                now, the next call of :meth:`take` raises it.
             MetadataStoreError: the mark cannot be stored.
         """
+        if type(number) is not int or number < 0:
+            raise IllegalOperationError(f"no number of a message: {number!r:.80}")
         with self._lock:
             self._consumed = max(self._consumed, number)
             delivery = self._delivery
@@ -370,19 +387,20 @@ class AsyncReader:
                 again although they were consumed.
         """
         with self._lock:
-            closed, self._closed = self._closed, True
+            closed = self._ended.is_set()
+            self._ended.set()
             delivery, self._delivery = self._delivery, None
-            behind = not closed and self._consumed > self._told
-        if behind:
-            try:
-                if delivery is not None:
-                    await _end(delivery)
-                delivery = await self._again(Deadline(timeout))
-                await self._tell(delivery, self._consumed)
-            except (MetadataStoreError, OSError) as error:
-                log.warning("a consume mark is lost", number=self._consumed, reason=str(error))
+            consumed = self._consumed
+            behind = not closed and consumed > self._told
         if delivery is not None:
             await _end(delivery)
+        if behind:
+            try:
+                delivery = await self._again(Deadline(timeout), None)
+                await self._tell(delivery, consumed)
+                await _end(delivery)
+            except (MetadataStoreError, OSError) as error:
+                log.warning("a consume mark is lost", number=consumed, reason=str(error))
 
     async def __aenter__(self) -> Self:
         return self
@@ -394,27 +412,36 @@ class AsyncReader:
         with self._lock:
             self._check_open()
             delivery = self._delivery
-        if delivery is not None:
-            return delivery
-        made = await self._again(deadline)
+        if delivery is None:
+            delivery = await self._again(deadline, self._ended)
+            with self._lock:
+                closed = self._ended.is_set()
+                if not closed:
+                    self._delivery, self._told = delivery, 0
+            if closed:
+                await _end(delivery)
+                self._check_open()
         with self._lock:
-            closed, consumed = self._closed, self._consumed
-            if not closed:
-                self._delivery = made
-        if closed:
-            await _end(made)
-            self._check_open()
-        if consumed:
-            await self._tell(made, consumed)
-        return made
+            consumed = self._consumed if self._consumed > self._told else None
+        if consumed is not None:  # No answer has said that the hub knows it.
+            await self._tell(delivery, consumed)
+        return delivery
 
     async def _tell(self, delivery: AsyncDelivery, number: int) -> None:
-        await delivery.consumed(number)
+        """Say to a hub what is consumed."""
+        try:
+            await delivery.consumed(number)
+        except IllegalOperationError:
+            with self._lock:  # Otherwise, each later connection would fail because of it.
+                if self._consumed == number:
+                    self._consumed = self._told
+            raise
         with self._lock:
-            self._told = max(self._told, number)
+            if self._delivery is delivery:
+                self._told = max(self._told, number)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._ended.is_set():
             raise StoreClosedError("the reader was closed")
 
     def _drop(self) -> None:

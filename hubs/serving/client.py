@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, Protocol, Self, TypeAlias, TypeVar
 
 from ...batching.settings import check_seconds
+from ...coordination.background import Signal
 from ...coordination.deadlines import Deadline
 from ...ops.backoff import Backoff
 from ...ops.errors import (
@@ -25,7 +26,7 @@ from ...ops.errors import (
     passes,
 )
 from ...ops.log import get_logger
-from ..errors import TooManyRedirectsError
+from ..errors import IllegalOperationError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .records import Attempt, Message, Published, Redirect, SubscribeMode
@@ -172,7 +173,7 @@ class TopicClient:
             MetadataStoreError: as with :meth:`publish`.
         """
         again = partial(self._attach, subscriber, topic, _attempts())
-        first = again(self._deadline(timeout), mode, preferences)
+        first = again(self._deadline(timeout), None, mode, preferences)
         return Reader(first, again)
 
     def unsubscribe(
@@ -195,16 +196,23 @@ class TopicClient:
         topic: str | bytes,
         attempts: Iterator[Attempt],
         deadline: Deadline,
+        ended: Signal | None,
         mode: SubscribeMode = "attach",
         preferences: SubscriptionPreferences | None = None,
     ) -> Delivery:
         def ask(hub: HubConnection, redirected: bool) -> Delivery | Redirect:
             return hub.subscribe(subscriber, topic, redirected, mode, preferences, next(attempts))
 
-        return self._ask(topic, ask, deadline)
+        return self._ask(topic, ask, deadline, ended)
 
-    def _ask(self, topic: str | bytes, ask: _Ask[T], deadline: Deadline) -> T:
-        """Ask hubs until one answers."""
+    def _ask(
+        self,
+        topic: str | bytes,
+        ask: _Ask[T],
+        deadline: Deadline,
+        ended: Signal | None = None,
+    ) -> T:
+        """Ask hubs until one answers, or the caller has ended."""
         name = name_text(topic)
         attempts = 0
         with self._lock:
@@ -230,7 +238,11 @@ class TopicClient:
                 raise OperationTimeoutError(
                     f"no hub could serve topic {name!r:.200} in time: {failure}"
                 ) from failure
-            time.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            pause = deadline.within(_BACKOFF.pause(attempts))
+            if ended is None:
+                time.sleep(pause)
+            elif ended.wait(pause):
+                raise StoreClosedError("the reader was closed")
             attempts += 1
             address = None
 
@@ -286,16 +298,16 @@ class Reader:
     def __init__(
         self,
         first: Delivery,
-        again: Callable[[Deadline], Delivery],
+        again: Callable[[Deadline, Signal | None], Delivery],
     ) -> None:
         self._again = again
         self._attempts = 0
+        self._ended = Signal()  # ends the search for a hub, too
         self._lock = threading.Lock()  # guards the following fields
         self._delivery: Delivery | None = first
         self._returned = 0  # the last message that was returned
         self._consumed = 0
-        self._told = 0  # the greatest mark that a hub has taken
-        self._closed = False
+        self._told = 0  # what the hub of the delivery knows of it
 
     def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
         """Return the next messages, in order; wait for one if there is none.
@@ -321,10 +333,12 @@ class Reader:
                 self._attempts = 0
             except (MetadataStoreError, OSError) as error:
                 self._drop()
-                if self._closed or not passing(error):
+                if self._ended.is_set():
+                    raise StoreClosedError("the reader was closed") from error
+                if not passing(error):
                     raise
                 if not deadline.passed:
-                    time.sleep(deadline.within(_BACKOFF.pause(self._attempts)))
+                    self._ended.wait(deadline.within(_BACKOFF.pause(self._attempts)))
                     self._attempts += 1
                 messages = []
             with self._lock:
@@ -338,12 +352,15 @@ class Reader:
     def consumed(self, number: int) -> None:
         """Say that all messages up to a number are consumed, so they need not come again.
 
-        If the hub cannot be reached, it is told when the reader has subscribed again, or is closed.
+        If the hub cannot be reached, it is told when the reader takes messages again, or is closed.
 
         Raises:
-            IllegalOperationError: there is no message with this number.
+            IllegalOperationError: there is no message with this number. If no hub can be reached
+                now, the next call of :meth:`take` raises it.
             MetadataStoreError: the mark cannot be stored.
         """
+        if type(number) is not int or number < 0:
+            raise IllegalOperationError(f"no number of a message: {number!r:.80}")
         with self._lock:
             self._consumed = max(self._consumed, number)
             delivery = self._delivery
@@ -365,19 +382,20 @@ class Reader:
                 again although they were consumed.
         """
         with self._lock:
-            closed, self._closed = self._closed, True
+            closed = self._ended.is_set()
+            self._ended.set()
             delivery, self._delivery = self._delivery, None
-            behind = not closed and self._consumed > self._told
-        if behind:
-            try:
-                if delivery is not None:
-                    _end(delivery)
-                delivery = self._again(Deadline(timeout))
-                self._tell(delivery, self._consumed)
-            except (MetadataStoreError, OSError) as error:
-                log.warning("a consume mark is lost", number=self._consumed, reason=str(error))
+            consumed = self._consumed
+            behind = not closed and consumed > self._told
         if delivery is not None:
             _end(delivery)
+        if behind:
+            try:
+                delivery = self._again(Deadline(timeout), None)
+                self._tell(delivery, consumed)
+                _end(delivery)
+            except (MetadataStoreError, OSError) as error:
+                log.warning("a consume mark is lost", number=consumed, reason=str(error))
 
     def __enter__(self) -> Self:
         return self
@@ -389,27 +407,36 @@ class Reader:
         with self._lock:
             self._check_open()
             delivery = self._delivery
-        if delivery is not None:
-            return delivery
-        made = self._again(deadline)
+        if delivery is None:
+            delivery = self._again(deadline, self._ended)
+            with self._lock:
+                closed = self._ended.is_set()
+                if not closed:
+                    self._delivery, self._told = delivery, 0
+            if closed:
+                _end(delivery)
+                self._check_open()
         with self._lock:
-            closed, consumed = self._closed, self._consumed
-            if not closed:
-                self._delivery = made
-        if closed:
-            _end(made)
-            self._check_open()
-        if consumed:
-            self._tell(made, consumed)
-        return made
+            consumed = self._consumed if self._consumed > self._told else None
+        if consumed is not None:  # No answer has said that the hub knows it.
+            self._tell(delivery, consumed)
+        return delivery
 
     def _tell(self, delivery: Delivery, number: int) -> None:
-        delivery.consumed(number)
+        """Say to a hub what is consumed."""
+        try:
+            delivery.consumed(number)
+        except IllegalOperationError:
+            with self._lock:  # Otherwise, each later connection would fail because of it.
+                if self._consumed == number:
+                    self._consumed = self._told
+            raise
         with self._lock:
-            self._told = max(self._told, number)
+            if self._delivery is delivery:
+                self._told = max(self._told, number)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._ended.is_set():
             raise StoreClosedError("the reader was closed")
 
     def _drop(self) -> None:

@@ -17,6 +17,7 @@ from batchkeeper.hubs import (
     FileLogs,
     HubInfo,
     HubSettings,
+    IllegalOperationError,
     Message,
     NoSubscriptionStateError,
     Published,
@@ -326,3 +327,73 @@ def test_a_topic_that_is_lost_is_no_end(hub: MakeHub) -> None:
             one.release("t")
             client.publish("p", "t", b"%d" % number)
             assert read(reader, 1) == [b"%d" % number]
+
+
+def test_a_reader_that_is_closed_in_an_outage(hub: MakeHub) -> None:
+    """Whoever waits for messages, or for a hub, learns that the reader was closed."""
+    one = hub("hub-1:1")
+    for down in (False, True):
+        net = Net(one)
+        client = net.client()
+        reader = client.subscribe("s", "t")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(reader.take)
+            if down:
+                del net.hubs["hub-1:1"]
+                one.release("t")
+                asked = len(net.asked)
+                until(lambda net=net, asked=asked: len(net.asked) > asked + 2)  # type: ignore[misc]
+            reader.close()
+            with pytest.raises(bk.StoreClosedError, match="reader"):
+                waiting.result(PATIENCE)
+
+
+def test_a_number_that_no_message_has(hub: MakeHub) -> None:
+    """It is refused, at the latest when a hub is there again, and then forgotten."""
+    one = hub("hub-1:1")
+    net = Net(one)
+    client = net.client()
+    with client.subscribe("s", "t") as reader:
+        client.publish("p", "t", b"1")
+        assert read(reader, 1) == [b"1"]
+        for wrong in (-1, "1", None):
+            with pytest.raises(IllegalOperationError):
+                reader.consumed(wrong)  # type: ignore[arg-type]
+        with pytest.raises(IllegalOperationError):
+            reader.consumed(9)
+        one.release("t")
+        client.publish("p", "t", b"2")
+        assert read(reader, 1) == [b"2"]
+        del net.hubs["hub-1:1"]
+        one.release("t")
+        assert reader.take(timeout=0) == []
+        reader.consumed(9)
+        net.hubs["hub-1:1"] = one
+        with pytest.raises(IllegalOperationError, match="messages 1 to 2"):
+            reader.take(timeout=PATIENCE)
+        client.publish("p", "t", b"3")
+        assert read(reader, 1) == [b"3"]
+
+
+def test_a_mark_whose_way_was_lost_is_told_again(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the connection itself goes on."""
+    one = hub("hub-1:1")
+    client = Net(one).client()
+    with client.subscribe("s", "t") as reader:
+        client.publish("p", "t", b"1")
+        assert [message.body for message in reader.take(timeout=PATIENCE)] == [b"1"]
+        delivery = reader._delivery
+        consumed = delivery.consumed  # type: ignore[union-attr]
+
+        def lost(number: int) -> None:
+            monkeypatch.setattr(delivery, "consumed", consumed)
+            raise ConnectionResetError
+
+        monkeypatch.setattr(delivery, "consumed", lost)
+        reader.consumed(1)
+        assert reader.take(timeout=0) == []
+        assert reader._delivery is delivery
+    with client.subscribe("s", "t") as reader:
+        assert reader.take(timeout=0) == []
