@@ -639,9 +639,10 @@ class AsyncTopicHub:
 
     def _lose_later(self, topic: AsyncOwnedTopic) -> TopicLostError:
         """Lose a topic whose epoch has ended; return the error for the caller."""
-        topic.end(self._lost(topic, "has lost it"))
-        async_spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
-        return self._lost(topic, "has lost it")
+        error = self._lost(topic, "has lost it")
+        if topic.end(error):  # Many callers may learn it at the same time.
+            async_spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
+        return error
 
     async def _end(self, topic: AsyncOwnedTopic) -> None:
         """Forget a topic that has ended. The caller has its turn."""

@@ -134,14 +134,18 @@ class AsyncOwnedTopic:
             self._closed = True
         await self._append()
 
-    def end(self, error: MetadataStoreError) -> None:
-        """Take no more messages, refuse those that wait, and end all subscriptions."""
+    def end(self, error: MetadataStoreError) -> bool:
+        """Take no more messages, refuse those that wait, and end all subscriptions.
+
+        Return whether it took messages until now.
+        """
         with self._lock:
-            self._closed = True
+            was_open, self._closed = not self._closed, True
             waiting, self._waiting = self._waiting, []
             for one in waiting:
                 one.error = error
         self.disconnect_all(error)
+        return was_open
 
     def disconnect_all(self, error: MetadataStoreError) -> None:
         """End the connections of all subscribers."""
@@ -262,8 +266,11 @@ class AsyncSubscription:
         Raises:
             TopicLostError: the hub does not serve the topic now, or not any more.
             SubscriberReplacedError: the subscriber has subscribed again.
+            IllegalOperationError: ``most`` is no int from 1 on.
             MetadataStoreError: the log cannot be read.
         """
+        if type(most) is not int or most < 1:  # It would wait for ever.
+            raise IllegalOperationError(f"most must be an int from 1 on, not {most!r:.80}")
         deadline = Deadline(timeout)
         while True:
             with self._lock:

@@ -631,9 +631,10 @@ class TopicHub:
 
     def _lose_later(self, topic: OwnedTopic) -> TopicLostError:
         """Lose a topic whose epoch has ended; return the error for the caller."""
-        topic.end(self._lost(topic, "has lost it"))
-        spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
-        return self._lost(topic, "has lost it")
+        error = self._lost(topic, "has lost it")
+        if topic.end(error):  # Many callers may learn it at the same time.
+            spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
+        return error
 
     def _end(self, topic: OwnedTopic) -> None:
         """Forget a topic that has ended. The caller has its turn."""

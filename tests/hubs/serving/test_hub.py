@@ -463,6 +463,9 @@ def test_bad_input(hub: MakeHub) -> None:
         one.publish("p", "t", "text")  # type: ignore[arg-type]
     with pytest.raises(IllegalOperationError, match="mode"):
         one.subscribe("s", "t", mode="both")  # type: ignore[arg-type]
+    for most in (0, -1, True, "1"):
+        with pytest.raises(IllegalOperationError, match="most"):
+            subscribed(one).take(most, timeout=0)  # type: ignore[arg-type]
     for topic in ("", 7):
         with pytest.raises(IllegalOperationError):
             one.publish("p", topic, b"1")  # type: ignore[arg-type]
@@ -665,3 +668,20 @@ def test_a_mark_that_comes_behind_the_end_of_its_topic(
     monkeypatch.setattr(subscription, "wake", paused)
     subscription.consumed(1)
     assert not one._marks._waiting
+
+
+def test_a_stale_epoch_is_settled_once(
+    hub: MakeHub, logs: FileLogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many callers learn of it; the next claim has the topic again."""
+    one = hub("hub-1:1")
+    one.publish("p", "t", b"1")
+    held = one._topics["t"]
+    settled: list[object] = []
+    lose = one._lose
+    monkeypatch.setattr(one, "_lose", lambda topic: (settled.append(topic), lose(topic)))
+    one._lose_later(held)
+    one._lose_later(held)
+    until(lambda: not one.topics and not one._turns)
+    assert settled == [held]
+    assert one.publish("p", "t", b"2") == Published(2, one.info)
