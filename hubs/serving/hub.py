@@ -206,8 +206,8 @@ class TopicHub:
         up, and the caller gets the error. It awaits ``lost`` before it gives a topic up; what it
         raises is logged. After a lost session, others may own the topic already.
 
-        Neither may wait for a call of this hub about the same topic, or for its end: that call
-        waits for them.
+        Neither may wait for another call about the same topic, nor for ``drain`` or ``stop``: these
+        wait for the listener.
         """
         with self._lock:
             self._listeners = (*self._listeners, (acquired, lost))

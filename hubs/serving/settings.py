@@ -20,6 +20,8 @@ _SECONDS: Final = (
     "retention_after_access",
     "retention_after_claim",
 )
+# Others are numbers, with the bound of those of a load.
+_BOUND: Final = 2**64
 _COUNTS: Final = ("window", "most_redelivered", "most_shed", "max_topics")
 _CHOICES: Final = {"ownership": get_args(OwnershipMode), "strategy": get_args(Strategy)}
 
@@ -82,9 +84,13 @@ class HubSettings:
                     raise InvalidSettingError(
                         f"{field.name} must be one of {allowed}, not {value!r:.80}"
                     )
-            elif not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+            elif (
+                not isinstance(value, int | float)
+                or isinstance(value, bool)
+                or not 0 <= value < _BOUND
+            ):
                 raise InvalidSettingError(
-                    f"{field.name} must be a number from 0 on, not {value!r:.80}"
+                    f"{field.name} must be a number from 0 on, below 2**64, not {value!r:.80}"
                 )
 
 

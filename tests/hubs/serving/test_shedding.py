@@ -118,6 +118,7 @@ def test_a_hub_keeps_at_most_so_many_topics() -> None:
         {"ownership": "shared"},
         {"strategy": "best"},
         {"capacity": -1.0},
+        {"capacity": float("inf")},
         {"max_topics": 0},
         {"window": True},
         {"most_shed": 1.5},
