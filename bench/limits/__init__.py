@@ -27,6 +27,9 @@ a figure of the same rounds: of the store's raw ceiling, of its plain client, or
 - ``caches``: hits and updates
 - ``counters``: numbers, in one process and in four
 - ``failover``: elections whose leader is killed
+- ``claims``: topics that a hub claims
+- ``subscribers``: consume marks, and the subscriptions of a topic
+- ``recovery``: the topics of a hub that is killed
 - ``processes``: another process that takes part
 - ``neighbour``: another client of the same server
 - ``grid``: compares the defaults with sixty settings

@@ -14,7 +14,18 @@ from typing import Final, TypeAlias
 
 from ..figures import Figure, Ratio, ratio
 from ..target import Target
-from . import caches, contract, counters, failover, locks, ours, watched
+from . import (
+    caches,
+    claims,
+    contract,
+    counters,
+    failover,
+    locks,
+    ours,
+    recovery,
+    subscribers,
+    watched,
+)
 from .ceilings import ceilings
 from .neighbour import neighbours_puts
 from .places import fresh_place
@@ -67,7 +78,7 @@ class Extent:
 
     rounds: int = 5
     seconds: float = 0.8
-    most: int = 500_000
+    most: int = 1_000_000
     most_growing: Mapping[str, int] = field(
         default_factory=lambda: {"etcd": 150_000, "zookeeper": 40_000, "rocksdb": 500_000}
     )
@@ -85,8 +96,14 @@ def variants(store: str) -> list[Variant]:
     return [
         raw["puts"],
         _one("puts", ours.puts),
+        _one("claims in paths", claims.claims_in_paths),
+        _one("claims in tables", claims.claims_in_tables),
+        Variant("mark updates", {"": subscribers.mark_updates}, False, least=1_000_000, fixed=True),
         _one("applied puts", ours.applied_puts),
         _one("puts of tasks", ours.puts_of_tasks),
+        _one("ephemeral claims", claims.ephemeral_claims),
+        _one("compared claims", claims.compared_claims),
+        _one("publishes that claim", claims.publishes_that_claim),
         _one("plain puts", plain_puts),
         _one("lone puts", ours.lone_puts),
         _one("plain puts of threads", plain_puts_of_threads),
@@ -120,11 +137,18 @@ def variants(store: str) -> list[Variant]:
             "numbers of processes", {"": counters.numbers_of_processes}, least=1_000, fixed=True
         ),
         Variant("failovers", {"": failover.failovers}, least=5, fixed=True),
+        _many("subscriptions read", subscribers.subscriptions_read),
+        _many("ephemeral recovery", recovery.ephemeral_recovery),
+        _many("compared recovery", recovery.compared_recovery),
     ]
 
 
 def _one(name: str, measure: _Measure) -> Variant:
     return Variant(name, {"": measure})
+
+
+def _many(name: str, measure: _Measure) -> Variant:
+    return Variant(name, {"": measure}, least=10_000, fixed=True)
 
 
 def _line(name: str, measure: _Measure) -> Variant:

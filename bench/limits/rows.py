@@ -57,6 +57,8 @@ def _each(etcd: Goal, zookeeper: Goal, rocksdb: Goal) -> Mapping[str, Goal]:
     return {"etcd": etcd, "zookeeper": zookeeper, "rocksdb": rocksdb}
 
 
+_SERVED_HALF: Final = {"etcd": Goal(0.5), "zookeeper": Goal(0.5)}
+
 ROWS: Final[Sequence[Row]] = (
     Row(
         "puts",
@@ -272,6 +274,77 @@ ROWS: Final[Sequence[Row]] = (
         {"etcd": Goal(0.5), "zookeeper": Goal(0.5)},
         less=True,
         needs="watches",
+    ),
+    Row(
+        "claims",
+        "first claims of topics in one call, in the layout of paths, against puts",
+        ("claims in paths", "rate"),
+        ("puts", "rate"),
+        _SERVED_HALF,
+    ),
+    Row(
+        "claims-tables",
+        "the same in the layout of tables",
+        ("claims in tables", "rate"),
+        ("puts", "rate"),
+        _SERVED_HALF,
+    ),
+    Row(
+        "claims-ephemeral",
+        "first claims of 1,000 tasks, one at a time each, ephemeral owners, against puts of tasks",
+        ("ephemeral claims", "rate"),
+        ("puts of tasks", "rate"),
+        _SERVED_HALF,
+        needs="ephemerals",
+    ),
+    Row(
+        "claims-compared",
+        "the same, compared owners",
+        ("compared claims", "rate"),
+        ("puts of tasks", "rate"),
+        _SERVED_HALF,
+        needs="transactions",
+    ),
+    Row(
+        "claims-hub",
+        "the same, by publishing to a hub, which claims the topic for the first message",
+        ("publishes that claim", "rate"),
+        ("puts of tasks", "rate"),
+        _SERVED_HALF,
+        needs="ephemerals",
+    ),
+    Row(
+        "marks",
+        "1,000,000 consume marks of 10,000 subscribers, until all are stored, against puts",
+        ("mark updates", "rate"),
+        ("puts", "rate"),
+        _SERVED_HALF,
+    ),
+    Row(
+        "subscriptions",
+        "read_subscriptions of 10,000 subscribers",
+        ("subscriptions read", "seconds"),
+        None,
+        {"etcd": Goal(1.0), "zookeeper": Goal(1.0)},
+        less=True,
+    ),
+    Row(
+        "recovery",
+        "10,000 topics of a killed hub, ephemeral owners: all claimed, after the session timeout",
+        ("ephemeral recovery", "after"),
+        None,
+        {"etcd": Goal(5.0), "zookeeper": Goal(5.0)},
+        less=True,
+        needs="ephemerals",
+    ),
+    Row(
+        "recovery-compared",
+        "the same, compared owners",
+        ("compared recovery", "after"),
+        None,
+        {"etcd": Goal(5.0), "zookeeper": Goal(5.0)},
+        less=True,
+        needs="ephemerals",
     ),
 )
 

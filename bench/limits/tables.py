@@ -144,7 +144,9 @@ def _value(name: str, value: float) -> str:
     if name in _NUMBERS:
         return f"{value:,.3g}"
     # All other figures that are not rates are times.
-    return f"{value:,.0f}/s" if name in _RATES else f"{value * 1000:,.3g} ms"
+    if name in _RATES:
+        return f"{value:,.0f}/s"
+    return f"{value:,.3g} s" if value >= 1 else f"{value * 1000:,.3g} ms"
 
 
 _RATES: Final = frozenset({"rate", "made", "making", "bound", "blocks", "numbers"})

@@ -147,9 +147,11 @@ class Faults:
                 self._heal(hub)
 
     def _fault(self) -> Fault:
-        # Like cards: each comes once before any comes again, so a short run has seen most.
+        # Like cards: each comes once before any comes again, so a short run has seen most. A kill
+        # is the first one.
         if not self._rest:
             self._rest = self._dice.sample(self._plan.faults, len(self._plan.faults))
+            self._rest.sort(key=lambda fault: fault == "kill")
         return self._rest.pop()
 
     def _hurt(self, hub: SimulatedHub, fault: Fault, now: float) -> None:

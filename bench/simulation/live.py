@@ -81,10 +81,10 @@ class Board:
         counts = self._counts
         up = sum(hub.state == "serves" for hub in self._hubs)
         return (
-            f"{time.monotonic() - self._begun:5.0f} s  {up}/{self._plan.hubs} hubs  "
-            f"{len(self._owners)}/{self._plan.topics} topics owned  "
-            f"{counts['published']:,} published  {counts['delivered']:,} delivered  "
-            f"{counts['claims']} claims  {counts['faults']} faults"
+            f"{time.monotonic() - self._begun:4.0f} s  {up}/{self._plan.hubs} hubs  "
+            f"{len(self._owners)}/{self._plan.topics} topics  {counts['published']:,} published  "
+            f"{counts['delivered']:,} delivered  {counts['claims']} claims  "
+            f"{counts['faults']} faults"
         )
 
     def __rich__(self) -> Group:

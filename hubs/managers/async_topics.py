@@ -54,14 +54,15 @@ class AsyncTopicValues(Generic[D]):
         self._missing = missing
         self._exists = exists
 
-    async def read(self, topic: str | bytes) -> Versioned[D] | None:
+    async def read(self, topic: str | bytes, *, certain: bool = True) -> Versioned[D] | None:
         """Return the value of a topic with its version; ``None`` if there is none.
 
         Raises:
             DamagedRecordError: it cannot be read.
         """
+        shelf, row = self._table.shelf, self._table.row(name_text(topic))
         try:
-            found = await self._table.get(name_text(topic))
+            found = shelf.shown(await shelf.get(row, certain=certain))
         except NoKeyError:
             return None
         raw = found.value.get(self._field)
@@ -143,13 +144,21 @@ class AsyncTopicOwnershipManager:
             owners, "owner", HubInfo, NoTopicOwnerInfoError, TopicOwnerInfoExistsError
         )
 
-    async def read_owner_info(self, topic: str | bytes) -> Versioned[HubInfo | None] | None:
+    async def read_owner_info(
+        self, topic: str | bytes, *, certain: bool = True
+    ) -> Versioned[HubInfo | None] | None:
         """Return the owner of a topic with the version; ``None`` if the topic has no owner info.
 
         The owner is ``None`` if its data is damaged. A write with that version replaces it.
+
+        Args:
+            topic: the topic.
+            certain: whether ``None`` holds for all that others have written before. Without it, a
+                ZooKeeper server that lags behind may miss the newest owner, which saves two
+                requests: enough for a write that fails if there is one.
         """
         try:
-            found = await self._values.read(topic)
+            found = await self._values.read(topic, certain=certain)
         except DamagedRecordError as error:
             return Versioned(None, error.at)
         return None if found is None else Versioned(found.value, found.version)

@@ -52,14 +52,15 @@ class TopicValues(Generic[D]):
         self._missing = missing
         self._exists = exists
 
-    def read(self, topic: str | bytes) -> Versioned[D] | None:
+    def read(self, topic: str | bytes, *, certain: bool = True) -> Versioned[D] | None:
         """Return the value of a topic with its version; ``None`` if there is none.
 
         Raises:
             DamagedRecordError: it cannot be read.
         """
+        shelf, row = self._table.shelf, self._table.row(name_text(topic))
         try:
-            found = self._table.get(name_text(topic))
+            found = shelf.shown(shelf.get(row, certain=certain))
         except NoKeyError:
             return None
         raw = found.value.get(self._field)
@@ -141,13 +142,21 @@ class TopicOwnershipManager:
             owners, "owner", HubInfo, NoTopicOwnerInfoError, TopicOwnerInfoExistsError
         )
 
-    def read_owner_info(self, topic: str | bytes) -> Versioned[HubInfo | None] | None:
+    def read_owner_info(
+        self, topic: str | bytes, *, certain: bool = True
+    ) -> Versioned[HubInfo | None] | None:
         """Return the owner of a topic with the version; ``None`` if the topic has no owner info.
 
         The owner is ``None`` if its data is damaged. A write with that version replaces it.
+
+        Args:
+            topic: the topic.
+            certain: whether ``None`` holds for all that others have written before. Without it, a
+                ZooKeeper server that lags behind may miss the newest owner, which saves two
+                requests: enough for a write that fails if there is one.
         """
         try:
-            found = self._values.read(topic)
+            found = self._values.read(topic, certain=certain)
         except DamagedRecordError as error:
             return Versioned(None, error.at)
         return None if found is None else Versioned(found.value, found.version)

@@ -40,7 +40,7 @@ from .file_logs import AsyncFileLogs, FileLogs
 from .hub import TopicHub
 from .logs import Logs
 from .owned import Subscription
-from .records import Message, Published, Redirect, SubscribeMode
+from .records import Attempt, Message, Published, Redirect, SubscribeMode
 from .remote import HubConnections, RemoteHub, RemoteSubscription
 from .server import HubServer
 from .settings import HubSettings
@@ -59,6 +59,7 @@ __all__ = [
     "AsyncSubscription",
     "AsyncTopicClient",
     "AsyncTopicHub",
+    "Attempt",
     "Connect",
     "Delivery",
     "FileLogs",

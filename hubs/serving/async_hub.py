@@ -30,6 +30,7 @@ from ...coordination.async_background import (
     async_finish,
     async_spawn,
 )
+from ...coordination.async_turns import AsyncTurns
 from ...ops.errors import (
     InvalidSettingError,
     MetadataStoreError,
@@ -64,10 +65,10 @@ from ..topics.async_hosts import AsyncHosts, AsyncRegistration
 from ..topics.async_modes import async_open_ownership
 from ..topics.async_ownership import AsyncOwnership
 from ..topics.choosing import Planned, choose
-from ..topics.records import Claim, Hub
+from ..topics.records import Claim, Hub, Vacancy
 from .async_logs import AsyncLogs
 from .async_owned import AsyncOwnedTopic, AsyncSubscription
-from .records import Published, Redirect, SubscribeMode
+from .records import Attempt, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 from .shedding import Held, to_shed, unused
 
@@ -126,6 +127,7 @@ class AsyncTopicHub:
         self._planned = Planned()
         self._stopped = AsyncSignal()
         self._stopping = AsyncGate()  # Whoever stops the hub has passed it.
+        self._subscribing = AsyncTurns()  # for each subscriber of a topic
         self._stack = AsyncExitStack()
         self._managers: AsyncMetadataManagers
         self._registration: AsyncRegistration
@@ -171,7 +173,7 @@ class AsyncTopicHub:
             load = HubLoad(capacity=settings.capacity)
             self._registration = await self.hosts.register(self.address, load, timeout)
             self._serves = True
-            self._every(_LOOK, self._follow_session)
+            self._every(_LOOK, self._follow_session, offline=True)
             self._every(_LOOK, self._follow_membership)
             self._every(settings.report_interval, self._report)
             self._every(settings.shed_interval, self._shed)
@@ -255,6 +257,7 @@ class AsyncTopicHub:
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> AsyncSubscription | Redirect:
         """Connect a subscriber, or say which hub does.
 
@@ -267,9 +270,11 @@ class AsyncTopicHub:
             redirected: whether another hub has sent the client here.
             mode: whether the subscription must be new, must be there, or either.
             preferences: what the subscriber wants; ``None`` leaves what was stored.
+            attempt: which of its attempts this is, if the client makes several.
 
         Raises:
             AccessDeniedError: an access rule does not allow it. Nothing was written.
+            SubscriberReplacedError: a later attempt has connected the subscriber already.
             SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
             NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
             NoHubError: no hub can take the topic.
@@ -284,19 +289,14 @@ class AsyncTopicHub:
         found = await self._find(who, topic, redirected)
         if isinstance(found, Redirect):
             return found
+        turn = _key(topic, who)
+        await self._subscribing.enter(turn)
         try:
-            data = await self._subscribed(found, who, mode, preferences)
+            return await self._connect(found, who, mode, preferences, attempt)
         except TransactionRefusedError as error:  # The epoch is not ours any more.
             raise self._lose_later(found) from error
-        position = 0 if data.state is None else data.state.mark.local
-        window = self.settings.window
-        if data.preferences is not None and data.preferences.message_window_size:
-            window = data.preferences.message_window_size
-
-        async def mark(number: int) -> None:
-            await self._marks.consumed(topic, who, MessageSeqId(number))
-
-        return found.subscribe(who, position, window, mark)
+        finally:
+            self._subscribing.leave(turn)
 
     async def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False
@@ -312,9 +312,11 @@ class AsyncTopicHub:
         found = await self._find(who, topic, redirected)
         if isinstance(found, Redirect):
             return found
-        found.unsubscribe(who)
-        self._marks.forget(topic, who)
+        turn = _key(topic, who)
+        await self._subscribing.enter(turn)
         try:
+            found.unsubscribe(who)
+            self._marks.forget(topic, who)
             await self._managers.subscriptions.delete_subscription_data(
                 topic, subscriber, Version.ANY, beside=(found.claim.check,)
             )
@@ -322,10 +324,12 @@ class AsyncTopicHub:
             return False
         except TransactionRefusedError as error:
             raise self._lose_later(found) from error
+        finally:
+            self._subscribing.leave(turn)
         return True
 
     async def release(self, topic: str | bytes) -> bool:
-        """Give a topic up; return whether the hub owned it.
+        """Give a topic up; return whether the hub owned it, and others can claim it now.
 
         The next client that asks for the topic makes a hub its owner. Messages that were taken are
         in the log, and consume marks are stored, when the others can claim it.
@@ -384,50 +388,76 @@ class AsyncTopicHub:
         name = name_text(topic)
         if not self._serves:
             raise TopicLostError(f"hub {self.address!r} has not started")
-        while True:
-            with self._lock:
-                found, turn = self._topics.get(name), self._turns.get(name)
-                if turn is None and found is not None:
-                    break
-                if turn is None:
-                    mine = self._turns[name] = AsyncSignal()
-            if turn is None:
-                break
-            await turn.wait()
-        if found is not None:
-            self._check_served(found.claim)
-            return found
         try:
-            return await self._in_turn(name, mine, self._settle, who, topic, redirected)
+            while True:
+                found = await self._served(name)
+                if found is None:
+                    me = self.info
+                    owner, vacancy = await self._owner(me, who, topic, redirected)
+                    if owner.address != me.address:
+                        return Redirect(owner)
+                    claimed = await self._claim(name, me, vacancy)
+                    if claimed is None:
+                        continue  # Somebody else has the turn. What this call knows is outdated.
+                    if isinstance(claimed, Redirect):
+                        return claimed
+                    found = claimed
+                self._check_served(found.claim)
+                return found
         except (SessionLostError, StaleEpochError) as error:
             why = f"hub {self.address!r} has lost topic {name!r:.200} at its claim: ask again"
             raise TopicLostError(why) from error
 
-    async def _settle(
-        self, who: str, topic: str | bytes, redirected: bool
-    ) -> AsyncOwnedTopic | Redirect:
-        """Find the hub of a topic that this one does not serve. The caller has its turn."""
-        me = self.info
+    async def _served(self, name: str) -> AsyncOwnedTopic | None:
+        """Return a topic if this hub serves it. If somebody has its turn, that is waited for."""
+        while True:
+            with self._lock:
+                found, turn = self._topics.get(name), self._turns.get(name)
+            if turn is None:
+                return found
+            await turn.wait()
+
+    async def _owner(
+        self, me: HubInfo, who: str, topic: str | bytes, redirected: bool
+    ) -> tuple[HubInfo, Vacancy | None]:
+        """Return the hub that owns a topic, or is to own it, and what its claim starts from.
+
+        Any number of calls do that at once. If this hub is the owner, it does not know of it: an
+        answer was lost, or it could not release the topic.
+        """
         if not self._may_serve(me):
             raise TopicLostError(f"the session of hub {self.address!r} may have ended")
-        owner = await self._ownership.owner(topic)
-        if owner is None:
-            if not await self._ownership.exists(topic):
-                await self.access.check("create", who, topic)
-            chosen = self._choose(me, await self._others(), redirected)
-            if chosen != me:
-                return Redirect(chosen)
-        elif owner.address != me.address:
-            return Redirect(owner)
-        elif self._stopped.is_set():
-            raise TopicLostError(f"hub {self.address!r} stops")
-        claimed = await self._ownership.claim(topic, me)
-        if isinstance(claimed, Claim):
-            return await self._begin(claimed)
-        if claimed.address == me.address:  # Of an earlier life, whose session is about to end.
-            why = f"hub {self.address!r} owns topic {topic!r:.200} from before its restart"
-            raise TopicLostError(f"{why}: ask again")
-        return Redirect(claimed)
+        seen = await self._ownership.look(topic)
+        if not isinstance(seen, Vacancy):
+            return seen, None
+        if seen.epoch is None:
+            await self.access.check("create", who, topic)
+        return self._choose(me, await self._others(), redirected), seen
+
+    async def _claim(
+        self, name: str, me: HubInfo, vacancy: Vacancy | None
+    ) -> AsyncOwnedTopic | Redirect | None:
+        """Claim a topic, unless somebody else has its turn, or has had it; then return ``None``."""
+
+        async def claim() -> AsyncOwnedTopic | Redirect:
+            if self._stopped.is_set():
+                raise TopicLostError(f"hub {self.address!r} stops: ask again")
+            claimed = await self._ownership.claim(name, me, vacancy)
+            if isinstance(claimed, Claim):
+                if self._registration.draining:  # By now; or it could not release the topic.
+                    await self._hand_over(claimed)
+                    raise TopicLostError(f"hub {self.address!r} drains: ask again")
+                return await self._begin(claimed)
+            if claimed.address == me.address:  # Of an earlier life, whose session is about to end.
+                why = f"hub {self.address!r} owns topic {name!r:.200} from before its restart"
+                raise TopicLostError(f"{why}: ask again")
+            return Redirect(claimed)
+
+        with self._lock:
+            if name in self._turns or name in self._topics:
+                return None
+            mine = self._turns[name] = AsyncSignal()
+        return await self._in_turn(name, mine, claim)
 
     async def _others(self) -> dict[str, Hub]:
         hubs = await self.hosts.hubs()
@@ -481,6 +511,35 @@ class AsyncTopicHub:
 
     # Subscriptions
 
+    async def _connect(
+        self,
+        topic: AsyncOwnedTopic,
+        subscriber: str,
+        mode: SubscribeMode,
+        preferences: SubscriptionPreferences | None,
+        attempt: Attempt | None,
+    ) -> AsyncSubscription:
+        """Connect a subscriber. The caller has its turn, so that nobody removes it meanwhile."""
+        data = await self._subscribed(topic, subscriber, mode, preferences)
+        position = 0 if data.state is None else data.state.mark.local
+        window = self.settings.window
+        if data.preferences is not None and data.preferences.message_window_size:
+            window = data.preferences.message_window_size
+
+        name = topic.claim.topic
+
+        async def mark(number: int) -> None:
+            try:
+                await self._marks.consumed(name, subscriber, MessageSeqId(number))
+            finally:
+                with self._lock:
+                    gone = name not in self._topics
+                # Since the subscriber has said so. Nobody else would take the mark out of line.
+                if gone:
+                    self._marks.forget(name, subscriber)
+
+        return topic.subscribe(subscriber, position, window, mark, attempt)
+
     async def _subscribed(
         self,
         topic: AsyncOwnedTopic,
@@ -492,7 +551,7 @@ class AsyncTopicHub:
         subscriptions = self._managers.subscriptions
         name, beside = topic.claim.topic, (topic.claim.check,)
         with suppress(MetadataStoreError):  # Without it, more is delivered again.
-            await self._marks.flush(name)
+            await self._marks.flush(name, subscriber)
         while True:
             if mode != "attach":
                 data = SubscriptionData(preferences, SubscriptionState(MessageSeqId(topic.last)))
@@ -542,7 +601,9 @@ class AsyncTopicHub:
             if not self._has(topic):
                 return False
             await topic.close()
-            await self._end(topic, "gives it up")
+            topic.end(self._lost(topic, "gives it up"))
+            await self._store_marks(topic)
+            await self._end(topic)
             return await self._hand_over(topic.claim)
 
         name = topic.claim.topic
@@ -553,16 +614,25 @@ class AsyncTopicHub:
             turns = [*self._turns.values()]
         for turn in turns:  # A claim may be under way.
             await turn.wait()
+        # All together: one write for each topic, one after the other, would take too long.
+        await self._store_marks()
         with self._lock:
             topics = [*self._topics.values()]
         await async_each(self._give_up, topics, _AT_ONCE)
+
+    async def _lose_all(self, topics: list[AsyncOwnedTopic]) -> None:
+        """Serve some topics no more, because their session has ended."""
+        for topic in topics:  # Clients must not wait for the requests that follow.
+            topic.end(self._lost(topic, "has lost its session"))
+        await self._store_marks()  # Those of topics that have another owner by now are refused.
+        await async_each(self._lose, topics, _AT_ONCE)
 
     async def _lose(self, topic: AsyncOwnedTopic) -> None:
         """Serve a topic no more, which others may own already."""
 
         async def lose() -> None:
             if self._has(topic):
-                await self._end(topic, "has lost it")
+                await self._end(topic)
 
         name = topic.claim.topic
         await self._in_turn(name, await self._take_turn(name), lose)
@@ -570,33 +640,49 @@ class AsyncTopicHub:
     def _lose_later(self, topic: AsyncOwnedTopic) -> TopicLostError:
         """Lose a topic whose epoch has ended; return the error for the caller."""
         error = self._lost(topic, "has lost it")
-        topic.end(error)
-        async_spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
-        return self._lost(topic, "has lost it")
+        if topic.end(error):  # Many callers may learn it at the same time.
+            async_spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
+        return error
 
-    async def _end(self, topic: AsyncOwnedTopic, why: str) -> None:
-        """End what this hub has of a topic. The caller has its turn."""
+    async def _end(self, topic: AsyncOwnedTopic) -> None:
+        """Forget a topic that has ended. The caller has its turn."""
         claim = topic.claim
-        topic.end(self._lost(topic, why))
         await self._tell_lost([lost for _, lost in self._listeners if lost is not None], claim)
-        try:
-            await self._marks.release(claim.topic)
-        except MetadataStoreError as error:
-            log.warning("consume marks are lost", topic=claim.topic, reason=str(error))
         with self._lock:
             del self._topics[claim.topic]
+        self._marks.forget(claim.topic)
         try:
             await self._logs.end(claim)
         except Exception:
             log.exception("a log has failed", topic=claim.topic)
 
+    async def _store_marks(self, topic: AsyncOwnedTopic | None = None) -> None:
+        """Store the consume marks of a topic, or all, if that is possible."""
+        if not self._is_answered():
+            return
+        try:
+            await self._marks.flush(None if topic is None else topic.claim.topic)
+        except MetadataStoreError as error:
+            log.warning("consume marks are not stored", hub=self.address, reason=str(error))
+
     async def _hand_over(self, claim: Claim) -> bool:
         """Let others claim a topic. If no server answers, it stays this hub's until it is asked."""
+        if not self._is_answered():
+            log.warning("a topic is not released", topic=claim.topic, reason="no server answers")
+            return False
         try:
             return await self._ownership.release(claim)
         except MetadataStoreError as error:
             log.warning("a topic is not released", topic=claim.topic, reason=str(error))
             return False
+
+    def _is_answered(self) -> bool:
+        """Say whether the store's server answers, as far as is known.
+
+        In an outage, each request would take its whole time-out, and a hub with many topics would
+        not come to an end.
+        """
+        return self._store.session.state in {"new", "connected"}
 
     async def _tell_lost(self, listeners: list[TopicCallback], claim: Claim) -> None:
         for lost in listeners:
@@ -647,14 +733,23 @@ class AsyncTopicHub:
 
     # In the background
 
-    def _every(self, seconds: float | None, call: Callable[[], Awaitable[None]]) -> None:
-        if seconds is not None:
-            async_spawn(f"hub {self.address}", self._repeat, seconds, call)
+    def _every(
+        self, seconds: float | None, call: Callable[[], Awaitable[None]], *, offline: bool = False
+    ) -> None:
+        """Call a function again and again; in an outage only if it is for that.
 
-    async def _repeat(self, seconds: float, call: Callable[[], Awaitable[None]]) -> None:
+        A topic that is given up then could not be handed over, and nobody would serve it.
+        """
+        if seconds is not None:
+            async_spawn(f"hub {self.address}", self._repeat, seconds, call, offline)
+
+    async def _repeat(
+        self, seconds: float, call: Callable[[], Awaitable[None]], offline: bool
+    ) -> None:
         while not await self._stopped.wait(seconds):
             try:
-                await call()
+                if offline or self._is_answered():
+                    await call()
             except MetadataStoreError as error:
                 log.warning("a hub goes on", hub=self.address, reason=str(error))
             except Exception:  # Of the logs, or no thread can be started.
@@ -678,9 +773,8 @@ class AsyncTopicHub:
         if topics and not lost and not self._may_serve(me):
             for topic in topics:
                 topic.disconnect_all(self._lost(topic, "may have lost its session"))
-        for topic in lost:  # Clients must not wait for the requests that follow.
-            topic.end(self._lost(topic, "has lost its session"))
-        await async_each(self._lose, lost, _AT_ONCE)
+        if lost:
+            await self._lose_all(lost)
 
     async def _follow_membership(self) -> None:
         """Give all topics up if somebody lets the hub drain."""
@@ -725,6 +819,10 @@ class AsyncTopicHub:
             sum(one.connections for one in held),
             self.settings.capacity,
         )
+
+
+def _key(topic: str | bytes, subscriber: str) -> str:
+    return f"{escaped(topic)}/{escaped(subscriber)}"
 
 
 def _retirement(settings: HubSettings) -> float | None:

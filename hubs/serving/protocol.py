@@ -8,7 +8,8 @@ which its answer repeats, so many are under way at a time::
     {"id": 1, "redirect": ["hub-2:4080", 9]}
     {"id": 1, "error": "AccessDeniedError", "message": "...", "retriable": false, "outcome": "..."}
 
-    {"id": 2, "call": "subscribe", "who": "s", "topic": "t", "redirected": true, "mode": "attach"}
+    {"id": 2, "call": "subscribe", "who": "s", "topic": "t", "redirected": true, "mode": "attach",
+     "preferences": null, "attempt": ["a73f", 3]}
     {"id": 2, "subscription": 2}
     {"id": 3, "call": "take", "subscription": 2, "most": 100, "timeout": 5.0}
     {"id": 3, "messages": [[8, BASE64]]}
@@ -33,7 +34,7 @@ from ..errors import IllegalOperationError
 from ..managers.data import HubInfo, SubscriptionPreferences
 from ..names import escaped
 from ..tables import DamagedRecordError
-from .records import Message, Published, Redirect, SubscribeMode
+from .records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = [
     "HEAD",
@@ -173,6 +174,16 @@ class Frame(NamedTuple):
             return None if members is None else SubscriptionPreferences.of(members)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise IllegalOperationError(f"these are no preferences: {error}") from error
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """Which attempt of a reader this is, if the client says so."""
+        match self.members.get("attempt"):
+            case None:
+                return None
+            case [str(reader), int(number)]:
+                return Attempt(reader, number)
+        raise self._wrong("attempt", "a text and an int")
 
     @property
     def redirect(self) -> Redirect | None:

@@ -19,7 +19,7 @@ from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .frames import Frames, connect
 from .protocol import Frame, decoded, encoded, error_in
-from .records import Message, Published, Redirect, SubscribeMode
+from .records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["HubConnections", "RemoteHub", "RemoteSubscription"]
 
@@ -110,6 +110,9 @@ class RemoteHub:
         self._lock = threading.Lock()  # guards the following fields
         self._connection: _Connection | None = None
         self._closed = False
+        # Guarded by the gate: the attempts to connect that have failed, and why the last one did.
+        self._failures = 0
+        self._failure = ""
 
     def publish(
         self, publisher: str, topic: str | bytes, message: bytes, redirected: bool = False
@@ -138,6 +141,7 @@ class RemoteHub:
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> RemoteSubscription | Redirect:
         """See ``TopicHub.subscribe``."""
         connection, answer = self._call(
@@ -147,6 +151,7 @@ class RemoteHub:
             redirected=redirected,
             mode=mode,
             preferences=None if preferences is None else preferences.members(),
+            attempt=attempt,
         )
         with connection.reading():
             if (redirect := answer.redirect) is not None:
@@ -192,13 +197,24 @@ class RemoteHub:
         connection = self._present()
         if connection is not None:
             return connection
+        failures = self._failures
         if not self._gate.enter(deadline.left()):
             raise TimeoutError(f"hub {self.address} was not reached in time")
         try:
             connection = self._present()
             if connection is not None:  # Somebody else has made it meanwhile.
                 return connection
-            made = _Connection(self.address, connect(self.address, deadline.left()))
+            if self._failures != failures:
+                # Thousands may ask for the topics of a hub that has crashed. All who have come
+                # during an attempt share it, or they would try one after the other.
+                raise ConnectionAbortedError(f"{self.address} is not reached: {self._failure}")
+            try:
+                frames = connect(self.address, deadline.left())
+            except OSError as error:
+                self._failures += 1
+                self._failure = str(error)
+                raise
+            made = _Connection(self.address, frames)
             with self._lock:
                 closed = self._closed
                 if not closed:

@@ -381,6 +381,7 @@ class _Client:
             request.flag("redirected"),
             request.mode,
             request.preferences,
+            request.attempt,
         )
         if isinstance(made, Redirect):
             return redirect_members(made)

@@ -87,14 +87,19 @@ class AsyncShelf:
         if self._lags:
             await self.store.sync()
 
-    async def get(self, row: Row) -> GetResult:
+    async def get(self, row: Row, *, certain: bool = True) -> GetResult:
         """Return what a row holds.
+
+        Args:
+            row: the row.
+            certain: whether it is read again, after all that others have written before, if it
+                seems to hold nothing on a store whose reads may lag.
 
         Raises:
             NoKeyError: it holds nothing.
         """
         found = await self.store.get(row.path)
-        if found is None and self._lags:
+        if found is None and certain and self._lags:
             await self.store.sync()
             found = await self.store.get(row.path)
         if found is None:

@@ -85,14 +85,19 @@ class Shelf:
         if self._lags:
             self.store.sync()
 
-    def get(self, row: Row) -> GetResult:
+    def get(self, row: Row, *, certain: bool = True) -> GetResult:
         """Return what a row holds.
+
+        Args:
+            row: the row.
+            certain: whether it is read again, after all that others have written before, if it
+                seems to hold nothing on a store whose reads may lag.
 
         Raises:
             NoKeyError: it holds nothing.
         """
         found = self.store.get(row.path).result()
-        if found is None and self._lags:
+        if found is None and certain and self._lags:
             self.store.sync()
             found = self.store.get(row.path).result()
         if found is None:

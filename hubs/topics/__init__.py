@@ -26,7 +26,7 @@ from .choosing import Planned, Strategy, choose, score
 from .hosts import Hosts, Registration
 from .modes import open_ownership
 from .ownership import ComparedOwnership, EphemeralOwnership, Ownership
-from .records import Claim, Hub, HubMembership, OwnershipMode, Rule
+from .records import Claim, Hub, HubMembership, OwnershipMode, Rule, Vacancy
 from .rules import Action
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "Registration",
     "Rule",
     "Strategy",
+    "Vacancy",
     "async_open_ownership",
     "choose",
     "open_ownership",

@@ -34,7 +34,7 @@ from ..managers.data import HubInfo
 from ..names import escaped, name_text
 from ..tables import DamagedRecordError, Version
 from .async_hosts import AsyncHosts
-from .records import Claim
+from .records import Claim, Vacancy
 
 __all__ = ["AsyncComparedOwnership", "AsyncEphemeralOwnership", "AsyncOwnership"]
 
@@ -52,16 +52,26 @@ class AsyncOwnership(Protocol):
             MetadataStoreError: a read has failed.
         """
 
-    async def exists(self, topic: str | bytes) -> bool:
-        """Say whether a topic was ever claimed.
+    async def look(self, topic: str | bytes) -> HubInfo | Vacancy:
+        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+
+        On ZooKeeper, what others have written a moment ago may be missing.
 
         Raises:
             IllegalOperationError: this is no topic.
-            MetadataStoreError: the read has failed.
+            MetadataStoreError: a read has failed.
         """
 
-    async def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
+    async def claim(
+        self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
+    ) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Args:
+            topic: the topic.
+            me: the hub.
+            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
+                anew.
 
         Raises:
             IllegalOperationError: this is no topic.
@@ -146,17 +156,28 @@ class AsyncEphemeralOwnership:
         found = await self._store.get(self._path(topic))
         return None if found is None else _info_of(found)
 
-    async def exists(self, topic: str | bytes) -> bool:
-        """Say whether a topic was ever claimed.
+    async def look(self, topic: str | bytes) -> HubInfo | Vacancy:
+        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+
+        On ZooKeeper, what others have written a moment ago may be missing.
 
         Raises:
             IllegalOperationError: this is no topic.
-            MetadataStoreError: the read has failed.
+            MetadataStoreError: a read has failed.
         """
-        return await self._epochs.read(topic) is not None
+        owner = await self.owner(topic)
+        return Vacancy(await self._epochs.read(topic)) if owner is None else owner
 
-    async def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
+    async def claim(
+        self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
+    ) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Args:
+            topic: the topic.
+            me: the hub.
+            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
+                anew.
 
         Raises:
             IllegalOperationError: this is no topic.
@@ -167,9 +188,11 @@ class AsyncEphemeralOwnership:
         attempts = 0
         while True:
             # In this order: whoever becomes the owner after the first read begins another epoch.
-            epoch = await self._epochs.read(topic)
-            found = await self._store.get(path)
-            owner = None if found is None else _info_of(found)
+            epoch = await self._epochs.read(topic) if seen is None else seen.epoch
+            if epoch is None and attempts == 0:
+                seen = Vacancy(None)  # A topic that was never claimed has no owner.
+            found = await self._store.get(path) if seen is None else None
+            owner, seen = None if found is None else _info_of(found), None
             if owner == me and (mine := await self._epochs.present(topic, me, epoch)):
                 return mine
             try:
@@ -237,17 +260,31 @@ class AsyncComparedOwnership:
             return None
         return found.value
 
-    async def exists(self, topic: str | bytes) -> bool:
-        """Say whether a topic was ever claimed.
+    async def look(self, topic: str | bytes) -> HubInfo | Vacancy:
+        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+
+        On ZooKeeper, what others have written a moment ago may be missing.
 
         Raises:
             IllegalOperationError: this is no topic.
-            MetadataStoreError: the read has failed.
+            MetadataStoreError: a read has failed.
         """
-        return await self._epochs.read(topic) is not None
+        # In any order: the transaction of a claim has conditions on both.
+        owner, version = await self._read(topic)
+        if owner is not None and await self._is_alive(owner, None):
+            return owner
+        return Vacancy(await self._epochs.read(topic), version)
 
-    async def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
+    async def claim(
+        self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
+    ) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Args:
+            topic: the topic.
+            me: the hub.
+            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
+                anew.
 
         Raises:
             IllegalOperationError: this is no topic.
@@ -257,15 +294,16 @@ class AsyncComparedOwnership:
         attempts = 0
         while True:
             # In this order: whoever becomes the owner after the first read begins another epoch.
-            epoch = await self._epochs.read(topic)
-            found = await self._manager.read_owner_info(topic)
-            owner = None if found is None else found.value
+            epoch = await self._epochs.read(topic) if seen is None else seen.epoch
+            if epoch is None and attempts == 0:
+                seen = seen or Vacancy(None)  # A topic that was never claimed has no owner.
+            owner, version = await self._read(topic) if seen is None else (None, seen.version)
+            seen = None
             if owner == me and (mine := await self._epochs.present(topic, me, epoch)):
                 return mine
             if owner is not None and owner != me and await self._is_alive(owner, me):
                 return owner
             put, claim = self._epochs.next(topic, me, epoch)
-            version = Version.NEW if found is None else found.version
             try:
                 await self._manager.write_owner_info(topic, me, version, beside=(put,))
             except (
@@ -293,6 +331,11 @@ class AsyncComparedOwnership:
         except (NoTopicOwnerInfoError, TransactionRefusedError):
             return False
         return True
+
+    async def _read(self, topic: str | bytes) -> tuple[HubInfo | None, Version]:
+        """Return the owner of a topic, whether it is alive or not, and the version to replace."""
+        found = await self._manager.read_owner_info(topic, certain=False)
+        return (None, Version.NEW) if found is None else found
 
     async def _is_alive(self, owner: HubInfo, me: HubInfo | None) -> bool:
         hub = (await self._hosts.hubs()).get(owner.address)

@@ -74,11 +74,15 @@ class Registration:
         self._address = address
         self._membership = membership
         self._view = view
+        self._info = HubInfo(address, membership.incarnation)
 
     @property
     def info(self) -> HubInfo:
         """Its address, and its present or, after a lost session, its last incarnation."""
-        return HubInfo(self._address, self._membership.incarnation)
+        info, incarnation = self._info, self._membership.incarnation
+        if info.incarnation != incarnation:
+            self._info = info = HubInfo(self._address, incarnation)
+        return info
 
     @property
     def eligible(self) -> bool:
@@ -162,6 +166,9 @@ class Hosts:
         self._lock = threading.Lock()  # guards the following fields
         self._registrations: list[Registration] = []
         self._closed = False
+        # By address, an incarnation that has ended. Thousands of topics may have had one owner, and
+        # an end is for ever, so it is read once. Any thread may set it.
+        self._ended: dict[str, int] = {}
 
     def register(
         self, address: str, load: HubLoad | None = None, timeout: float | None = None
@@ -232,19 +239,25 @@ class Hosts:
     def is_alive(self, info: HubInfo) -> bool:
         """Read from the store whether this incarnation of a hub is alive.
 
-        Once it is not, it never is again.
+        Once it is not, it never is again, and no further request is made for it.
 
         Raises:
             MetadataStoreError: the read has failed.
         """
         self._view.check_open()
+        if self._ended.get(info.address) == info.incarnation:
+            return False
         part = _part(info.address)
         if self._lags:
             self._store.sync()
         found = self._store.get(member_path(self.path, part, LEAF)).result()
-        if found is None:
-            return False
-        return decode(part, found.value, found.stat).member.incarnation == info.incarnation
+        alive = (
+            found is not None
+            and decode(part, found.value, found.stat).member.incarnation == info.incarnation
+        )
+        if not alive:
+            self._ended[info.address] = info.incarnation
+        return alive
 
     def set_draining(self, address: str, draining: bool) -> None:
         """Say whether a hub is to give its topics to others.

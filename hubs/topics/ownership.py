@@ -32,7 +32,7 @@ from ..managers.topics import TopicOwnershipManager
 from ..names import escaped, name_text
 from ..tables import DamagedRecordError, Version
 from .hosts import Hosts
-from .records import Claim
+from .records import Claim, Vacancy
 
 __all__ = ["ComparedOwnership", "EphemeralOwnership", "Ownership"]
 
@@ -50,16 +50,26 @@ class Ownership(Protocol):
             MetadataStoreError: a read has failed.
         """
 
-    def exists(self, topic: str | bytes) -> bool:
-        """Say whether a topic was ever claimed.
+    def look(self, topic: str | bytes) -> HubInfo | Vacancy:
+        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+
+        On ZooKeeper, what others have written a moment ago may be missing.
 
         Raises:
             IllegalOperationError: this is no topic.
-            MetadataStoreError: the read has failed.
+            MetadataStoreError: a read has failed.
         """
 
-    def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
+    def claim(
+        self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
+    ) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Args:
+            topic: the topic.
+            me: the hub.
+            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
+                anew.
 
         Raises:
             IllegalOperationError: this is no topic.
@@ -142,17 +152,28 @@ class EphemeralOwnership:
         found = self._store.get(self._path(topic)).result()
         return None if found is None else _info_of(found)
 
-    def exists(self, topic: str | bytes) -> bool:
-        """Say whether a topic was ever claimed.
+    def look(self, topic: str | bytes) -> HubInfo | Vacancy:
+        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+
+        On ZooKeeper, what others have written a moment ago may be missing.
 
         Raises:
             IllegalOperationError: this is no topic.
-            MetadataStoreError: the read has failed.
+            MetadataStoreError: a read has failed.
         """
-        return self._epochs.read(topic) is not None
+        owner = self.owner(topic)
+        return Vacancy(self._epochs.read(topic)) if owner is None else owner
 
-    def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
+    def claim(
+        self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
+    ) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Args:
+            topic: the topic.
+            me: the hub.
+            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
+                anew.
 
         Raises:
             IllegalOperationError: this is no topic.
@@ -163,9 +184,11 @@ class EphemeralOwnership:
         attempts = 0
         while True:
             # In this order: whoever becomes the owner after the first read begins another epoch.
-            epoch = self._epochs.read(topic)
-            found = self._store.get(path).result()
-            owner = None if found is None else _info_of(found)
+            epoch = self._epochs.read(topic) if seen is None else seen.epoch
+            if epoch is None and attempts == 0:
+                seen = Vacancy(None)  # A topic that was never claimed has no owner.
+            found = self._store.get(path).result() if seen is None else None
+            owner, seen = None if found is None else _info_of(found), None
             if owner == me and (mine := self._epochs.present(topic, me, epoch)):
                 return mine
             try:
@@ -233,17 +256,31 @@ class ComparedOwnership:
             return None
         return found.value
 
-    def exists(self, topic: str | bytes) -> bool:
-        """Say whether a topic was ever claimed.
+    def look(self, topic: str | bytes) -> HubInfo | Vacancy:
+        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+
+        On ZooKeeper, what others have written a moment ago may be missing.
 
         Raises:
             IllegalOperationError: this is no topic.
-            MetadataStoreError: the read has failed.
+            MetadataStoreError: a read has failed.
         """
-        return self._epochs.read(topic) is not None
+        # In any order: the transaction of a claim has conditions on both.
+        owner, version = self._read(topic)
+        if owner is not None and self._is_alive(owner, None):
+            return owner
+        return Vacancy(self._epochs.read(topic), version)
 
-    def claim(self, topic: str | bytes, me: HubInfo) -> Claim | HubInfo:
+    def claim(
+        self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
+    ) -> Claim | HubInfo:
         """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Args:
+            topic: the topic.
+            me: the hub.
+            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
+                anew.
 
         Raises:
             IllegalOperationError: this is no topic.
@@ -253,15 +290,16 @@ class ComparedOwnership:
         attempts = 0
         while True:
             # In this order: whoever becomes the owner after the first read begins another epoch.
-            epoch = self._epochs.read(topic)
-            found = self._manager.read_owner_info(topic)
-            owner = None if found is None else found.value
+            epoch = self._epochs.read(topic) if seen is None else seen.epoch
+            if epoch is None and attempts == 0:
+                seen = seen or Vacancy(None)  # A topic that was never claimed has no owner.
+            owner, version = self._read(topic) if seen is None else (None, seen.version)
+            seen = None
             if owner == me and (mine := self._epochs.present(topic, me, epoch)):
                 return mine
             if owner is not None and owner != me and self._is_alive(owner, me):
                 return owner
             put, claim = self._epochs.next(topic, me, epoch)
-            version = Version.NEW if found is None else found.version
             try:
                 self._manager.write_owner_info(topic, me, version, beside=(put,))
             except (
@@ -289,6 +327,11 @@ class ComparedOwnership:
         except (NoTopicOwnerInfoError, TransactionRefusedError):
             return False
         return True
+
+    def _read(self, topic: str | bytes) -> tuple[HubInfo | None, Version]:
+        """Return the owner of a topic, whether it is alive or not, and the version to replace."""
+        found = self._manager.read_owner_info(topic, certain=False)
+        return (None, Version.NEW) if found is None else found
 
     def _is_alive(self, owner: HubInfo, me: HubInfo | None) -> bool:
         hub = self._hosts.hubs().get(owner.address)

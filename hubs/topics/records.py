@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from ...ops.operations import Check
+from ...ops.results import GetResult
 from ..managers.data import Data, HubInfo, HubLoad, Kind, is_text
+from ..tables import Version
 
-__all__ = ["EVERYBODY", "LEAF", "Claim", "Hub", "HubMembership", "OwnershipMode", "Rule"]
+__all__ = ["EVERYBODY", "LEAF", "Claim", "Hub", "HubMembership", "OwnershipMode", "Rule", "Vacancy"]
 
 #: How the owners of topics are kept: by ``EphemeralOwnership`` or by ``ComparedOwnership``.
 OwnershipMode: TypeAlias = Literal["ephemeral", "compared"]
@@ -83,6 +85,18 @@ class Rule(Data):
     create: Annotated[tuple[str, ...], _PRINCIPALS] = ()
     subscribe: Annotated[tuple[str, ...], _PRINCIPALS] = ()
     publish: Annotated[tuple[str, ...], _PRINCIPALS] = ()
+
+
+class Vacancy(NamedTuple):
+    """A topic that nobody owned when it was read: what a claim needs to know of it.
+
+    Attributes:
+        epoch: its present epoch; ``None`` if it was never claimed.
+        version: that of its owner info, in the mode "compared".
+    """
+
+    epoch: GetResult | None
+    version: Version = Version.NEW
 
 
 class Claim(NamedTuple):

@@ -120,7 +120,7 @@ def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if "4/4 topics owned" in line:
+            if "4/4 topics" in line:
                 break
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130

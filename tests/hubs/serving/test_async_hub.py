@@ -20,6 +20,7 @@ from batchkeeper.hubs import (
     Message,
     Published,
     Redirect,
+    TopicLostError,
 )
 
 from ...waiting import PATIENCE
@@ -271,5 +272,69 @@ def test_whoever_stops_a_hub_finds_it_stopped(
             await call
             assert not one.topics
             assert not await two.hosts.is_alive(one.info)
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+
+
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+def test_clients_do_not_wait_for_each_others_redirect(
+    store_url: str, ownership: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a topic with many subscribers has moved, all of them ask the old hub at once."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        await one.publish("p", "t", b"1", True)
+        asking = 0
+        everybody = asyncio.Event()
+        owner = two._ownership.owner
+
+        async def slow(topic: str | bytes) -> object:
+            nonlocal asking
+            asking += 1
+            if asking == 50:
+                everybody.set()
+            await everybody.wait()
+            return await owner(topic)
+
+        monkeypatch.setattr(two._ownership, "owner", slow)
+        async with asyncio.timeout(PATIENCE):
+            calls = [two.subscribe(f"s{number}", "t") for number in range(50)]
+            assert await asyncio.gather(*calls) == [Redirect(one.info)] * 50
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+
+
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+def test_nobody_is_connected_without_a_subscription(
+    store_url: str, ownership: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subscription that is removed while its subscriber connects ends that connection, too."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        subscriptions = one._managers.subscriptions
+        first = await one.subscribe("s", "t", True)
+        assert isinstance(first, AsyncSubscription)
+        entered, may = asyncio.Event(), asyncio.Event()
+        read = subscriptions.read_subscription_data
+
+        async def slow(topic: str, subscriber: str) -> object:
+            found = await read(topic, subscriber)
+            entered.set()
+            await may.wait()
+            return found
+
+        monkeypatch.setattr(subscriptions, "read_subscription_data", slow)
+        connecting = asyncio.create_task(one.subscribe("s", "t", True, "attach"))
+        await entered.wait()
+        removing = asyncio.create_task(one.unsubscribe("s", "t"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        may.set()
+        connection = await connecting
+        assert isinstance(connection, AsyncSubscription)
+        assert await removing is True
+        with pytest.raises(TopicLostError, match="closed"):
+            await connection.take(timeout=0)
+        assert not one._topics["t"]._subscriptions
 
     run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from base64 import b64encode
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper import hubs
 from batchkeeper.hubs import (
     AccessDeniedError,
     IllegalOperationError,
@@ -25,7 +27,8 @@ from batchkeeper.hubs import (
     SubscriptionPreferences,
     TopicLostError,
 )
-from batchkeeper.hubs.serving import async_frames, async_server, frames, server
+from batchkeeper.hubs.serving import async_frames, async_remote, async_server, frames, server
+from batchkeeper.hubs.serving import remote as remote_module
 from batchkeeper.hubs.serving.client import passing
 
 from ...forks import holds_in_a_child
@@ -241,6 +244,8 @@ MALFORMED = [
     {**SUBSCRIBE, "preferences": []},
     {**SUBSCRIBE, "preferences": {"options": 7}},
     {**SUBSCRIBE, "preferences": {"message_bound": -1}},
+    {**SUBSCRIBE, "attempt": 1},
+    {**SUBSCRIBE, "attempt": ["r", "1"]},
     {"call": "unsubscribe"},
     {"call": "unsubscribe", "who": "s", "topic": "t"},
     {"call": "take"},
@@ -392,6 +397,17 @@ def test_a_late_subscribe_does_not_replace_a_later_one(face: Face) -> None:
         assert first.ask(id=2, **TAKE)["error"] == "SubscriberReplacedError"
 
 
+def test_a_late_attempt_of_another_connection(face: Face) -> None:
+    """A hub that was paused may read the connections of a client in any order."""
+    hub, _ = face.hub()
+    with Bare(hub.address) as first, Bare(hub.address) as second:
+        assert second.ask(id=1, **SUBSCRIBE, attempt=["r", 2]) == {"id": 1, "subscription": 1}
+        late = first.ask(id=1, **SUBSCRIBE, attempt=["r", 1])
+        assert late["error"] == "SubscriberReplacedError"
+        hub.publish("p", "t", b"")
+        assert len(second.ask(id=2, **TAKE)["messages"]) == 1
+
+
 def test_a_subscription_that_is_closed_before_it_is_there(face: Face) -> None:
     """A client that does not wait for the answer leaves nothing behind."""
     hub, _ = face.hub()
@@ -517,6 +533,47 @@ def test_a_hub_that_does_not_answer(face: Face) -> None:
         remote.publish("p", "t", b"")
     with pytest.raises(OSError, match="onnect"):
         face.remote(address).publish("p", "t", b"")
+
+
+def test_those_who_wait_for_a_hub_share_its_failure(
+    face: Face, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands may ask a hub that has crashed: one attempt to connect is enough for all of them.
+
+    Those who come later try again.
+    """
+    attempts: list[str] = []
+    looks: list[str] = []
+    held = threading.Event()
+    present = {kind: kind._present for kind in (hubs.RemoteHub, hubs.AsyncRemoteHub)}
+
+    def looking(self: Any) -> Any:
+        looks.append(self.address)
+        return present[type(self)](self)
+
+    def refuse(address: str, _: float | None) -> None:
+        attempts.append(address)
+        assert held.wait(PATIENCE)
+        raise ConnectionRefusedError(address)
+
+    async def refuse_task(address: str, timeout: float | None) -> None:
+        await asyncio.to_thread(refuse, address, timeout)
+
+    for kind in present:
+        monkeypatch.setattr(kind, "_present", looking)
+    monkeypatch.setattr(remote_module, "connect", refuse)
+    monkeypatch.setattr(async_remote, "async_connect", refuse_task)
+    remote = face.remote("127.0.0.1:1")
+    calls = [pool.submit(remote.publish, "p", "t", b"") for _ in range(20)]
+    until(lambda: len(looks) == 21)  # The first one looks again before it connects.
+    held.set()
+    for call in calls:
+        with pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
+            call.result(PATIENCE)
+    assert len(attempts) == 1
+    with pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
+        remote.publish("p", "t", b"")
+    assert len(attempts) == 2
 
 
 @pytest.mark.parametrize("address", ["", "hub-1", "hub-1:", ":4080", "hub-1:0", "a:99999", "a:1b"])

@@ -99,6 +99,20 @@ def test_an_address_belongs_to_one_hub(store: bk.MetadataStore, another: Opens) 
         assert not hosts.is_alive(HubInfo("hub-2", 0))
 
 
+def test_the_end_of_an_incarnation_is_read_once(store: bk.MetadataStore) -> None:
+    """An end is for ever, and the hub may have had thousands of topics. A new life is read anew."""
+    with Hosts(store, R) as hosts:
+        first = hosts.register("hub-1", timeout=PATIENCE)
+        first.leave()
+        assert not hosts.is_alive(first.info)
+        before = store.metrics().operations["get"]
+        assert not hosts.is_alive(first.info)
+        assert store.metrics().operations["get"] == before
+        second = hosts.register("hub-1", timeout=PATIENCE)
+        assert hosts.is_alive(second.info)
+        assert not hosts.is_alive(first.info)
+
+
 def test_addresses_are_any_text(store: bk.MetadataStore) -> None:
     """Dots, slashes and other characters give no two hubs one path."""
     addresses = [

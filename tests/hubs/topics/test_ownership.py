@@ -21,6 +21,7 @@ from batchkeeper.hubs.topics import (
     Hub,
     Ownership,
     Registration,
+    Vacancy,
 )
 from batchkeeper.testing import FaultInjector
 
@@ -118,6 +119,55 @@ def test_a_claim_is_not_made_twice(one: Side) -> None:
     assert one.claim() == one.claim()
 
 
+def _reads(store: bk.MetadataStore) -> int:
+    operations = store.metrics().operations
+    return operations.get("get", 0) + operations.get("sync", 0)
+
+
+def test_a_claim_need_not_read_what_its_caller_has_just_read(one: Side) -> None:
+    """A look that finds no owner has all that the claim needs. A topic that is new has one read."""
+    before = _reads(one.store)
+    one.claim("new")
+    assert _reads(one.store) == before + 1
+    seen = one.ownership.look("t")
+    assert seen == Vacancy(None)
+    before = _reads(one.store)
+    assert isinstance(one.ownership.claim("t", one.me, seen), Claim)
+    assert _reads(one.store) == before
+
+
+def test_a_look_shows_the_owner_or_the_epoch(one: Side, two: Side) -> None:
+    """Once a topic was claimed, it has an epoch, also without an owner."""
+    first = one.claim()
+    two.store.sync()
+    assert two.ownership.look("t") == one.me
+    one.ownership.release(first)
+    two.store.sync()
+    seen = two.ownership.look("t")
+    assert isinstance(seen, Vacancy)
+    assert seen.epoch is not None
+    claim = two.ownership.claim("t", two.me, seen)
+    assert isinstance(claim, Claim)
+    assert claim.epoch == 2
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_an_outdated_look_takes_no_topic_away(one: Side, two: Side, epochs: int) -> None:
+    """Whoever has claimed the topic since stays its owner; after a release, the epoch goes on."""
+    for _ in range(epochs):
+        two.ownership.release(two.claim())
+    one.store.sync()
+    seen = one.ownership.look("t")
+    assert isinstance(seen, Vacancy)
+    claim = two.claim()
+    assert one.ownership.claim("t", one.me, seen) == two.me
+    two.ownership.release(claim)
+    again = one.ownership.claim("t", one.me, seen)
+    assert isinstance(again, Claim)
+    assert again.epoch == claim.epoch + 1
+    assert one.ownership.owner("t") == one.me
+
+
 def test_late_writes_of_a_former_owner_are_refused(one: Side, two: Side) -> None:
     """The check of its claim holds until another hub has claimed the topic, and never again."""
     first = one.claim()
@@ -191,8 +241,8 @@ def test_a_topic_that_changes_hands_within_a_claim(
         name = "get" if ephemeral else "read_owner_info"
     read = getattr(reader, name)
 
-    def slow(*args: object) -> object:
-        found = read(*args)
+    def slow(*args: object, **options: object) -> object:
+        found = read(*args, **options)
         monkeypatch.setattr(reader, name, read)
         one.ownership.release(first)
         two.store.sync()
