@@ -7,7 +7,6 @@ They know where a frame begins and ends, and nothing of what it says.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,7 +34,6 @@ class AsyncFrames:
         self._reader = reader
         self._writer = writer
         self._timeout = timeout
-        self._process = os.getpid()
 
     async def read(self) -> bytes:
         """Return the next frame, without its length.
@@ -84,11 +82,9 @@ class AsyncFrames:
         self._writer.close()
 
     def _shut(self, how: int) -> None:
-        # Unlike a close, it ends the connection also where a forked child has a copy of the socket;
-        # and in such a child, it would end that of the parent.
-        if os.getpid() == self._process:
-            with suppress(OSError):
-                self._socket.shutdown(how)
+        # Unlike a close, it ends the connection also where a forked child has a copy of the socket.
+        with suppress(OSError):
+            self._socket.shutdown(how)
 
 
 async def async_connect(address: str, timeout: float | None) -> AsyncFrames:

@@ -142,6 +142,7 @@ class AsyncHubServer:
             await self._ready.wait()
             if self._hub is not None and not self._stopped:
                 await client.serve(self._hub)
+            await client.finish()
         finally:
             await client.close()
             self._forget(client)
@@ -271,6 +272,8 @@ class _Client:
                     raise
         except OSError as error:
             log.debug("the connection of a client has ended", reason=str(error))
+        except RuntimeError:
+            log.exception("a connection is cut off")
 
     async def end(self) -> None:
         """Take no more requests, and end those that wait for messages."""
@@ -283,14 +286,16 @@ class _Client:
         for delivery in deliveries.values():
             await delivery.close()
 
+    async def finish(self) -> None:
+        """Take no more requests, and return when those under way have ended."""
+        await self.end()
+        await self._idle.wait()
+
     async def close(self) -> None:
-        """End it when all requests under way have ended."""
-        try:
-            await self.end()
-            await self._idle.wait()
-        finally:
-            self._frames.close()
-            self.ended.set()
+        """End the connection, without a wait: a loop that ends may never begin some requests."""
+        await self.end()
+        self._frames.close()
+        self.ended.set()
 
     def cut(self) -> None:
         """End the connection at once."""

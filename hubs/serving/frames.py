@@ -6,7 +6,6 @@ They know where a frame begins and ends, and nothing of what it says.
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Callable
@@ -50,7 +49,6 @@ class Frames:
         connection.settimeout(timeout)
         self._socket = connection
         self._timeout = timeout
-        self._process = os.getpid()
         self._writing = threading.Lock()  # Whoever writes has it.
 
     def read(self) -> bytes:
@@ -111,11 +109,9 @@ class Frames:
         return b"".join(pieces)
 
     def _shut(self, how: int) -> None:
-        # Unlike a close, it ends the connection also where a forked child has a copy of the socket;
-        # and in such a child, it would end that of the parent.
-        if os.getpid() == self._process:
-            with suppress(OSError):
-                self._socket.shutdown(how)
+        # Unlike a close, it ends the connection also where a forked child has a copy of the socket.
+        with suppress(OSError):
+            self._socket.shutdown(how)
 
 
 def connect(address: str, timeout: float | None) -> Frames:

@@ -144,10 +144,11 @@ class Frame(NamedTuple):
 
     def seconds(self, name: str) -> float:
         """Return a number of seconds."""
-        value = self.members.get(name)
-        if not isinstance(value, int | float) or not 0 <= value < _MOST_NUMBER or value is True:
+        value: Any = self.members.get(name)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and 0 <= value < _MOST_NUMBER):
             raise self._wrong(name, "a number of seconds")
-        return value
+        return float(value)
 
     def flag(self, name: str) -> bool:
         """Return a truth value."""

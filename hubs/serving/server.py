@@ -139,6 +139,7 @@ class HubServer:
             self._ready.wait()
             if self._hub is not None and not self._stopped:
                 client.serve(self._hub)
+            client.finish()
         finally:
             client.close()
             self._forget(client)
@@ -268,6 +269,8 @@ class _Client:
                     raise
         except OSError as error:
             log.debug("the connection of a client has ended", reason=str(error))
+        except RuntimeError:
+            log.exception("a connection is cut off")
 
     def end(self) -> None:
         """Take no more requests, and end those that wait for messages."""
@@ -280,14 +283,16 @@ class _Client:
         for delivery in deliveries.values():
             delivery.close()
 
+    def finish(self) -> None:
+        """Take no more requests, and return when those under way have ended."""
+        self.end()
+        self._idle.wait()
+
     def close(self) -> None:
-        """End it when all requests under way have ended."""
-        try:
-            self.end()
-            self._idle.wait()
-        finally:
-            self._frames.close()
-            self.ended.set()
+        """End the connection, without a wait: a loop that ends may never begin some requests."""
+        self.end()
+        self._frames.close()
+        self.ended.set()
 
     def cut(self) -> None:
         """End the connection at once."""

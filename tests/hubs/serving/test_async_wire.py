@@ -78,13 +78,13 @@ def test_a_cancelled_take_and_a_smaller_one(tmp_path: Path) -> None:
     async def work() -> None:
         async with served(tmp_path) as (hub, remote):
             found = await subscribed(remote)
+            for _ in range(3):
+                await hub.publish("p", "t", b"")
             call = asyncio.create_task(found.take())
             while found._taking is None:  # noqa: ASYNC110 - nothing else tells
                 await asyncio.sleep(0)
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
-            for _ in range(3):
-                await hub.publish("p", "t", b"")
             taken = [(await found.take(1))[0].number for _ in range(3)]
             assert taken == [1, 2, 3]
 
@@ -143,7 +143,8 @@ def test_a_cancelled_subscribe_leaves_no_subscriber(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_a_loop_that_ends_before_its_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pauses", range(12))
+def test_a_loop_that_ends_before_its_server(tmp_path: Path, pauses: int) -> None:
     """Nothing hangs, and nothing is logged, when a program ends without ``stop``."""
 
     async def work() -> None:
@@ -155,7 +156,8 @@ def test_a_loop_that_ends_before_its_server(tmp_path: Path) -> None:
         server.serve(hub)
         found = await subscribed(AsyncRemoteHub(address, PATIENCE))
         waiting = asyncio.create_task(found.take())
-        await asyncio.sleep(0)
+        for _ in range(pauses):
+            await asyncio.sleep(0)
         assert not waiting.done()
         await store.close()
         assert server._port is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -251,6 +252,9 @@ MALFORMED = [
     {**TAKE, "most": 0},
     {**TAKE, "most": True},
     {**TAKE, "timeout": -1},
+    {**TAKE, "timeout": False},
+    {**TAKE, "timeout": float("nan")},
+    {**TAKE, "timeout": float("inf")},
     {**TAKE, "timeout": "1"},
     {"call": "consumed", "subscription": 1},
     {"call": "consumed", "subscription": 1, "number": 2**70},
@@ -350,16 +354,27 @@ def test_a_client_that_takes_no_answers_is_cut_off(
     """It keeps nothing busy for ever."""
     limit("WRITE_TIMEOUT", 0.2)
     hub, front = face.hub()
-    for _ in range(10):
-        hub.publish("p", "t", bytes(1_000_000))
     with Bare(hub.address) as bare:
-        bare.socket.setsockopt(1, 8, 4096)  # SO_RCVBUF
         bare.ask(id=1, **SUBSCRIBE)
-        for _ in range(20):
-            hub.publish("p", "t", bytes(1_000_000))
-        bare.send(*({"id": number, **TAKE} for number in range(2, 30)))
+        hub.publish("p", "t", bytes(12_000_000))
+        bare.send({"id": 2, **TAKE})
         until(lambda: subscribers(hub) == 0)
         until(lambda: not front._clients)
+
+
+def test_answers_that_wait_for_an_answer(face: Face) -> None:
+    """Each of them is sent whole, one after the other."""
+    hub, _ = face.hub()
+    body = b64encode(bytes(3_000_000)).decode()
+    with Bare(hub.address) as bare:
+        bare.send(*({"id": number, **SUBSCRIBE, "who": str(number)} for number in range(5)))
+        assert sorted(bare.receive()["subscription"] for _ in range(5)) == [*range(5)]
+        bare.send({"id": 5, **PUBLISH, "body": body})
+        bare.receive()
+        bare.send(*({"id": 6 + n, **TAKE, "subscription": n} for n in range(5)))
+        answers = [bare.receive() for _ in range(5)]
+        assert sorted(answer["id"] for answer in answers) == [*range(6, 11)]
+        assert all(answer["messages"] == [[1, body]] for answer in answers)
 
 
 def test_a_late_subscribe_does_not_replace_a_later_one(face: Face) -> None:
@@ -570,15 +585,17 @@ def test_an_address_that_is_none(face: Face, address: str) -> None:
 
 def test_a_half_open_connection(face: Face, proxy: Callable[[str], Proxy]) -> None:
     """If nothing at all comes back, the client makes a new connection for the next request."""
-    hub, _ = face.hub()
+    hub, front = face.hub()
     line = proxy(hub.address)
     remote = face.remote(line.address, timeout=1.0)
     assert remote.publish("p", "t", b"") == Published(1, hub.info)
+    (first,) = front._clients
     line.drops = True
     with pytest.raises(TimeoutError, match="not answered"):
         remote.publish("p", "t", b"")
     line.drops = False
     assert remote.publish("p", "t", b"") == Published(2, hub.info)
+    until(lambda: first not in front._clients)
 
 
 def test_a_lost_answer_with_messages(face: Face, proxy: Callable[[str], Proxy]) -> None:
@@ -596,6 +613,27 @@ def test_a_lost_answer_with_messages(face: Face, proxy: Callable[[str], Proxy]) 
         found.take()
     found.close()
     assert remote.subscribe("s", "t").take() == [Message(1, b"1")]
+
+
+def test_an_answer_with_messages_that_is_late(face: Face, pool: ThreadPoolExecutor) -> None:
+    """The subscription has ended for its client, although its connection has not."""
+
+    def answer(request: dict[str, Any]) -> bytes:
+        if request["call"] == "take":
+            return b""
+        raw = b'{"id": %d, "subscription": 1, "removed": true}' % request["id"]
+        return len(raw).to_bytes(4) + raw
+
+    with answering(answer) as (address, made):
+        remote = face.remote(address, timeout=0.5)
+        found = remote.subscribe("s", "t")
+        taking = pool.submit(found.take)
+        while not taking.done():
+            assert remote.unsubscribe("x", "t") is True
+        assert isinstance(taking.exception(), TimeoutError)
+        with pytest.raises(ConnectionResetError, match="was lost"):
+            found.take()
+        assert made == [0]
 
 
 def test_one_connection_for_each_address(face: Face, pool: ThreadPoolExecutor) -> None:
