@@ -114,6 +114,16 @@ def _servers_command() -> ModuleType:
     return importlib.import_module(".bench.installing", __package__)
 
 
+def _hubs(arguments: argparse.Namespace) -> int:
+    code: int = _hubs_command().run(arguments)
+    return code
+
+
+def _hubs_command() -> ModuleType:
+    # Loaded on demand: with the hubs and the simulation, it takes longer to import than the rest.
+    return importlib.import_module(".commands.hubs", __package__)
+
+
 def _spark(arguments: argparse.Namespace) -> int:
     code: int = _spark_command().run(arguments)
     return code
@@ -198,6 +208,10 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     servers = add("servers", _servers, "list the servers that bench and tests use; install others")
     if "servers" in argv:
         _servers_command().add_arguments(servers)
+
+    hubs = add("hubs", _hubs, "list message hubs and their topics; simulate hubs that are killed")
+    if "hubs" in argv:
+        _hubs_command().add_arguments(hubs)
 
     spark = add("spark", _spark, "run bulk jobs on Spark: load, export, restore, copy, diff")
     if "spark" in argv:

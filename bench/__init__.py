@@ -1,6 +1,7 @@
 """The benchmark harness, and throw-away real servers for it and for the tests.
 
 - ``command``: the options of ``batchkeeper bench``
+- ``arguments``: types of arguments
 - ``target``: the store that is measured
 - ``runner``: interleaved rounds of settings
 - ``workload``: the hubs' work
@@ -19,4 +20,5 @@
 - ``memory``: measures the memory of two million streamed puts
 - ``limits``: compares the client with the raw speed of its server
 - ``spark``: compares Spark with one process without it
+- ``simulation``: hubs that are killed while they serve
 """

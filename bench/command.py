@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from rich.console import Console
 
 from ..ops.errors import InvalidSettingError
+from .arguments import at_least, integer, list_of, number
 from .drive import Duration
 from .figures import check_extra
-from .progress import show_progress
+from .progress import show_progress, tell
 from .releases import ServerMissingError
 from .runner import Schedule, measure, settings_of
 from .servers import MEMBERS, ServerStartError
@@ -24,7 +24,7 @@ from .tables import as_json, print_report
 from .target import BARE_TARGETS, open_target
 from .workload import DEFAULT_MIX, STEPS, Workload, WrongAnswerError
 
-__all__ = ["add_arguments", "at_least", "run"]
+__all__ = ["add_arguments", "run"]
 
 _FINE: Final = 0
 _CHECK_FAILED: Final = 1
@@ -34,8 +34,6 @@ _DEFAULT_TARGET: Final = "rocksdb"
 
 # Wide enough for every table: piped output must not be wrapped to the width of a screen.
 _PIPE_WIDTH: Final = 500
-
-_Number = TypeVar("_Number", int, float)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--members",
-        type=_int,
+        type=integer,
         metavar="N",
         help=f"members of the throw-away server: {', '.join(map(str, MEMBERS))} (default: 1)",
     )
@@ -84,28 +82,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work = parser.add_argument_group("work")
     work.add_argument(
         "--hubs",
-        type=_int,
+        type=integer,
         default=defaults.hubs,
         metavar="N",
         help="hubs at work at the same time (default: %(default)s)",
     )
     work.add_argument(
         "--outstanding",
-        type=_int,
+        type=integer,
         default=defaults.outstanding,
         metavar="N",
         help="operations under way for each hub (default: %(default)s)",
     )
     work.add_argument(
         "--topics",
-        type=_int,
+        type=integer,
         default=defaults.topics,
         metavar="N",
         help="topics of all hubs together (default: %(default)s)",
     )
     work.add_argument(
         "--value-bytes",
-        type=_int,
+        type=integer,
         default=defaults.value_bytes,
         metavar="N",
         help="the size of each value (default: %(default)s)",
@@ -121,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     work.add_argument(
         "--seed",
-        type=_int,
+        type=integer,
         default=defaults.seed,
         metavar="N",
         help="seed of the random choices (default: %(default)s)",
@@ -136,21 +134,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     batch = parser.add_argument_group("batch settings; the bench measures all combinations")
     batch.add_argument(
         "--max-ops",
-        type=_list(int),
+        type=list_of(int),
         default="100,1000",
         metavar="N,...",
         help="most operations in a batch (default: %(default)s)",
     )
     batch.add_argument(
         "--max-delay",
-        type=_list(float),
+        type=list_of(float),
         default="0.001,0.005",
         metavar="SECONDS,...",
         help="longest time that an operation waits for others (default: %(default)s)",
     )
     batch.add_argument(
         "--max-in-flight",
-        type=_list(int),
+        type=list_of(int),
         default="1,4",
         metavar="N,...",
         help="most batches in flight (default: %(default)s)",
@@ -202,12 +200,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _fail(code: int, message: str) -> int:
-    _tell(message)
+    tell(message)
     return code
-
-
-def _tell(message: str) -> None:
-    sys.stderr.write(f"batchkeeper: {' '.join(message.splitlines())}\n")
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -229,7 +223,7 @@ def _run(arguments: argparse.Namespace) -> None:
     name = _target_name(arguments)
     file = _json_file(arguments, name)
     timeout = getattr(arguments, "connect_timeout", 10.0)
-    with open_target(name, arguments.dir, _tell, timeout, arguments.members) as target:
+    with open_target(name, arguments.dir, tell, timeout, arguments.members) as target:
         steps = plan.rounds * (len(plan.settings) + (target.plain is not None))
         with show_progress(Console(stderr=True), steps) as step:
             results = measure(target, plan, step)
@@ -246,7 +240,7 @@ def _run(arguments: argparse.Namespace) -> None:
         file.write_text(report + "\n")
     except OSError as error:
         raise InvalidSettingError(f"{file} cannot be written: {error.strerror}") from error
-    _tell(f"the same as JSON: {file}")
+    tell(f"the same as JSON: {file}")
 
 
 def _target_name(arguments: argparse.Namespace) -> str:
@@ -273,47 +267,11 @@ def _json_file(arguments: argparse.Namespace, name: str) -> Path:
     return file
 
 
-# Types of arguments. argparse prefixes their messages with the argument's name.
-
-
-def _int(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not an int: {text!r}") from None
-
-
-def _number(text: str, kind: Callable[[str], _Number]) -> _Number:
-    try:
-        number = kind(text)
-        if math.isfinite(number):
-            return number
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"not {'an int' if kind is int else 'a number'}: {text!r}")
-
-
-def at_least(lowest: float, kind: Callable[[str], _Number]) -> Callable[[str], _Number]:
-    """Return a type of argument: a number of at least ``lowest``."""
-
-    def parse(text: str) -> _Number:
-        number = _number(text, kind)
-        if number < lowest:
-            raise argparse.ArgumentTypeError(f"must be at least {lowest}, not {text}")
-        return number
-
-    return parse
-
-
-def _list(kind: Callable[[str], _Number]) -> Callable[[str], list[_Number]]:
-    return lambda text: [_number(part, kind) for part in text.split(",")]
-
-
 def _mix(text: str) -> Mapping[str, float]:
     mix: dict[str, float] = {}
     for part in text.split(","):
         step, equals, weight = part.partition("=")
         if not equals or step in mix:
             raise argparse.ArgumentTypeError(f"must be STEP=WEIGHT, each step once: {part!r}")
-        mix[step] = _number(weight, float)
+        mix[step] = number(weight, float)
     return mix

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-__all__ = ["show_progress"]
+__all__ = ["show_progress", "tell"]
 
 
 @contextmanager
@@ -35,3 +36,8 @@ def show_progress(console: Console, steps: int) -> Iterator[Callable[[str], None
             begun += 1
 
         yield advance
+
+
+def tell(message: str) -> None:
+    """Write a message to standard error, as one line."""
+    sys.stderr.write(f"batchkeeper: {' '.join(message.splitlines())}\n")

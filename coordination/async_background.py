@@ -11,7 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from ..ops.log import get_logger
 
-__all__ = ["AsyncGate", "AsyncSignal", "async_each", "async_spawn"]
+__all__ = ["AsyncGate", "AsyncSignal", "async_each", "async_finish", "async_spawn"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 log = get_logger("batchkeeper.coordination")
 
 # A loop refers to its tasks weakly.
-_RUNNING: Final[set[asyncio.Task[None]]] = set()
+_RUNNING: Final[set[asyncio.Task[Any]]] = set()
 
 
 def async_spawn(
@@ -42,14 +42,33 @@ def async_spawn(
 async def async_each(
     call: Callable[[_T], Awaitable[object]], items: Collection[_T], most: int
 ) -> None:
-    """Call a function for each item, at most so many at a time; return when all have ended."""
+    """Call a function for each item, at most so many at a time; return when all have ended.
+
+    If some raise, the others are called all the same, and the first exception is raised at the end.
+    """
     rest = iter(items)
+    failures: list[Exception] = []
 
     async def work() -> None:
         for item in rest:
-            await call(item)
+            try:
+                await call(item)
+            except Exception as error:
+                failures.append(error)
 
     await asyncio.gather(*[work() for _ in range(min(most, len(items)))])
+    if failures:
+        raise failures[0]
+
+
+async def async_finish(
+    call: Callable[_P, Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs
+) -> _T:
+    """Call a coroutine function, which goes on to its end also if the caller is cancelled."""
+    task = asyncio.get_running_loop().create_task(call(*args, **kwargs))
+    _RUNNING.add(task)
+    task.add_done_callback(_RUNNING.discard)
+    return await asyncio.shield(task)
 
 
 def _ended(task: asyncio.Task[None]) -> None:

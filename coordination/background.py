@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from ..ops.log import get_logger
 
-__all__ = ["Gate", "Signal", "each", "spawn"]
+__all__ = ["Gate", "Signal", "each", "finish", "spawn"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -33,11 +33,20 @@ def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwar
 
 
 def each(call: Callable[[_T], object], items: Collection[_T], most: int) -> None:
-    """Call a function for each item, at most so many at a time; return when all have ended."""
+    """Call a function for each item, at most so many at a time; return when all have ended.
+
+    If some raise, the others are called all the same, and the first exception is raised at the end.
+    """
     if items:
         with ThreadPoolExecutor(min(most, len(items)), "batchkeeper-each") as pool:
-            for _ in pool.map(call, items):
-                pass
+            ended = [pool.submit(call, item) for item in items]
+        for one in ended:
+            one.result()
+
+
+def finish(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call a function. A thread cannot be cancelled; see ``async_background``."""
+    return call(*args, **kwargs)
 
 
 #: Something that happens once, for which any number of threads can wait.

@@ -50,7 +50,7 @@ COMMAND: Final = "python tools/faces.py"
 ROOT: Final = Path(__file__).parent.parent
 
 # Both halves of these pairs are written by hand.
-_BY_HAND: Final = ("async_background.py",)
+_BY_HAND: Final = ("async_background.py", "async_frames.py")
 
 # The sources, from the root of the repository.
 SOURCES: Final = (

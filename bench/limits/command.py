@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from rich.console import Console
 
 from ...ops.errors import MetadataStoreError
-from ..command import at_least
+from ..arguments import at_least
 from ..figures import check_extra
 from ..progress import show_progress
 from ..releases import ServerMissingError

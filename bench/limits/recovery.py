@@ -25,10 +25,10 @@ from ... import open_async_store
 from ...hubs import (
     AsyncFileLogs,
     AsyncHubConnection,
+    AsyncHubConnections,
+    AsyncHubServer,
     AsyncTopicClient,
     AsyncTopicHub,
-    HubConnections,
-    HubServer,
     HubSettings,
     OwnershipMode,
     SubscribeMode,
@@ -103,12 +103,12 @@ async def _serve(
 ) -> None:
     # No topic moves for other reasons than the kill, so that their number can be checked.
     settings = HubSettings(ownership=ownership, shed_interval=None)
-    logs, server = AsyncFileLogs(directory, sync=False), HubServer()
+    logs, server = AsyncFileLogs(directory, sync=False), AsyncHubServer()
     address = await server.listen()
     async with (
         open_async_store(url, session_timeout=_SESSION) as store,
         AsyncTopicHub(store, region, address, logs, settings) as hub,
-        HubConnections() as connections,
+        AsyncHubConnections() as connections,
     ):
         server.serve(hub)
 

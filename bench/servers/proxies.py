@@ -53,6 +53,7 @@ class Route(NamedTuple):
         target: the number of the member at ``port``.
         opening: reads the first bytes that come from the source, and returns those to be passed on
             instead.
+        host: the host of the member.
     """
 
     front: int
@@ -60,6 +61,7 @@ class Route(NamedTuple):
     source: int
     target: int
     opening: Callable[[asyncio.StreamReader], Awaitable[bytes]] | None = None
+    host: str = HOST
 
 
 class Proxies:
@@ -200,7 +202,7 @@ class Proxies:
         until = self._loop.time() + _EARLY
         while True:
             try:
-                return await asyncio.open_connection(HOST, route.port)
+                return await asyncio.open_connection(route.host, route.port)
             except ConnectionRefusedError:
                 if self._loop.time() >= until or route not in self._open_to:
                     raise

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ...ops.errors import MetadataStoreError
 from ...pipeline.java import JavaMissingError
-from ..command import at_least
+from ..arguments import at_least
 from ..progress import show_progress
 from ..releases import ServerMissingError
 from ..servers import ServerStartError

@@ -23,7 +23,7 @@ __all__ = ["AsyncMetadataManagers", "async_format_metadata", "async_open_manager
 
 _LAYOUT: Final = "layout"
 # What a region has besides its layout and its hubs.
-_PARTS: Final = ("topics", "tables", "removals")
+_PARTS: Final = ("topics", "tables", "removals", "ownership")
 
 
 class AsyncMetadataManagers:

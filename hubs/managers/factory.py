@@ -21,7 +21,7 @@ __all__ = ["MetadataManagers", "format_metadata", "open_managers"]
 
 _LAYOUT: Final = "layout"
 # What a region has besides its layout and its hubs.
-_PARTS: Final = ("topics", "tables", "removals")
+_PARTS: Final = ("topics", "tables", "removals", "ownership")
 
 
 class MetadataManagers:

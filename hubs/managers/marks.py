@@ -135,14 +135,18 @@ class ConsumeMarks:
         if wait:
             self._store([found])
 
-    def flush(self, topic: str | bytes | None = None) -> None:
-        """Write the marks of a topic, or all of them, and return when they are stored.
+    def flush(
+        self, topic: str | bytes | None = None, subscriber: str | bytes | None = None
+    ) -> None:
+        """Write the marks of a topic, or of one of its subscribers, or all of them.
+
+        The call returns when they are stored.
 
         Raises:
             MetadataStoreError: one of them is not.
         """
         self._check_process()
-        self._store(self._in_line(topic))
+        self._store(self._in_line(topic, subscriber))
 
     def release(self, topic: str | bytes) -> None:
         """Write the marks of a topic, and forget the topic: this hub has lost it, or gives it up.
@@ -160,12 +164,16 @@ class ConsumeMarks:
             self._forget(topic)
             raise
 
-    def forget(self, topic: str | bytes, subscriber: str | bytes) -> None:
+    def forget(self, topic: str | bytes, subscriber: str | bytes | None = None) -> None:
         """Forget the mark of a subscriber, for example because it is about to unsubscribe.
 
-        A write that is under way goes on.
+        Without a subscriber, the marks of all subscribers of the topic are forgotten. A write that
+        is under way goes on.
         """
         self._check_process()
+        if subscriber is None:
+            self._forget(topic)
+            return
         with self._lock:
             mark = self._marks.get(name_text(topic), {}).pop(name_text(subscriber), None)
             if mark is not None:
@@ -215,12 +223,24 @@ class ConsumeMarks:
         self._urgent = True
         return True
 
-    def _in_line(self, topic: str | bytes | None, *, forget: bool = False) -> list[_Mark]:
-        """Return the marks of a topic, or all, that must be written; if none, forget the topic."""
+    def _in_line(
+        self,
+        topic: str | bytes | None,
+        subscriber: str | bytes | None = None,
+        *,
+        forget: bool = False,
+    ) -> list[_Mark]:
+        """Return the marks that must be written: all, or those of a topic or a subscriber.
+
+        If there are none, forget the topic, if that is wanted.
+        """
         with self._lock:
             if topic is None:
                 return [*self._waiting]
             of_topic = self._marks.get(name_text(topic), {})
+            if subscriber is not None:
+                mark = of_topic.get(name_text(subscriber))
+                return [] if mark is None or mark not in self._waiting else [mark]
             waiting = [mark for mark in of_topic.values() if mark in self._waiting]
             if forget and not waiting:
                 self._marks.pop(name_text(topic), None)

@@ -14,7 +14,13 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``hub``: the same for threads, generated
 - ``async_client``: publishes and subscribes, whichever hub has the topic
 - ``client``: the same for threads, generated
-- ``wire``: hubs over TCP, for asyncio
+- ``protocol``: what hubs and their clients say to each other over TCP: pure functions
+- ``async_frames``: frames over TCP, for tasks
+- ``frames``: the same for threads, written by hand
+- ``async_server``: a server that lets clients reach a hub over TCP
+- ``server``: the same for threads, generated
+- ``async_remote``: hubs that clients reach over TCP
+- ``remote``: the same for threads, generated
 """
 
 from .async_client import (
@@ -27,25 +33,33 @@ from .async_client import (
 from .async_hub import AsyncTopicHub
 from .async_logs import AsyncLogs
 from .async_owned import AsyncSubscription
+from .async_remote import AsyncHubConnections, AsyncRemoteHub, AsyncRemoteSubscription
+from .async_server import AsyncHubServer
 from .client import Connect, Delivery, HubConnection, Reader, TopicClient
 from .file_logs import AsyncFileLogs, FileLogs
 from .hub import TopicHub
 from .logs import Logs
 from .owned import Subscription
-from .records import Message, Published, Redirect, SubscribeMode
-from .settings import HubSettings, OwnershipMode
-from .wire import HubConnections, HubServer, RemoteHub, RemoteSubscription
+from .records import Attempt, Message, Published, Redirect, SubscribeMode
+from .remote import HubConnections, RemoteHub, RemoteSubscription
+from .server import HubServer
+from .settings import HubSettings
 
 __all__ = [
     "AsyncConnect",
     "AsyncDelivery",
     "AsyncFileLogs",
     "AsyncHubConnection",
+    "AsyncHubConnections",
+    "AsyncHubServer",
     "AsyncLogs",
     "AsyncReader",
+    "AsyncRemoteHub",
+    "AsyncRemoteSubscription",
     "AsyncSubscription",
     "AsyncTopicClient",
     "AsyncTopicHub",
+    "Attempt",
     "Connect",
     "Delivery",
     "FileLogs",
@@ -55,7 +69,6 @@ __all__ = [
     "HubSettings",
     "Logs",
     "Message",
-    "OwnershipMode",
     "Published",
     "Reader",
     "Redirect",

@@ -6,14 +6,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, Self, TypeAlias, TypeVar
 
 from ...batching.settings import check_seconds
+from ...coordination.async_background import AsyncSignal
 from ...coordination.deadlines import Deadline
 from ...ops.backoff import Backoff
 from ...ops.errors import (
@@ -24,17 +28,24 @@ from ...ops.errors import (
     StoreClosedError,
     passes,
 )
-from ..errors import TooManyRedirectsError
+from ...ops.log import get_logger
+from ..errors import IllegalOperationError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
-from .records import Message, Published, Redirect, SubscribeMode
+from .records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["AsyncConnect", "AsyncDelivery", "AsyncHubConnection", "AsyncReader", "AsyncTopicClient"]
 
 T = TypeVar("T")
 
+log = get_logger("batchkeeper.hubs")
+
 _BACKOFF: Final = Backoff(first=0.02, longest=1.0)
 _MOST: Final = 100
+# Seconds for which a hub that has not answered is not asked first.
+_AVOIDED: Final = 3.0
+# Seconds in which a reader that is closed tells its last mark.
+_CLOSING: Final = 5.0
 
 
 class AsyncDelivery(Protocol):
@@ -68,6 +79,7 @@ class AsyncHubConnection(Protocol):
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> AsyncDelivery | Redirect:
         """Connect a subscriber, or say which hub does."""
 
@@ -118,8 +130,9 @@ class AsyncTopicClient:
         self._hubs = [*hubs]
         self._timeout = check_seconds("timeout", timeout)
         self._most = most_redirects
-        self._lock = threading.Lock()  # guards the field
+        self._lock = threading.Lock()  # guards the following fields
         self._known: dict[str, str] = {}  # the hub that had a topic last
+        self._avoided: dict[str, float] = {}  # until when a hub is not asked first
 
     async def publish(
         self,
@@ -162,8 +175,8 @@ class AsyncTopicClient:
             NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
             MetadataStoreError: as with :meth:`publish`.
         """
-        again = partial(self._attach, subscriber, topic)
-        first = await self._attach(subscriber, topic, self._deadline(timeout), mode, preferences)
+        again = partial(self._attach, subscriber, topic, _attempts())
+        first = await again(self._deadline(timeout), None, mode, preferences)
         return AsyncReader(first, again)
 
     async def unsubscribe(
@@ -184,27 +197,39 @@ class AsyncTopicClient:
         self,
         subscriber: str | bytes,
         topic: str | bytes,
+        attempts: Iterator[Attempt],
         deadline: Deadline,
+        ended: AsyncSignal | None,
         mode: SubscribeMode = "attach",
         preferences: SubscriptionPreferences | None = None,
     ) -> AsyncDelivery:
         async def ask(hub: AsyncHubConnection, redirected: bool) -> AsyncDelivery | Redirect:
-            return await hub.subscribe(subscriber, topic, redirected, mode, preferences)
+            return await hub.subscribe(
+                subscriber, topic, redirected, mode, preferences, next(attempts)
+            )
 
-        return await self._ask(topic, ask, deadline)
+        return await self._ask(topic, ask, deadline, ended)
 
-    async def _ask(self, topic: str | bytes, ask: _Ask[T], deadline: Deadline) -> T:
-        """Ask hubs until one answers."""
+    async def _ask(
+        self,
+        topic: str | bytes,
+        ask: _Ask[T],
+        deadline: Deadline,
+        ended: AsyncSignal | None = None,
+    ) -> T:
+        """Ask hubs until one answers, or the caller has ended."""
         name = name_text(topic)
         attempts = 0
         with self._lock:
             address = self._known.get(name)
         while True:
-            chain = [address or random.choice(self._hubs)]  # noqa: S311 - no secret
+            chain = [address or self._any()]
             try:
                 answer = await self._follow(chain, ask)
             except (MetadataStoreError, OSError) as error:
                 self._forget(name)
+                if isinstance(error, OSError):
+                    self._avoid(chain[-1])
                 if not passing(error):
                     raise
                 failure: MetadataStoreError | OSError = error
@@ -218,7 +243,11 @@ class AsyncTopicClient:
                 raise OperationTimeoutError(
                     f"no hub could serve topic {name!r:.200} in time: {failure}"
                 ) from failure
-            await asyncio.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            pause = deadline.within(_BACKOFF.pause(attempts))
+            if ended is None:
+                await asyncio.sleep(pause)
+            elif await ended.wait(pause):
+                raise StoreClosedError("the reader was closed")
             attempts += 1
             address = None
 
@@ -237,6 +266,20 @@ class AsyncTopicClient:
                 way = " -> ".join([*chain, address])
                 raise TooManyRedirectsError(f"the hubs send the client on and on: {way:.500}")
             chain.append(address)
+
+    def _any(self) -> str:
+        """Return a hub to begin with; one that has not answered lately only if there is no other.
+
+        A hub that stands still costs each call that asks it the whole time of a request.
+        """
+        now = time.monotonic()
+        with self._lock:
+            good = [hub for hub in self._hubs if self._avoided.get(hub, now) <= now]
+        return random.choice(good or self._hubs)  # noqa: S311 - no secret
+
+    def _avoid(self, address: str) -> None:
+        with self._lock:
+            self._avoided[address] = time.monotonic() + _AVOIDED
 
     def _forget(self, name: str) -> None:
         with self._lock:
@@ -260,15 +303,16 @@ class AsyncReader:
     def __init__(
         self,
         first: AsyncDelivery,
-        again: Callable[[Deadline], Awaitable[AsyncDelivery]],
+        again: Callable[[Deadline, AsyncSignal | None], Awaitable[AsyncDelivery]],
     ) -> None:
         self._again = again
         self._attempts = 0
+        self._ended = AsyncSignal()  # ends the search for a hub, too
         self._lock = threading.Lock()  # guards the following fields
         self._delivery: AsyncDelivery | None = first
         self._returned = 0  # the last message that was returned
         self._consumed = 0
-        self._closed = False
+        self._told = 0  # what the hub of the delivery knows of it
 
     async def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
         """Return the next messages, in order; wait for one if there is none.
@@ -294,10 +338,12 @@ class AsyncReader:
                 self._attempts = 0
             except (MetadataStoreError, OSError) as error:
                 self._drop()
-                if self._closed or not passing(error):
+                if self._ended.is_set():
+                    raise StoreClosedError("the reader was closed") from error
+                if not passing(error):
                     raise
                 if not deadline.passed:
-                    await asyncio.sleep(deadline.within(_BACKOFF.pause(self._attempts)))
+                    await self._ended.wait(deadline.within(_BACKOFF.pause(self._attempts)))
                     self._attempts += 1
                 messages = []
             with self._lock:
@@ -311,30 +357,50 @@ class AsyncReader:
     async def consumed(self, number: int) -> None:
         """Say that all messages up to a number are consumed, so they need not come again.
 
-        If the hub cannot be reached, it is told when the reader has subscribed again.
+        If the hub cannot be reached, it is told when the reader takes messages again, or is closed.
 
         Raises:
-            IllegalOperationError: there is no message with this number.
+            IllegalOperationError: there is no message with this number. If no hub can be reached
+                now, the next call of :meth:`take` raises it.
             MetadataStoreError: the mark cannot be stored.
         """
+        if type(number) is not int or number < 0:
+            raise IllegalOperationError(f"no number of a message: {number!r:.80}")
         with self._lock:
             self._consumed = max(self._consumed, number)
             delivery = self._delivery
         if delivery is None:
             return
         try:
-            await delivery.consumed(number)
+            await self._tell(delivery, number)
         except (MetadataStoreError, OSError) as error:
             if not passing(error):
                 raise
 
-    async def close(self) -> None:
-        """End the reader. The subscription stays."""
+    async def close(self, timeout: float = _CLOSING) -> None:
+        """End the reader. The subscription stays. Closing twice does no harm.
+
+        If a hub could not be told the last consume mark, a hub is told now.
+
+        Args:
+            timeout: seconds that this may take. After them, it is logged that messages will come
+                again although they were consumed.
+        """
         with self._lock:
-            self._closed = True
+            closed = self._ended.is_set()
+            self._ended.set()
             delivery, self._delivery = self._delivery, None
+            consumed = self._consumed
+            behind = not closed and consumed > self._told
         if delivery is not None:
             await _end(delivery)
+        if behind:
+            try:
+                delivery = await self._again(Deadline(timeout), None)
+                await self._tell(delivery, consumed)
+                await _end(delivery)
+            except (MetadataStoreError, OSError) as error:
+                log.warning("a consume mark is lost", number=consumed, reason=str(error))
 
     async def __aenter__(self) -> Self:
         return self
@@ -346,27 +412,47 @@ class AsyncReader:
         with self._lock:
             self._check_open()
             delivery = self._delivery
-        if delivery is not None:
-            return delivery
-        made = await self._again(deadline)
+        if delivery is None:
+            delivery = await self._again(deadline, self._ended)
+            with self._lock:
+                closed = self._ended.is_set()
+                if not closed:
+                    self._delivery, self._told = delivery, 0
+            if closed:
+                await _end(delivery)
+                self._check_open()
         with self._lock:
-            closed, consumed = self._closed, self._consumed
-            if not closed:
-                self._delivery = made
-        if closed:
-            await _end(made)
-            self._check_open()
-        if consumed:
-            await made.consumed(consumed)
-        return made
+            consumed = self._consumed if self._consumed > self._told else None
+        if consumed is not None:  # No answer has said that the hub knows it.
+            await self._tell(delivery, consumed)
+        return delivery
+
+    async def _tell(self, delivery: AsyncDelivery, number: int) -> None:
+        """Say to a hub what is consumed."""
+        try:
+            await delivery.consumed(number)
+        except IllegalOperationError:
+            with self._lock:  # Otherwise, each later connection would fail because of it.
+                if self._consumed == number:
+                    self._consumed = self._told
+            raise
+        with self._lock:
+            if self._delivery is delivery:
+                self._told = max(self._told, number)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._ended.is_set():
             raise StoreClosedError("the reader was closed")
 
     def _drop(self) -> None:
         with self._lock:
             self._delivery = None
+
+
+def _attempts() -> Iterator[Attempt]:
+    """Return the attempts of one reader."""
+    reader = uuid.uuid4().hex
+    return (Attempt(reader, number) for number in itertools.count(1))
 
 
 def passing(error: MetadataStoreError | OSError) -> bool:

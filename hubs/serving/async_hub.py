@@ -10,6 +10,8 @@ client to the winner.
 
 For each topic, one call at a time claims it or gives it up: whoever has its *turn*. A topic that
 the hub serves takes messages and subscribers without a turn, and without a request to the store.
+A claim that has begun ends also if the client goes away, and so does the release of a topic:
+otherwise, the hub would keep a topic that it does not serve.
 """
 
 from __future__ import annotations
@@ -18,10 +20,17 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from typing import Final, Self, TypeAlias
+from typing import Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from ...batching import AsyncMetadataStore
-from ...coordination.async_background import AsyncSignal, async_each, async_spawn
+from ...coordination.async_background import (
+    AsyncGate,
+    AsyncSignal,
+    async_each,
+    async_finish,
+    async_spawn,
+)
+from ...coordination.async_turns import AsyncTurns
 from ...ops.errors import (
     InvalidSettingError,
     MetadataStoreError,
@@ -53,20 +62,20 @@ from ..names import escaped, name_text
 from ..tables import Version
 from ..topics.async_access import AsyncAccessRules
 from ..topics.async_hosts import AsyncHosts, AsyncRegistration
-from ..topics.async_ownership import (
-    AsyncComparedOwnership,
-    AsyncEphemeralOwnership,
-    AsyncOwnership,
-)
+from ..topics.async_modes import async_open_ownership
+from ..topics.async_ownership import AsyncOwnership
 from ..topics.choosing import Planned, choose
 from ..topics.records import Claim, Hub, Vacancy
 from .async_logs import AsyncLogs
 from .async_owned import AsyncOwnedTopic, AsyncSubscription
-from .records import Published, Redirect, SubscribeMode
+from .records import Attempt, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 from .shedding import Held, to_shed, unused
 
 __all__ = ["AsyncTopicHub", "TopicCallback"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 #: Is called with the claim of a topic that the hub has got, or is about to give up.
 TopicCallback: TypeAlias = Callable[[Claim], Awaitable[object]]
@@ -117,12 +126,15 @@ class AsyncTopicHub:
         self._logs = logs
         self._planned = Planned()
         self._stopped = AsyncSignal()
+        self._stopping = AsyncGate()  # Whoever stops the hub has passed it.
+        self._subscribing = AsyncTurns()  # for each subscriber of a topic
         self._stack = AsyncExitStack()
         self._managers: AsyncMetadataManagers
         self._registration: AsyncRegistration
         self._ownership: AsyncOwnership
         self._marks: AsyncConsumeMarks
         self._started = False
+        self._serves = False  # whether it has been registered
         self._lock = threading.Lock()  # guards the following fields
         self._topics: dict[str, AsyncOwnedTopic] = {}
         self._turns: dict[str, AsyncSignal] = {}
@@ -137,7 +149,7 @@ class AsyncTopicHub:
 
         Raises:
             LockBusyError: a hub with this address was alive until the end of ``timeout``.
-            LayoutError: the region has another layout.
+            LayoutError: the region has another layout, or another mode of ownership.
             MetadataStoreError: a request has failed.
         """
         if self._started:
@@ -149,11 +161,9 @@ class AsyncTopicHub:
             self._stack.push_async_callback(self.hosts.close)
             self._managers = await async_open_managers(store, self.region, self._layout)
             self._stack.push_async_callback(self._managers.close)
-            if settings.ownership == "compared":
-                manager = self._managers.ownership
-                self._ownership = AsyncComparedOwnership(store, self.region, manager, self.hosts)
-            else:
-                self._ownership = AsyncEphemeralOwnership(store, self.region)
+            self._ownership = await async_open_ownership(
+                store, self._managers, self.hosts, settings.ownership
+            )
             self._marks = AsyncConsumeMarks(
                 self._managers.subscriptions,
                 settings.most_redelivered,
@@ -162,14 +172,16 @@ class AsyncTopicHub:
             )
             load = HubLoad(capacity=settings.capacity)
             self._registration = await self.hosts.register(self.address, load, timeout)
+            self._serves = True
+            self._every(_LOOK, self._follow_session, offline=True)
+            self._every(_LOOK, self._follow_membership)
+            self._every(settings.report_interval, self._report)
+            self._every(settings.shed_interval, self._shed)
+            self._every(_retirement(settings), self._retire)
         except BaseException:
+            self._stopped.set()
             await self._stack.aclose()
             raise
-        self._every(_LOOK, self._follow_session)
-        self._every(_LOOK, self._follow_membership)
-        self._every(settings.report_interval, self._report)
-        self._every(settings.shed_interval, self._shed)
-        self._every(_retirement(settings), self._retire)
 
     @property
     def info(self) -> HubInfo:
@@ -197,6 +209,9 @@ class AsyncTopicHub:
         The hub awaits ``acquired`` before it serves a topic; if it raises, the hub gives the claim
         up, and the caller gets the error. It awaits ``lost`` before it gives a topic up; what it
         raises is logged. After a lost session, others may own the topic already.
+
+        Neither may wait for a call of this hub about the same topic, or for its end: that call
+        waits for them.
         """
         with self._lock:
             self._listeners = (*self._listeners, (acquired, lost))
@@ -242,6 +257,7 @@ class AsyncTopicHub:
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> AsyncSubscription | Redirect:
         """Connect a subscriber, or say which hub does.
 
@@ -254,9 +270,11 @@ class AsyncTopicHub:
             redirected: whether another hub has sent the client here.
             mode: whether the subscription must be new, must be there, or either.
             preferences: what the subscriber wants; ``None`` leaves what was stored.
+            attempt: which of its attempts this is, if the client makes several.
 
         Raises:
             AccessDeniedError: an access rule does not allow it. Nothing was written.
+            SubscriberReplacedError: a later attempt has connected the subscriber already.
             SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
             NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
             NoHubError: no hub can take the topic.
@@ -271,19 +289,14 @@ class AsyncTopicHub:
         found = await self._find(who, topic, redirected)
         if isinstance(found, Redirect):
             return found
+        turn = _key(topic, who)
+        await self._subscribing.enter(turn)
         try:
-            data = await self._subscribed(found, who, mode, preferences)
+            return await self._connect(found, who, mode, preferences, attempt)
         except TransactionRefusedError as error:  # The epoch is not ours any more.
             raise self._lose_later(found) from error
-        position = 0 if data.state is None else data.state.mark.local
-        window = self.settings.window
-        if data.preferences is not None and data.preferences.message_window_size:
-            window = data.preferences.message_window_size
-
-        async def mark(number: int) -> None:
-            await self._marks.consumed(topic, who, MessageSeqId(number))
-
-        return found.subscribe(who, position, window, mark)
+        finally:
+            self._subscribing.leave(turn)
 
     async def unsubscribe(
         self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False
@@ -299,9 +312,11 @@ class AsyncTopicHub:
         found = await self._find(who, topic, redirected)
         if isinstance(found, Redirect):
             return found
-        found.unsubscribe(who)
-        self._marks.forget(topic, who)
+        turn = _key(topic, who)
+        await self._subscribing.enter(turn)
         try:
+            found.unsubscribe(who)
+            self._marks.forget(topic, who)
             await self._managers.subscriptions.delete_subscription_data(
                 topic, subscriber, Version.ANY, beside=(found.claim.check,)
             )
@@ -309,10 +324,12 @@ class AsyncTopicHub:
             return False
         except TransactionRefusedError as error:
             raise self._lose_later(found) from error
+        finally:
+            self._subscribing.leave(turn)
         return True
 
     async def release(self, topic: str | bytes) -> bool:
-        """Give a topic up; return whether the hub owned it.
+        """Give a topic up; return whether the hub owned it, and others can claim it now.
 
         The next client that asks for the topic makes a hub its owner. Messages that were taken are
         in the log, and consume marks are stored, when the others can claim it.
@@ -332,19 +349,25 @@ class AsyncTopicHub:
         await self._give_up_all()
 
     async def stop(self) -> None:
-        """Give all topics up, and leave. Stopping twice does no harm.
+        """Give all topics up, and leave. Return when the hub has stopped, whoever has begun that.
 
-        What cannot be given up, because no server answers, goes with the session.
+        Stopping twice does no harm. A call that was cancelled can be repeated. What cannot be given
+        up, because no server answers, goes with the session.
         """
-        if self._stopped.is_set() or not self._started:
+        if not self._started:
             return
         self._stopped.set()
-        await self._give_up_all()
+        await self._stopping.enter()
         try:
-            await self._marks.close()
-        except MetadataStoreError as error:
-            log.warning("consume marks are lost", hub=self.address, reason=str(error))
-        await self._stack.aclose()
+            if self._serves:
+                await self._give_up_all()
+                try:
+                    await self._marks.close()
+                except MetadataStoreError as error:
+                    log.warning("consume marks are lost", hub=self.address, reason=str(error))
+            await self._stack.aclose()
+        finally:
+            self._stopping.leave()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -363,49 +386,78 @@ class AsyncTopicHub:
     ) -> AsyncOwnedTopic | Redirect:
         """Return the topic if this hub serves it, or gets it now; otherwise the hub to ask."""
         name = name_text(topic)
+        if not self._serves:
+            raise TopicLostError(f"hub {self.address!r} has not started")
+        try:
+            while True:
+                found = await self._served(name)
+                if found is None:
+                    me = self.info
+                    owner, vacancy = await self._owner(me, who, topic, redirected)
+                    if owner.address != me.address:
+                        return Redirect(owner)
+                    claimed = await self._claim(name, me, vacancy)
+                    if claimed is None:
+                        continue  # Somebody else has the turn. What this call knows is outdated.
+                    if isinstance(claimed, Redirect):
+                        return claimed
+                    found = claimed
+                self._check_served(found.claim)
+                return found
+        except (SessionLostError, StaleEpochError) as error:
+            why = f"hub {self.address!r} has lost topic {name!r:.200} at its claim: ask again"
+            raise TopicLostError(why) from error
+
+    async def _served(self, name: str) -> AsyncOwnedTopic | None:
+        """Return a topic if this hub serves it. If somebody has its turn, that is waited for."""
         while True:
             with self._lock:
                 found, turn = self._topics.get(name), self._turns.get(name)
-                if turn is None and found is not None:
-                    break
-                if turn is None:
-                    mine = self._turns[name] = AsyncSignal()
             if turn is None:
-                break
+                return found
             await turn.wait()
-        if found is not None:
-            self._check_served(found.claim)
-            return found
-        try:
-            return await self._settle(who, topic, redirected)
-        except SessionLostError as error:
-            raise TopicLostError(f"the session of hub {self.address!r} has ended") from error
-        finally:
-            self._end_turn(name, mine)
 
-    async def _settle(
-        self, who: str, topic: str | bytes, redirected: bool
-    ) -> AsyncOwnedTopic | Redirect:
-        """Find the hub of a topic that this one does not serve. The caller has its turn."""
-        me = self.info
+    async def _owner(
+        self, me: HubInfo, who: str, topic: str | bytes, redirected: bool
+    ) -> tuple[HubInfo, Vacancy | None]:
+        """Return the hub that owns a topic, or is to own it, and what its claim starts from.
+
+        Any number of calls do that at once. If this hub is the owner, it does not know of it: an
+        answer was lost, or it could not release the topic.
+        """
         if not self._may_serve(me):
             raise TopicLostError(f"the session of hub {self.address!r} may have ended")
         seen = await self._ownership.look(topic)
-        vacancy = seen if isinstance(seen, Vacancy) else None
-        if isinstance(seen, Vacancy):
-            if seen.epoch is None:
-                await self.access.check("create", who, topic)
-            chosen = self._choose(me, await self._others(), redirected)
-            if chosen != me:
-                return Redirect(chosen)
-        elif seen.address != me.address:
-            return Redirect(seen)
-        elif self._stopped.is_set():
-            raise TopicLostError(f"hub {self.address!r} stops")
-        claimed = await self._ownership.claim(topic, me, vacancy)
-        if isinstance(claimed, HubInfo):
+        if not isinstance(seen, Vacancy):
+            return seen, None
+        if seen.epoch is None:
+            await self.access.check("create", who, topic)
+        return self._choose(me, await self._others(), redirected), seen
+
+    async def _claim(
+        self, name: str, me: HubInfo, vacancy: Vacancy | None
+    ) -> AsyncOwnedTopic | Redirect | None:
+        """Claim a topic, unless somebody else has its turn, or has had it; then return ``None``."""
+
+        async def claim() -> AsyncOwnedTopic | Redirect:
+            if self._stopped.is_set():
+                raise TopicLostError(f"hub {self.address!r} stops: ask again")
+            claimed = await self._ownership.claim(name, me, vacancy)
+            if isinstance(claimed, Claim):
+                if self._registration.draining:  # By now; or it could not release the topic.
+                    await self._hand_over(claimed)
+                    raise TopicLostError(f"hub {self.address!r} drains: ask again")
+                return await self._begin(claimed)
+            if claimed.address == me.address:  # Of an earlier life, whose session is about to end.
+                why = f"hub {self.address!r} owns topic {name!r:.200} from before its restart"
+                raise TopicLostError(f"{why}: ask again")
             return Redirect(claimed)
-        return await self._begin(claimed)
+
+        with self._lock:
+            if name in self._turns or name in self._topics:
+                return None
+            mine = self._turns[name] = AsyncSignal()
+        return await self._in_turn(name, mine, claim)
 
     async def _others(self) -> dict[str, Hub]:
         hubs = await self.hosts.hubs()
@@ -459,6 +511,35 @@ class AsyncTopicHub:
 
     # Subscriptions
 
+    async def _connect(
+        self,
+        topic: AsyncOwnedTopic,
+        subscriber: str,
+        mode: SubscribeMode,
+        preferences: SubscriptionPreferences | None,
+        attempt: Attempt | None,
+    ) -> AsyncSubscription:
+        """Connect a subscriber. The caller has its turn, so that nobody removes it meanwhile."""
+        data = await self._subscribed(topic, subscriber, mode, preferences)
+        position = 0 if data.state is None else data.state.mark.local
+        window = self.settings.window
+        if data.preferences is not None and data.preferences.message_window_size:
+            window = data.preferences.message_window_size
+
+        name = topic.claim.topic
+
+        async def mark(number: int) -> None:
+            try:
+                await self._marks.consumed(name, subscriber, MessageSeqId(number))
+            finally:
+                with self._lock:
+                    gone = name not in self._topics
+                # Since the subscriber has said so. Nobody else would take the mark out of line.
+                if gone:
+                    self._marks.forget(name, subscriber)
+
+        return topic.subscribe(subscriber, position, window, mark, attempt)
+
     async def _subscribed(
         self,
         topic: AsyncOwnedTopic,
@@ -470,7 +551,7 @@ class AsyncTopicHub:
         subscriptions = self._managers.subscriptions
         name, beside = topic.claim.topic, (topic.claim.check,)
         with suppress(MetadataStoreError):  # Without it, more is delivered again.
-            await self._marks.flush(name)
+            await self._marks.flush(name, subscriber)
         while True:
             if mode != "attach":
                 data = SubscriptionData(preferences, SubscriptionState(MessageSeqId(topic.last)))
@@ -515,63 +596,93 @@ class AsyncTopicHub:
 
     async def _give_up(self, topic: AsyncOwnedTopic) -> bool:
         """Give a topic up, so that others can claim it; return whether it was owned."""
-        name = topic.claim.topic
-        mine = await self._take_turn(name)
-        try:
+
+        async def give_up() -> bool:
             if not self._has(topic):
                 return False
             await topic.close()
-            await self._end(topic, "gives it up")
+            topic.end(self._lost(topic, "gives it up"))
+            await self._store_marks(topic)
+            await self._end(topic)
             return await self._hand_over(topic.claim)
-        finally:
-            self._end_turn(name, mine)
+
+        name = topic.claim.topic
+        return await self._in_turn(name, await self._take_turn(name), give_up)
 
     async def _give_up_all(self) -> None:
         with self._lock:
             turns = [*self._turns.values()]
         for turn in turns:  # A claim may be under way.
             await turn.wait()
+        # All together: one write for each topic, one after the other, would take too long.
+        await self._store_marks()
         with self._lock:
             topics = [*self._topics.values()]
         await async_each(self._give_up, topics, _AT_ONCE)
 
+    async def _lose_all(self, topics: list[AsyncOwnedTopic]) -> None:
+        """Serve some topics no more, because their session has ended."""
+        for topic in topics:  # Clients must not wait for the requests that follow.
+            topic.end(self._lost(topic, "has lost its session"))
+        await self._store_marks()  # Those of topics that have another owner by now are refused.
+        await async_each(self._lose, topics, _AT_ONCE)
+
     async def _lose(self, topic: AsyncOwnedTopic) -> None:
         """Serve a topic no more, which others may own already."""
-        name = topic.claim.topic
-        mine = await self._take_turn(name)
-        try:
+
+        async def lose() -> None:
             if self._has(topic):
-                await self._end(topic, "has lost it")
-        finally:
-            self._end_turn(name, mine)
+                await self._end(topic)
+
+        name = topic.claim.topic
+        await self._in_turn(name, await self._take_turn(name), lose)
 
     def _lose_later(self, topic: AsyncOwnedTopic) -> TopicLostError:
         """Lose a topic whose epoch has ended; return the error for the caller."""
         error = self._lost(topic, "has lost it")
-        topic.end(error)
-        async_spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
-        return self._lost(topic, "has lost it")
+        if topic.end(error):  # Many callers may learn it at the same time.
+            async_spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
+        return error
 
-    async def _end(self, topic: AsyncOwnedTopic, why: str) -> None:
-        """End what this hub has of a topic. The caller has its turn."""
+    async def _end(self, topic: AsyncOwnedTopic) -> None:
+        """Forget a topic that has ended. The caller has its turn."""
         claim = topic.claim
-        topic.end(self._lost(topic, why))
         await self._tell_lost([lost for _, lost in self._listeners if lost is not None], claim)
-        try:
-            await self._marks.release(claim.topic)
-        except MetadataStoreError as error:
-            log.warning("consume marks are lost", topic=claim.topic, reason=str(error))
         with self._lock:
             del self._topics[claim.topic]
-        await self._logs.end(claim)
+        self._marks.forget(claim.topic)
+        try:
+            await self._logs.end(claim)
+        except Exception:
+            log.exception("a log has failed", topic=claim.topic)
+
+    async def _store_marks(self, topic: AsyncOwnedTopic | None = None) -> None:
+        """Store the consume marks of a topic, or all, if that is possible."""
+        if not self._is_answered():
+            return
+        try:
+            await self._marks.flush(None if topic is None else topic.claim.topic)
+        except MetadataStoreError as error:
+            log.warning("consume marks are not stored", hub=self.address, reason=str(error))
 
     async def _hand_over(self, claim: Claim) -> bool:
         """Let others claim a topic. If no server answers, it stays this hub's until it is asked."""
+        if not self._is_answered():
+            log.warning("a topic is not released", topic=claim.topic, reason="no server answers")
+            return False
         try:
             return await self._ownership.release(claim)
         except MetadataStoreError as error:
             log.warning("a topic is not released", topic=claim.topic, reason=str(error))
             return False
+
+    def _is_answered(self) -> bool:
+        """Say whether the store's server answers, as far as is known.
+
+        In an outage, each request would take its whole time-out, and a hub with many topics would
+        not come to an end.
+        """
+        return self._store.session.state in {"new", "connected"}
 
     async def _tell_lost(self, listeners: list[TopicCallback], claim: Claim) -> None:
         for lost in listeners:
@@ -597,6 +708,24 @@ class AsyncTopicHub:
                     return mine
             await turn.wait()
 
+    async def _in_turn(
+        self,
+        name: str,
+        turn: AsyncSignal,
+        call: Callable[_P, Awaitable[_T]],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """Call a function in the turn of a topic, which ends with it, whatever the caller does."""
+
+        async def run() -> _T:
+            try:
+                return await call(*args, **kwargs)
+            finally:
+                self._end_turn(name, turn)
+
+        return await async_finish(run)
+
     def _end_turn(self, name: str, turn: AsyncSignal) -> None:
         with self._lock:
             del self._turns[name]
@@ -604,16 +733,27 @@ class AsyncTopicHub:
 
     # In the background
 
-    def _every(self, seconds: float | None, call: Callable[[], Awaitable[None]]) -> None:
-        if seconds is not None:
-            async_spawn(f"hub {self.address}", self._repeat, seconds, call)
+    def _every(
+        self, seconds: float | None, call: Callable[[], Awaitable[None]], *, offline: bool = False
+    ) -> None:
+        """Call a function again and again; in an outage only if it is for that.
 
-    async def _repeat(self, seconds: float, call: Callable[[], Awaitable[None]]) -> None:
+        A topic that is given up then could not be handed over, and nobody would serve it.
+        """
+        if seconds is not None:
+            async_spawn(f"hub {self.address}", self._repeat, seconds, call, offline)
+
+    async def _repeat(
+        self, seconds: float, call: Callable[[], Awaitable[None]], offline: bool
+    ) -> None:
         while not await self._stopped.wait(seconds):
             try:
-                await call()
+                if offline or self._is_answered():
+                    await call()
             except MetadataStoreError as error:
                 log.warning("a hub goes on", hub=self.address, reason=str(error))
+            except Exception:  # Of the logs, or no thread can be started.
+                log.exception("a hub goes on", hub=self.address)
 
     async def _follow_session(self) -> None:
         """Lose the topics of a session that has ended.
@@ -633,9 +773,8 @@ class AsyncTopicHub:
         if topics and not lost and not self._may_serve(me):
             for topic in topics:
                 topic.disconnect_all(self._lost(topic, "may have lost its session"))
-        for topic in lost:  # Clients must not wait for the requests that follow.
-            topic.end(self._lost(topic, "has lost its session"))
-        await async_each(self._lose, lost, _AT_ONCE)
+        if lost:
+            await self._lose_all(lost)
 
     async def _follow_membership(self) -> None:
         """Give all topics up if somebody lets the hub drain."""
@@ -680,6 +819,10 @@ class AsyncTopicHub:
             sum(one.connections for one in held),
             self.settings.capacity,
         )
+
+
+def _key(topic: str | bytes, subscriber: str) -> str:
+    return f"{escaped(topic)}/{escaped(subscriber)}"
 
 
 def _retirement(settings: HubSettings) -> float | None:

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, Self, TypeAlias, TypeVar
 
 from ...batching.settings import check_seconds
+from ...coordination.background import Signal
 from ...coordination.deadlines import Deadline
 from ...ops.backoff import Backoff
 from ...ops.errors import (
@@ -22,17 +25,24 @@ from ...ops.errors import (
     StoreClosedError,
     passes,
 )
-from ..errors import TooManyRedirectsError
+from ...ops.log import get_logger
+from ..errors import IllegalOperationError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
-from .records import Message, Published, Redirect, SubscribeMode
+from .records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["Connect", "Delivery", "HubConnection", "Reader", "TopicClient"]
 
 T = TypeVar("T")
 
+log = get_logger("batchkeeper.hubs")
+
 _BACKOFF: Final = Backoff(first=0.02, longest=1.0)
 _MOST: Final = 100
+# Seconds for which a hub that has not answered is not asked first.
+_AVOIDED: Final = 3.0
+# Seconds in which a reader that is closed tells its last mark.
+_CLOSING: Final = 5.0
 
 
 class Delivery(Protocol):
@@ -66,6 +76,7 @@ class HubConnection(Protocol):
         redirected: bool = False,
         mode: SubscribeMode = "create_or_attach",
         preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
     ) -> Delivery | Redirect:
         """Connect a subscriber, or say which hub does."""
 
@@ -116,8 +127,9 @@ class TopicClient:
         self._hubs = [*hubs]
         self._timeout = check_seconds("timeout", timeout)
         self._most = most_redirects
-        self._lock = threading.Lock()  # guards the field
+        self._lock = threading.Lock()  # guards the following fields
         self._known: dict[str, str] = {}  # the hub that had a topic last
+        self._avoided: dict[str, float] = {}  # until when a hub is not asked first
 
     def publish(
         self,
@@ -160,8 +172,8 @@ class TopicClient:
             NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
             MetadataStoreError: as with :meth:`publish`.
         """
-        again = partial(self._attach, subscriber, topic)
-        first = self._attach(subscriber, topic, self._deadline(timeout), mode, preferences)
+        again = partial(self._attach, subscriber, topic, _attempts())
+        first = again(self._deadline(timeout), None, mode, preferences)
         return Reader(first, again)
 
     def unsubscribe(
@@ -182,27 +194,37 @@ class TopicClient:
         self,
         subscriber: str | bytes,
         topic: str | bytes,
+        attempts: Iterator[Attempt],
         deadline: Deadline,
+        ended: Signal | None,
         mode: SubscribeMode = "attach",
         preferences: SubscriptionPreferences | None = None,
     ) -> Delivery:
         def ask(hub: HubConnection, redirected: bool) -> Delivery | Redirect:
-            return hub.subscribe(subscriber, topic, redirected, mode, preferences)
+            return hub.subscribe(subscriber, topic, redirected, mode, preferences, next(attempts))
 
-        return self._ask(topic, ask, deadline)
+        return self._ask(topic, ask, deadline, ended)
 
-    def _ask(self, topic: str | bytes, ask: _Ask[T], deadline: Deadline) -> T:
-        """Ask hubs until one answers."""
+    def _ask(
+        self,
+        topic: str | bytes,
+        ask: _Ask[T],
+        deadline: Deadline,
+        ended: Signal | None = None,
+    ) -> T:
+        """Ask hubs until one answers, or the caller has ended."""
         name = name_text(topic)
         attempts = 0
         with self._lock:
             address = self._known.get(name)
         while True:
-            chain = [address or random.choice(self._hubs)]  # noqa: S311 - no secret
+            chain = [address or self._any()]
             try:
                 answer = self._follow(chain, ask)
             except (MetadataStoreError, OSError) as error:
                 self._forget(name)
+                if isinstance(error, OSError):
+                    self._avoid(chain[-1])
                 if not passing(error):
                     raise
                 failure: MetadataStoreError | OSError = error
@@ -216,7 +238,11 @@ class TopicClient:
                 raise OperationTimeoutError(
                     f"no hub could serve topic {name!r:.200} in time: {failure}"
                 ) from failure
-            time.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            pause = deadline.within(_BACKOFF.pause(attempts))
+            if ended is None:
+                time.sleep(pause)
+            elif ended.wait(pause):
+                raise StoreClosedError("the reader was closed")
             attempts += 1
             address = None
 
@@ -235,6 +261,20 @@ class TopicClient:
                 way = " -> ".join([*chain, address])
                 raise TooManyRedirectsError(f"the hubs send the client on and on: {way:.500}")
             chain.append(address)
+
+    def _any(self) -> str:
+        """Return a hub to begin with; one that has not answered lately only if there is no other.
+
+        A hub that stands still costs each call that asks it the whole time of a request.
+        """
+        now = time.monotonic()
+        with self._lock:
+            good = [hub for hub in self._hubs if self._avoided.get(hub, now) <= now]
+        return random.choice(good or self._hubs)  # noqa: S311 - no secret
+
+    def _avoid(self, address: str) -> None:
+        with self._lock:
+            self._avoided[address] = time.monotonic() + _AVOIDED
 
     def _forget(self, name: str) -> None:
         with self._lock:
@@ -258,15 +298,16 @@ class Reader:
     def __init__(
         self,
         first: Delivery,
-        again: Callable[[Deadline], Delivery],
+        again: Callable[[Deadline, Signal | None], Delivery],
     ) -> None:
         self._again = again
         self._attempts = 0
+        self._ended = Signal()  # ends the search for a hub, too
         self._lock = threading.Lock()  # guards the following fields
         self._delivery: Delivery | None = first
         self._returned = 0  # the last message that was returned
         self._consumed = 0
-        self._closed = False
+        self._told = 0  # what the hub of the delivery knows of it
 
     def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
         """Return the next messages, in order; wait for one if there is none.
@@ -292,10 +333,12 @@ class Reader:
                 self._attempts = 0
             except (MetadataStoreError, OSError) as error:
                 self._drop()
-                if self._closed or not passing(error):
+                if self._ended.is_set():
+                    raise StoreClosedError("the reader was closed") from error
+                if not passing(error):
                     raise
                 if not deadline.passed:
-                    time.sleep(deadline.within(_BACKOFF.pause(self._attempts)))
+                    self._ended.wait(deadline.within(_BACKOFF.pause(self._attempts)))
                     self._attempts += 1
                 messages = []
             with self._lock:
@@ -309,30 +352,50 @@ class Reader:
     def consumed(self, number: int) -> None:
         """Say that all messages up to a number are consumed, so they need not come again.
 
-        If the hub cannot be reached, it is told when the reader has subscribed again.
+        If the hub cannot be reached, it is told when the reader takes messages again, or is closed.
 
         Raises:
-            IllegalOperationError: there is no message with this number.
+            IllegalOperationError: there is no message with this number. If no hub can be reached
+                now, the next call of :meth:`take` raises it.
             MetadataStoreError: the mark cannot be stored.
         """
+        if type(number) is not int or number < 0:
+            raise IllegalOperationError(f"no number of a message: {number!r:.80}")
         with self._lock:
             self._consumed = max(self._consumed, number)
             delivery = self._delivery
         if delivery is None:
             return
         try:
-            delivery.consumed(number)
+            self._tell(delivery, number)
         except (MetadataStoreError, OSError) as error:
             if not passing(error):
                 raise
 
-    def close(self) -> None:
-        """End the reader. The subscription stays."""
+    def close(self, timeout: float = _CLOSING) -> None:
+        """End the reader. The subscription stays. Closing twice does no harm.
+
+        If a hub could not be told the last consume mark, a hub is told now.
+
+        Args:
+            timeout: seconds that this may take. After them, it is logged that messages will come
+                again although they were consumed.
+        """
         with self._lock:
-            self._closed = True
+            closed = self._ended.is_set()
+            self._ended.set()
             delivery, self._delivery = self._delivery, None
+            consumed = self._consumed
+            behind = not closed and consumed > self._told
         if delivery is not None:
             _end(delivery)
+        if behind:
+            try:
+                delivery = self._again(Deadline(timeout), None)
+                self._tell(delivery, consumed)
+                _end(delivery)
+            except (MetadataStoreError, OSError) as error:
+                log.warning("a consume mark is lost", number=consumed, reason=str(error))
 
     def __enter__(self) -> Self:
         return self
@@ -344,27 +407,47 @@ class Reader:
         with self._lock:
             self._check_open()
             delivery = self._delivery
-        if delivery is not None:
-            return delivery
-        made = self._again(deadline)
+        if delivery is None:
+            delivery = self._again(deadline, self._ended)
+            with self._lock:
+                closed = self._ended.is_set()
+                if not closed:
+                    self._delivery, self._told = delivery, 0
+            if closed:
+                _end(delivery)
+                self._check_open()
         with self._lock:
-            closed, consumed = self._closed, self._consumed
-            if not closed:
-                self._delivery = made
-        if closed:
-            _end(made)
-            self._check_open()
-        if consumed:
-            made.consumed(consumed)
-        return made
+            consumed = self._consumed if self._consumed > self._told else None
+        if consumed is not None:  # No answer has said that the hub knows it.
+            self._tell(delivery, consumed)
+        return delivery
+
+    def _tell(self, delivery: Delivery, number: int) -> None:
+        """Say to a hub what is consumed."""
+        try:
+            delivery.consumed(number)
+        except IllegalOperationError:
+            with self._lock:  # Otherwise, each later connection would fail because of it.
+                if self._consumed == number:
+                    self._consumed = self._told
+            raise
+        with self._lock:
+            if self._delivery is delivery:
+                self._told = max(self._told, number)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._ended.is_set():
             raise StoreClosedError("the reader was closed")
 
     def _drop(self) -> None:
         with self._lock:
             self._delivery = None
+
+
+def _attempts() -> Iterator[Attempt]:
+    """Return the attempts of one reader."""
+    reader = uuid.uuid4().hex
+    return (Attempt(reader, number) for number in itertools.count(1))
 
 
 def passing(error: MetadataStoreError | OSError) -> bool:

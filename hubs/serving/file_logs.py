@@ -39,6 +39,9 @@ _MESSAGE: Final = 1
 # File systems allow names of 255 bytes.
 _LONGEST_NAME: Final = 200
 
+# Bytes that are read together, unless a record is longer.
+_PIECE: Final = 1024 * 1024
+
 
 class _Log:
     """The log of one topic, as far as this process has read it."""
@@ -51,10 +54,15 @@ class _Log:
         self.epoch = 0
         self._bodies = array("Q")  # the places of the bodies
         self._lengths = array("L")
+        self._ends: dict[int, int] = {}  # the last messages of the epochs before
 
     @property
     def last(self) -> int:
         return len(self._bodies)
+
+    def last_of(self, epoch: int) -> int:
+        """Return the last message when an epoch ended, or until now."""
+        return self._ends.get(epoch, self.last)
 
     def write(self, records: bytes) -> None:
         """Append records, and read them back with all that others have written meanwhile."""
@@ -63,6 +71,8 @@ class _Log:
             written = os.write(file, records)
             if self._sync:
                 os.fsync(file)
+                if not self._read_to:  # The file may be new. Its name must not be lost, either.
+                    _sync_directory(self._path.parent)
             self._catch_up(file)
         finally:
             os.close(file)
@@ -95,34 +105,63 @@ class _Log:
             os.close(file)
 
     def _catch_up(self, file: int) -> None:
-        data = os.pread(file, os.fstat(file).st_size - self._read_to, self._read_to)
+        size = os.fstat(file).st_size
+        length = _PIECE
+        while (left := size - self._read_to) > 0:
+            # A single read returns at most 2 GiB, and takes as much memory.
+            data = os.pread(file, min(length, left), self._read_to)
+            done, length = self._apply_all(data, whole=len(data) == left)
+            # Only to the end of a whole record: one that is being written is read again.
+            self._read_to += done
+            if not done and len(data) == left:
+                return
+
+    def _apply_all(self, data: bytes, whole: bool) -> tuple[int, int]:
+        """Apply the records in a piece of the file.
+
+        Args:
+            data: the piece.
+            whole: whether the file ends with it. Then a record that is longer is torn, or another
+                process is writing it; otherwise, the next piece has it.
+
+        Returns:
+            how many bytes are done, and how many the next piece must have at least.
+        """
         at = done = 0
         while (at := data.find(_MAGIC, at)) >= 0:
-            end = self._apply(data, at)
-            if end is None:  # It is torn, or another process is writing it.
-                at += 1
-            else:
+            end = self._end_of(data, at)
+            if end > len(data) and not whole:
+                return at, max(_PIECE, end - at)
+            if end <= len(data) and self._apply(data, at, end):
                 at = done = end
-        # Only to the end of a whole record: one that is being written is read again.
-        self._read_to += done
+            else:
+                at += 1
+        # Half of the magic bytes may be in the next piece.
+        return (done, _PIECE) if whole else (max(done, len(data) - len(_MAGIC) + 1), _PIECE)
 
-    def _apply(self, data: bytes, at: int) -> int | None:
-        """Apply the record at a place, and return its end; ``None`` if no whole record is there."""
-        start = at + _PREFIX.size
-        body = start + _HEAD.size
+    def _end_of(self, data: bytes, at: int) -> int:
+        """Return where the record at a place ends, or at least the end of its head."""
+        body = at + _PREFIX.size + _HEAD.size
         if body > len(data):
-            return None
-        kind, epoch, number, length = _HEAD.unpack_from(data, start)
-        end: int = body + length
+            return body
+        *_, length = _HEAD.unpack_from(data, at + _PREFIX.size)
+        return body + int(length)
+
+    def _apply(self, data: bytes, at: int, end: int) -> bool:
+        """Apply the record at a place, and return whether there is one."""
+        start = at + _PREFIX.size
         _, crc = _PREFIX.unpack_from(data, at)
-        if end > len(data) or zlib.crc32(data[start:end]) != crc:
-            return None
+        if zlib.crc32(memoryview(data)[start:end]) != crc:
+            return False
+        kind, epoch, number, length = _HEAD.unpack_from(data, start)
         if kind == _BEGIN:
-            self.epoch = max(self.epoch, epoch)
+            if epoch > self.epoch:
+                self._ends[self.epoch] = self.last
+                self.epoch = epoch
         elif epoch == self.epoch and number == self.last + 1:
-            self._bodies.append(self._read_to + body)
+            self._bodies.append(self._read_to + start + _HEAD.size)
             self._lengths.append(length)
-        return end
+        return True
 
 
 class FileLogs:
@@ -165,7 +204,9 @@ class FileLogs:
             last = log.last + len(bodies)
             numbered = enumerate(bodies, log.last + 1)
             log.write(b"".join(_record(_MESSAGE, claim.epoch, *one) for one in numbered))
-            if log.last < last:  # Another epoch began between the two looks.
+            # Another epoch may have begun between the two looks, before these records or behind
+            # them. Its own messages may have the same numbers already.
+            if log.last_of(claim.epoch) < last:
                 raise _stale(log, claim)
             return last
 
@@ -212,6 +253,14 @@ class AsyncFileLogs:
     async def end(self, claim: Claim) -> None:
         """Forget what was read of a log."""
         self._logs.end(claim)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _record(kind: int, epoch: int, number: int, body: bytes) -> bytes:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Final, Self
 
-from ...coordination.background import Gate, Signal
+from ...coordination.background import Gate, Signal, finish
 from ...coordination.deadlines import Deadline
 from ...ops.errors import MetadataStoreError
 from ..errors import IllegalOperationError, SubscriberReplacedError, TopicLostError
 from ..topics.records import Claim
 from .logs import Logs
-from .records import Message
+from .records import Attempt, Message
 from .shedding import Held
 
 __all__ = ["OwnedTopic", "Subscription"]
@@ -79,24 +79,33 @@ class OwnedTopic:
         with self._lock:
             self._check_open()
             self._waiting.append(one)
-        self._append()
+        # The end of one caller must not end the append that others share.
+        finish(self._append)
         if one.error is not None:
             raise _own(one.error)
         return one.number
 
     def subscribe(
-        self, subscriber: str, position: int, window: int, mark: _MarkCall
+        self,
+        subscriber: str,
+        position: int,
+        window: int,
+        mark: _MarkCall,
+        attempt: Attempt | None = None,
     ) -> Subscription:
         """Connect a subscriber, which gets the messages after a position. One before it ends.
 
         Raises:
             TopicLostError: the hub does not serve the topic any more.
+            SubscriberReplacedError: a later attempt of the same reader is connected.
         """
-        made = Subscription(self, subscriber, position, window, mark)
+        made = Subscription(self, subscriber, position, window, mark, attempt)
         self._check(self.claim)
         with self._lock:
             self._check_open()
             before = self._subscriptions.get(subscriber)
+            if before is not None and before.follows(made):
+                raise _replaced(made)
             self._subscriptions[subscriber] = made
         self.use()
         if before is not None:
@@ -123,14 +132,18 @@ class OwnedTopic:
             self._closed = True
         self._append()
 
-    def end(self, error: MetadataStoreError) -> None:
-        """Take no more messages, refuse those that wait, and end all subscriptions."""
+    def end(self, error: MetadataStoreError) -> bool:
+        """Take no more messages, refuse those that wait, and end all subscriptions.
+
+        Return whether it took messages until now.
+        """
         with self._lock:
-            self._closed = True
+            was_open, self._closed = not self._closed, True
             waiting, self._waiting = self._waiting, []
             for one in waiting:
                 one.error = error
         self.disconnect_all(error)
+        return was_open
 
     def disconnect_all(self, error: MetadataStoreError) -> None:
         """End the connections of all subscribers."""
@@ -218,8 +231,10 @@ class Subscription:
         position: int,
         window: int,
         mark: _MarkCall,
+        attempt: Attempt | None = None,
     ) -> None:
         self.subscriber = subscriber
+        self._attempt = attempt
         self._topic = topic
         self._window = window
         self._mark = mark
@@ -249,8 +264,11 @@ class Subscription:
         Raises:
             TopicLostError: the hub does not serve the topic now, or not any more.
             SubscriberReplacedError: the subscriber has subscribed again.
+            IllegalOperationError: ``most`` is no int from 1 on.
             MetadataStoreError: the log cannot be read.
         """
+        if type(most) is not int or most < 1:  # It would wait for ever.
+            raise IllegalOperationError(f"most must be an int from 1 on, not {most!r:.80}")
         deadline = Deadline(timeout)
         while True:
             with self._lock:
@@ -297,6 +315,11 @@ class Subscription:
         """End the connection. The subscription stays."""
         self._topic.disconnect(self)
         self.end(None)
+
+    def follows(self, other: Subscription) -> bool:
+        """Say whether it is a later attempt of the reader that has made another one."""
+        mine, its = self._attempt, other._attempt
+        return mine is not None and its is not None and mine > its and mine.reader == its.reader
 
     def wake(self) -> None:
         """Let whoever waits look again."""

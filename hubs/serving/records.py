@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from ..managers.data import HubInfo
 
-__all__ = ["Message", "Published", "Redirect", "SubscribeMode"]
+__all__ = ["Attempt", "Message", "Published", "Redirect", "SubscribeMode"]
 
 #: Whether a subscription must be new, must be there already, or either.
 SubscribeMode: TypeAlias = Literal["create", "attach", "create_or_attach"]
@@ -44,3 +44,18 @@ class Redirect(NamedTuple):
     """
 
     hub: HubInfo
+
+
+class Attempt(NamedTuple):
+    """One of the attempts of a client to connect its subscriber.
+
+    A hub may execute an attempt late, for example because it was paused, when the client has long
+    connected with its next one. By these numbers, the hub knows that and does not replace it.
+
+    Attributes:
+        reader: the client's reader; no other one has this text.
+        number: grows with each attempt of the reader.
+    """
+
+    reader: str
+    number: int

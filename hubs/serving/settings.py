@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, get_args
 
 from ...batching.settings import check_seconds
 from ...ops.errors import InvalidSettingError
 from ..topics.choosing import Strategy
+from ..topics.records import OwnershipMode
 
-__all__ = ["HubSettings", "OwnershipMode"]
-
-#: How the owners of topics are kept: by ``EphemeralOwnership`` or by ``ComparedOwnership``.
-OwnershipMode: TypeAlias = Literal["ephemeral", "compared"]
+__all__ = ["HubSettings"]
 
 # The settings that are seconds, or ``None`` for never.
 _SECONDS: Final = (

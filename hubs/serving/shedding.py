@@ -90,7 +90,8 @@ def unused(held: Collection[Held], settings: HubSettings, now: float) -> list[st
         or (after_access is not None and not one.connections and now - one.used >= after_access)
     ]
     if settings.max_topics is not None and (more := len(held) - len(old) - settings.max_topics) > 0:
-        rest = (one for one in held if one.topic not in set(old))
+        gone = set(old)
+        rest = (one for one in held if one.topic not in gone)
         old += [one.topic for one in sorted(rest, key=lambda one: one.used)[:more]]
     return old
 

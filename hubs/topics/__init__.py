@@ -9,6 +9,8 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``hosts``: the same for threads, generated
 - ``async_ownership``: which hub owns a topic, in both modes, and the epochs of topics
 - ``ownership``: the same for threads, generated
+- ``async_modes``: which of the modes a region has
+- ``modes``: the same for threads, generated
 - ``choosing``: which hub gets a topic: no requests
 - ``rules``: which access rule decides: pure functions
 - ``async_access``: who may create topics, subscribe and publish
@@ -18,11 +20,13 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 from .access import AccessRules
 from .async_access import AsyncAccessRules
 from .async_hosts import AsyncHosts, AsyncRegistration
+from .async_modes import async_open_ownership
 from .async_ownership import AsyncComparedOwnership, AsyncEphemeralOwnership, AsyncOwnership
 from .choosing import Planned, Strategy, choose, score
 from .hosts import Hosts, Registration
+from .modes import open_ownership
 from .ownership import ComparedOwnership, EphemeralOwnership, Ownership
-from .records import Claim, Hub, HubMembership, Rule, Vacancy
+from .records import Claim, Hub, HubMembership, OwnershipMode, Rule, Vacancy
 from .rules import Action
 
 __all__ = [
@@ -41,11 +45,14 @@ __all__ = [
     "Hub",
     "HubMembership",
     "Ownership",
+    "OwnershipMode",
     "Planned",
     "Registration",
     "Rule",
     "Strategy",
     "Vacancy",
+    "async_open_ownership",
     "choose",
+    "open_ownership",
     "score",
 ]

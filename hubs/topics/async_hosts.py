@@ -233,6 +233,13 @@ class AsyncHosts:
         """
         return dict((await self._view.get(timeout)).hubs)
 
+    async def memberships(self, timeout: float | None = None) -> dict[str, HubMembership]:
+        """Return the memberships of all hubs of the region, alive or not, by address.
+
+        One that cannot be decoded is not eligible. The errors are those of :meth:`hubs`.
+        """
+        return dict((await self._view.get(timeout)).memberships)
+
     async def is_alive(self, info: HubInfo) -> bool:
         """Read from the store whether this incarnation of a hub is alive.
 

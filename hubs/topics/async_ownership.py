@@ -256,7 +256,7 @@ class AsyncComparedOwnership:
             MetadataStoreError: a read has failed.
         """
         found = await self._manager.read_owner_info(topic)
-        if found is None or found.value is None or not await self._is_alive(found.value):
+        if found is None or found.value is None or not await self._is_alive(found.value, None):
             return None
         return found.value
 
@@ -271,7 +271,7 @@ class AsyncComparedOwnership:
         """
         # In any order: the transaction of a claim has conditions on both.
         owner, version = await self._read(topic)
-        if owner is not None and await self._is_alive(owner):
+        if owner is not None and await self._is_alive(owner, None):
             return owner
         return Vacancy(await self._epochs.read(topic), version)
 
@@ -301,7 +301,7 @@ class AsyncComparedOwnership:
             seen = None
             if owner == me and (mine := await self._epochs.present(topic, me, epoch)):
                 return mine
-            if owner is not None and owner != me and await self._is_alive(owner):
+            if owner is not None and owner != me and await self._is_alive(owner, me):
                 return owner
             put, claim = self._epochs.next(topic, me, epoch)
             try:
@@ -337,10 +337,13 @@ class AsyncComparedOwnership:
         found = await self._manager.read_owner_info(topic, certain=False)
         return (None, Version.NEW) if found is None else found
 
-    async def _is_alive(self, owner: HubInfo) -> bool:
+    async def _is_alive(self, owner: HubInfo, me: HubInfo | None) -> bool:
         hub = (await self._hosts.hubs()).get(owner.address)
+        if hub is not None and hub.info == owner:
+            # The view may still show an earlier life of the hub that asks.
+            return me is None or owner.address != me.address or await self._hosts.is_alive(owner)
         # A hub that the view does not know yet may have claimed the topic already.
-        return (hub is not None and hub.info == owner) or await self._hosts.is_alive(owner)
+        return await self._hosts.is_alive(owner)
 
 
 def _claim(topic: str | bytes, me: HubInfo, path: str, version: int) -> Claim:

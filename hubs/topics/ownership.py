@@ -252,7 +252,7 @@ class ComparedOwnership:
             MetadataStoreError: a read has failed.
         """
         found = self._manager.read_owner_info(topic)
-        if found is None or found.value is None or not self._is_alive(found.value):
+        if found is None or found.value is None or not self._is_alive(found.value, None):
             return None
         return found.value
 
@@ -267,7 +267,7 @@ class ComparedOwnership:
         """
         # In any order: the transaction of a claim has conditions on both.
         owner, version = self._read(topic)
-        if owner is not None and self._is_alive(owner):
+        if owner is not None and self._is_alive(owner, None):
             return owner
         return Vacancy(self._epochs.read(topic), version)
 
@@ -297,7 +297,7 @@ class ComparedOwnership:
             seen = None
             if owner == me and (mine := self._epochs.present(topic, me, epoch)):
                 return mine
-            if owner is not None and owner != me and self._is_alive(owner):
+            if owner is not None and owner != me and self._is_alive(owner, me):
                 return owner
             put, claim = self._epochs.next(topic, me, epoch)
             try:
@@ -333,10 +333,13 @@ class ComparedOwnership:
         found = self._manager.read_owner_info(topic, certain=False)
         return (None, Version.NEW) if found is None else found
 
-    def _is_alive(self, owner: HubInfo) -> bool:
+    def _is_alive(self, owner: HubInfo, me: HubInfo | None) -> bool:
         hub = self._hosts.hubs().get(owner.address)
+        if hub is not None and hub.info == owner:
+            # The view may still show an earlier life of the hub that asks.
+            return me is None or owner.address != me.address or self._hosts.is_alive(owner)
         # A hub that the view does not know yet may have claimed the topic already.
-        return (hub is not None and hub.info == owner) or self._hosts.is_alive(owner)
+        return self._hosts.is_alive(owner)
 
 
 def _claim(topic: str | bytes, me: HubInfo, path: str, version: int) -> Claim:

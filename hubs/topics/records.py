@@ -6,20 +6,24 @@ Each value is a JSON object as those in ``hubs.managers.data``::
     REGION/hosts/ADDRESS/alive    a member of a group (see ``coordination.members``) with its load
     REGION/topics/TOPIC/hub       the owner in the mode "ephemeral", as a HubInfo
     REGION/topics/TOPIC/epoch     the hub that began the epoch, which is the version of this path
+    REGION/ownership              {"v": 1, "mode": "ephemeral"}
     REGION/access/PREFIX          {"v": 1, "create": ["alice"], "subscribe": ["*"], "publish": []}
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from ...ops.operations import Check
 from ...ops.results import GetResult
 from ..managers.data import Data, HubInfo, HubLoad, Kind, is_text
 from ..tables import Version
 
-__all__ = ["EVERYBODY", "LEAF", "Claim", "Hub", "HubMembership", "Rule", "Vacancy"]
+__all__ = ["EVERYBODY", "LEAF", "Claim", "Hub", "HubMembership", "OwnershipMode", "Rule", "Vacancy"]
+
+#: How the owners of topics are kept: by ``EphemeralOwnership`` or by ``ComparedOwnership``.
+OwnershipMode: TypeAlias = Literal["ephemeral", "compared"]
 
 #: What a hub has below its address while it is alive.
 LEAF: Final = "alive"

@@ -483,3 +483,19 @@ def test_tasks_share_marks(fresh_url: Callable[[str], str]) -> None:
             return found.value.state.mark.local
 
     assert asyncio.run(run()) == 198
+
+
+def test_marks_of_one_subscriber_and_of_one_topic(quick: SubscriptionDataManager) -> None:
+    """One mark can be written alone, and those of a topic be forgotten without a write."""
+    subscribe(quick, "a", "b")
+    subscribe(quick, "c", topic="u")
+    writes = Writes(quick)
+    with ConsumeMarks(writes, interval=NEVER) as marks:  # type: ignore[arg-type]
+        for name, topic in (("a", "t"), ("b", "t"), ("c", "u")):
+            marks.consumed(topic, name, at(3))
+        marks.flush("t", "a")
+        marks.flush("t", "nobody")
+        assert writes.written[0] == [("t", "a", 3)]
+        marks.consumed("t", "a", at(4))
+        marks.forget("t")
+    assert [stored(quick, "a"), stored(quick, "b"), stored(quick, "c", "u")] == [3, None, 3]

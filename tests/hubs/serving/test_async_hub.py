@@ -20,6 +20,7 @@ from batchkeeper.hubs import (
     Message,
     Published,
     Redirect,
+    TopicLostError,
 )
 
 from ...waiting import PATIENCE
@@ -159,5 +160,181 @@ def test_a_cancelled_take_loses_nothing(store_url: str, ownership: str, tmp_path
             except asyncio.CancelledError:
                 messages = await found.take()
             assert messages == [Message(number + 1, b"%d" % number)]
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+
+
+def test_a_cancelled_release_is_no_dead_end(store_url: str, ownership: str, tmp_path: Path) -> None:
+    """Whenever the caller goes away, the topic is served: by this hub, or by the next."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        async def lost(claim: Claim) -> None:
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+        one.add_listener(lost=lost)
+        for pauses in range(40):
+            topic = f"t{pauses}"
+            await one.publish("p", topic, b"1", True)
+            call = asyncio.create_task(one.release(topic))
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+            await until(lambda: not one._turns)
+            answer = await two.publish("p", topic, b"2", True)
+            if isinstance(answer, Redirect):
+                assert answer.hub == one.info
+                answer = await one.publish("p", topic, b"2", True)
+            assert isinstance(answer, Published)
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+
+
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+def test_a_claim_ends_although_its_caller_goes_away(
+    store_url: str, ownership: str, tmp_path: Path
+) -> None:
+    """A listener is not interrupted, and the topic is served when it has ended."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        seen: list[str] = []
+        entered, may = asyncio.Event(), asyncio.Event()
+
+        async def acquired(claim: Claim) -> None:
+            entered.set()
+            await may.wait()
+            seen.append("acquired")
+
+        async def lost(claim: Claim) -> None:
+            seen.append("lost")
+
+        one.add_listener(acquired, lost)
+        call = asyncio.create_task(one.publish("p", "t", b"1", True))
+        await entered.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        waiting = asyncio.create_task(one.publish("p", "t", b"2", True))
+        may.set()
+        assert await waiting == Published(1, one.info)
+        assert seen == ["acquired"]
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+
+
+def test_a_cancelled_stop_can_be_repeated(store_url: str, ownership: str, tmp_path: Path) -> None:
+    """Wherever it was cancelled, the next call hands all over, and leaves."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        names = [f"t{number}" for number in range(5)]
+        for pauses in (0, 1, 5, 20, 50, 100):
+            hub = AsyncTopicHub(one._store, R, f"hub-{pauses + 3}:1", one._logs, one.settings)
+            await hub.start()
+            for name in names:
+                topic = f"{name}-{pauses}"
+                assert isinstance(await hub.publish("p", topic, b"1", True), Published)
+            call = asyncio.create_task(hub.stop())
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+            await hub.stop()
+            assert not hub.topics
+            assert not await two.hosts.is_alive(hub.info)
+            for name in names:
+                answer = await two.publish("p", f"{name}-{pauses}", b"2", True)
+                assert answer == Published(2, two.info)
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+
+
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+def test_whoever_stops_a_hub_finds_it_stopped(
+    store_url: str, ownership: str, tmp_path: Path
+) -> None:
+    """Two calls at the same time return when all is handed over, not only one of them."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        may = asyncio.Event()
+
+        async def lost(claim: Claim) -> None:
+            await may.wait()
+
+        one.add_listener(lost=lost)
+        await one.publish("p", "t", b"1", True)
+        calls = [asyncio.create_task(one.stop()) for _ in range(2)]
+        await until(lambda: bool(one._turns))
+        assert one.topics
+        assert not any(call.done() for call in calls)
+        may.set()
+        for call in calls:
+            await call
+            assert not one.topics
+            assert not await two.hosts.is_alive(one.info)
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+
+
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+def test_clients_do_not_wait_for_each_others_redirect(
+    store_url: str, ownership: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a topic with many subscribers has moved, all of them ask the old hub at once."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        await one.publish("p", "t", b"1", True)
+        asking = 0
+        everybody = asyncio.Event()
+        owner = two._ownership.owner
+
+        async def slow(topic: str | bytes) -> object:
+            nonlocal asking
+            asking += 1
+            if asking == 50:
+                everybody.set()
+            await everybody.wait()
+            return await owner(topic)
+
+        monkeypatch.setattr(two._ownership, "owner", slow)
+        async with asyncio.timeout(PATIENCE):
+            calls = [two.subscribe(f"s{number}", "t") for number in range(50)]
+            assert await asyncio.gather(*calls) == [Redirect(one.info)] * 50
+
+    run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)
+
+
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+def test_nobody_is_connected_without_a_subscription(
+    store_url: str, ownership: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subscription that is removed while its subscriber connects ends that connection, too."""
+
+    async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
+        subscriptions = one._managers.subscriptions
+        first = await one.subscribe("s", "t", True)
+        assert isinstance(first, AsyncSubscription)
+        entered, may = asyncio.Event(), asyncio.Event()
+        read = subscriptions.read_subscription_data
+
+        async def slow(topic: str, subscriber: str) -> object:
+            found = await read(topic, subscriber)
+            entered.set()
+            await may.wait()
+            return found
+
+        monkeypatch.setattr(subscriptions, "read_subscription_data", slow)
+        connecting = asyncio.create_task(one.subscribe("s", "t", True, "attach"))
+        await entered.wait()
+        removing = asyncio.create_task(one.unsubscribe("s", "t"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        may.set()
+        connection = await connecting
+        assert isinstance(connection, AsyncSubscription)
+        assert await removing is True
+        with pytest.raises(TopicLostError, match="closed"):
+            await connection.take(timeout=0)
+        assert not one._topics["t"]._subscriptions
 
     run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)

@@ -13,9 +13,11 @@ import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
 from batchkeeper.hubs import (
     AccessDeniedError,
+    Attempt,
     FileLogs,
     HubInfo,
     HubSettings,
+    IllegalOperationError,
     Message,
     NoSubscriptionStateError,
     Published,
@@ -23,11 +25,13 @@ from batchkeeper.hubs import (
     Redirect,
     Rule,
     SubscriberReplacedError,
+    Subscription,
     TooManyRedirectsError,
     TopicClient,
     TopicHub,
     TopicLostError,
 )
+from batchkeeper.hubs.serving import client as serving_client
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until
@@ -201,6 +205,76 @@ def test_a_subscriber_that_restarts_goes_on_at_its_mark(hub: MakeHub) -> None:
         assert [one.body for one in reader.take(timeout=PATIENCE)] == [b"4"]
 
 
+def test_a_late_attempt_does_not_replace_a_later_one(hub: MakeHub) -> None:
+    """Whoever subscribes anew replaces the connection, but no attempt before it does."""
+    one = hub("hub-1:1")
+    late, first, second = (Attempt("reader", number) for number in (1, 2, 3))
+    found = one.subscribe("s", "t", attempt=first)
+    assert isinstance(found, Subscription)
+    with pytest.raises(SubscriberReplacedError):
+        one.subscribe("s", "t", attempt=late)
+    one.publish("p", "t", b"1")
+    assert found.take(timeout=PATIENCE) == [Message(1, b"1")]
+    for attempt in (second, Attempt("another", 1), None):
+        later = one.subscribe("s", "t", attempt=attempt)
+        assert isinstance(later, Subscription)
+        with pytest.raises(SubscriberReplacedError):
+            found.take(timeout=0)
+        found = later
+
+
+def test_a_reader_that_is_closed_tells_its_last_mark(hub: MakeHub) -> None:
+    """Also if its hub has just lost the topic: what was consumed does not come again."""
+    one, two = hub("hub-1:1"), hub("hub-2:1")
+    joined(one, two)
+    client = Net(one, two).client()
+    reader = client.subscribe("s", "t")
+    client.publish("p", "t", b"1")
+    assert read(reader, 1) == [b"1"]
+    client.publish("p", "t", b"2")
+    (message,) = reader.take(timeout=PATIENCE)
+    assert one.release("t") or two.release("t")
+    reader.consumed(message.number)
+    reader.close()
+    reader.close()
+    client.publish("p", "t", b"3")
+    with client.subscribe("s", "t", "attach") as again:
+        assert read(again, 1) == [b"3"]
+
+
+def test_a_reader_whose_last_mark_is_lost_says_so(
+    hub: MakeHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends in its time, and logs that messages come again."""
+    one = hub("hub-1:1")
+    net = Net(one)
+    reader = net.client().subscribe("s", "t")
+    one.publish("p", "t", b"1")
+    (message,) = reader.take(timeout=PATIENCE)
+    one.release("t")
+    reader.consumed(message.number)
+    net.hubs.clear()
+    reader.close(timeout=0)
+    assert "a consume mark is lost" in caplog.text
+
+
+def test_a_hub_that_has_not_answered_is_not_asked_first(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until some time has passed, and unless there is no other."""
+    one = hub("hub-1:1")
+    net = Net(one)
+    client = net.client("down:1", one.address)
+    for number in range(50):
+        client.publish("p", f"t{number}", b"")
+    assert net.asked.count("down:1") <= 1
+    monkeypatch.setattr(serving_client, "_AVOIDED", 0.0)
+    lost = net.client("down:1", timeout=0.1)
+    with pytest.raises(bk.OperationTimeoutError):
+        lost.publish("p", "t", b"")
+    assert net.asked.count("down:1") > 2
+
+
 @pytest.mark.parametrize("ownership", ["ephemeral", "compared"], indirect=True)
 def test_a_crash_of_the_hub(
     server: LocalServer, proxy: Callable[[str], Proxy], ownership: str, logs: FileLogs
@@ -253,3 +327,73 @@ def test_a_topic_that_is_lost_is_no_end(hub: MakeHub) -> None:
             one.release("t")
             client.publish("p", "t", b"%d" % number)
             assert read(reader, 1) == [b"%d" % number]
+
+
+def test_a_reader_that_is_closed_in_an_outage(hub: MakeHub) -> None:
+    """Whoever waits for messages, or for a hub, learns that the reader was closed."""
+    one = hub("hub-1:1")
+    for down in (False, True):
+        net = Net(one)
+        client = net.client()
+        reader = client.subscribe("s", "t")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(reader.take)
+            if down:
+                del net.hubs["hub-1:1"]
+                one.release("t")
+                asked = len(net.asked)
+                until(lambda net=net, asked=asked: len(net.asked) > asked + 2)  # type: ignore[misc]
+            reader.close()
+            with pytest.raises(bk.StoreClosedError, match="reader"):
+                waiting.result(PATIENCE)
+
+
+def test_a_number_that_no_message_has(hub: MakeHub) -> None:
+    """It is refused, at the latest when a hub is there again, and then forgotten."""
+    one = hub("hub-1:1")
+    net = Net(one)
+    client = net.client()
+    with client.subscribe("s", "t") as reader:
+        client.publish("p", "t", b"1")
+        assert read(reader, 1) == [b"1"]
+        for wrong in (-1, "1", None):
+            with pytest.raises(IllegalOperationError):
+                reader.consumed(wrong)  # type: ignore[arg-type]
+        with pytest.raises(IllegalOperationError):
+            reader.consumed(9)
+        one.release("t")
+        client.publish("p", "t", b"2")
+        assert read(reader, 1) == [b"2"]
+        del net.hubs["hub-1:1"]
+        one.release("t")
+        assert reader.take(timeout=0) == []
+        reader.consumed(9)
+        net.hubs["hub-1:1"] = one
+        with pytest.raises(IllegalOperationError, match="messages 1 to 2"):
+            reader.take(timeout=PATIENCE)
+        client.publish("p", "t", b"3")
+        assert read(reader, 1) == [b"3"]
+
+
+def test_a_mark_whose_way_was_lost_is_told_again(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the connection itself goes on."""
+    one = hub("hub-1:1")
+    client = Net(one).client()
+    with client.subscribe("s", "t") as reader:
+        client.publish("p", "t", b"1")
+        assert [message.body for message in reader.take(timeout=PATIENCE)] == [b"1"]
+        delivery = reader._delivery
+        consumed = delivery.consumed  # type: ignore[union-attr]
+
+        def lost(number: int) -> None:
+            monkeypatch.setattr(delivery, "consumed", consumed)
+            raise ConnectionResetError
+
+        monkeypatch.setattr(delivery, "consumed", lost)
+        reader.consumed(1)
+        assert reader.take(timeout=0) == []
+        assert reader._delivery is delivery
+    with client.subscribe("s", "t") as reader:
+        assert reader.take(timeout=0) == []

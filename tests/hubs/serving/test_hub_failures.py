@@ -162,3 +162,49 @@ def test_a_hub_that_stops_in_an_outage(hub: Callable[..., TopicHub], line: Proxy
     until(lambda: "hub-1:1" not in two.hosts.hubs())
     until(lambda: isinstance(two.publish("p", "t", b"2", True), Published))
     assert two.topics["t"].epoch == 2
+
+
+def test_a_hub_with_many_topics_stops_in_an_outage(
+    hub: Callable[..., TopicHub], line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for the time-out of each mark and each topic, one after the other."""
+    one = hub("hub-1:1", cut=True, session=60.0, mark_interval=3600.0)
+    for number in range(50):
+        found = one.subscribe("s", f"t{number}", True)
+        assert isinstance(found, Subscription)
+        one.publish("p", f"t{number}", b"1", True)
+        found.consumed(1)
+    cut(line)
+    until(lambda: one._store.session.state == "suspended")
+    asked: list[object] = []
+    monkeypatch.setattr(one._managers.subscriptions, "advance_marks", lambda *_: asked.append(0))
+    monkeypatch.setattr(one._ownership, "release", asked.append)
+    one.stop()
+    assert not asked
+    assert not one.topics
+
+
+def test_no_topic_is_given_up_in_an_outage(
+    hub: Callable[..., TopicHub], line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else could claim it. It goes when the server answers again."""
+    one = hub("hub-1:1", cut=True, session=60.0, retention_after_access=0.05, shed_interval=0.05)
+    found = one.subscribe("s", "t", True)
+    assert isinstance(found, Subscription)
+    held = found._topic
+    cut(line)
+    until(lambda: one._store.session.state == "suspended")
+    looks: list[float] = []
+    is_answered = one._is_answered
+
+    def look() -> bool:
+        looks.append(time.monotonic())
+        return is_answered()
+
+    found.close()
+    monkeypatch.setattr(one, "_is_answered", look)
+    until(lambda: len(looks) > 10 and looks[-1] > held._used + 1.0)
+    assert one._topics["t"] is held
+    assert one.publish("p", "t", b"1", True) == Published(1, one.info)
+    line.restore()
+    until(lambda: not one.topics)

@@ -70,6 +70,88 @@ def test_a_message_that_comes_behind_the_next_epoch_is_void(
     assert bodies(one) == bodies(two) == [b"b"]
 
 
+def test_a_void_message_is_never_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the next owner has written messages of the same numbers by then."""
+    one, two = FileLogs(tmp_path), FileLogs(tmp_path)
+    one.begin(claim(1))
+    write = os.write
+
+    def paused(file: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", write)
+        two.begin(claim(2))
+        two.append(claim(2), [b"x", b"y"])
+        return write(file, data)
+
+    monkeypatch.setattr(os, "write", paused)
+    with pytest.raises(StaleEpochError):
+        one.append(claim(1), [b"late"])
+    assert bodies(one) == bodies(two) == [b"x", b"y"]
+
+
+def test_a_message_that_is_in_the_log_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the next epochs have begun behind it before its writer looks."""
+    one, two = FileLogs(tmp_path, sync=False), FileLogs(tmp_path)
+    one.begin(claim(1))
+    write = os.write
+
+    def overtaken(file: int, data: bytes) -> int:
+        written = write(file, data)
+        monkeypatch.setattr(os, "write", write)
+        for epoch in (2, 3):
+            two.begin(claim(epoch))
+            two.append(claim(epoch), [b"%d" % epoch])
+        return written
+
+    monkeypatch.setattr(os, "write", overtaken)
+    assert one.append(claim(1), [b"1"]) == 1
+    assert bodies(one) == [b"1", b"2", b"3"]
+    with pytest.raises(StaleEpochError):
+        one.append(claim(1), [b"late"])
+
+
+@pytest.mark.parametrize("piece", [4, 30, 64, 1000])
+def test_a_log_is_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    """Wherever they end: in magic bytes, in a record, in a body that looks like a record."""
+    monkeypatch.setattr("batchkeeper.hubs.serving.file_logs._PIECE", piece)
+    logs = FileLogs(tmp_path)
+    logs.begin(claim(1))
+    forged = next(tmp_path.iterdir()).read_bytes()  # a record of its own
+    sent = [b"x" * size for size in range(0, 90, 7)] + [forged * 3, b"\xabkp\x01" * 9, b"end"]
+    for body in sent:
+        logs.append(claim(1), [body])
+    path = next(tmp_path.iterdir())
+    whole = path.read_bytes()
+    assert bodies(FileLogs(tmp_path)) == sent
+    path.write_bytes(whole[:50] + b"\xabk" + whole[:20] + b"torn" + whole[50:])
+    again = FileLogs(tmp_path)
+    assert again.begin(claim(2)) == len(bodies(FileLogs(tmp_path)))
+
+
+def test_the_name_of_a_new_log_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, a loss of power could take the whole file."""
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def noted(file: int) -> None:
+        synced.append(os.fstat(file).st_ino)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    FileLogs(tmp_path).begin(claim(1))
+    assert tmp_path.stat().st_ino in synced
+    synced.clear()
+    FileLogs(tmp_path, sync=False).begin(claim(2))
+    assert synced == []
+
+
 def test_a_torn_record_is_skipped(tmp_path: Path) -> None:
     """What a crash has left of a write does not count, at the end or in the middle."""
     logs = FileLogs(tmp_path)

@@ -11,12 +11,14 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.hubs.errors import IllegalOperationError
-from batchkeeper.hubs.managers import HubInfo, open_managers
+from batchkeeper.hubs.managers import HubInfo, HubLoad, open_managers
+from batchkeeper.hubs.tables import Version
 from batchkeeper.hubs.topics import (
     Claim,
     ComparedOwnership,
     EphemeralOwnership,
     Hosts,
+    Hub,
     Ownership,
     Registration,
     Vacancy,
@@ -26,6 +28,7 @@ from batchkeeper.testing import FaultInjector
 from ...waiting import result, until
 
 R = "/hedwig/eu"
+IDLE = HubLoad()
 
 
 class Side(NamedTuple):
@@ -211,6 +214,18 @@ def test_an_owner_that_the_view_does_not_know_yet(
         monkeypatch.setattr(two.ownership._hosts, "hubs", dict)
     assert two.ownership.claim("t", two.me) == one.me
     assert two.ownership.owner("t") == one.me
+
+
+def test_an_earlier_life_in_the_view_is_no_owner(
+    one: Side, two: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub that has lost its session is not sent to itself, because its view lags behind."""
+    if not isinstance(one.ownership, ComparedOwnership):
+        return  # The other mode has no view.
+    earlier = HubInfo(one.me.address, one.me.incarnation - 1)
+    one.ownership._manager.write_owner_info("t", earlier, Version.NEW)
+    monkeypatch.setattr(one.ownership._hosts, "hubs", lambda: {earlier.address: Hub(earlier, IDLE)})
+    assert one.claim().epoch == 1
 
 
 @pytest.mark.parametrize("during", ["epoch", "owner"])

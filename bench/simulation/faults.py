@@ -1,0 +1,217 @@
+"""What happens to the hubs, and when."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import assert_never
+
+from ...hubs import Hosts
+from ...ops.errors import MetadataStoreError
+from ..servers.processes import HOST, ServerProcess
+from .events import Recorder
+from .hub import HubTask
+from .lines import Lines
+from .plan import Fault, Plan
+
+__all__ = ["Faults", "SimulatedHub"]
+
+
+class SimulatedHub:
+    """A hub of the simulation: one address, and one process after the other.
+
+    Args:
+        number: its number, from 0.
+        port: the port at which it serves.
+        directory: where its processes run and record.
+        url: the store, as it reaches it.
+        region: the path of the region.
+        logs: the directory of the messages.
+        plan: the plan.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        port: int,
+        directory: Path,
+        url: str,
+        region: str,
+        logs: Path,
+        plan: Plan,
+    ) -> None:
+        self.number = number
+        self.address = f"{HOST}:{port}"
+        self.process = ServerProcess(f"hub-{number + 1}", directory)
+        self.fault: Fault | None = None
+        self.healed_at = 0.0
+        self._port = port
+        self._url = url
+        self._region = region
+        self._logs = logs
+        self._plan = plan
+        self._starts = 0
+
+    @property
+    def extra(self) -> bool:
+        """Whether it is the one that joins for a while."""
+        return self.number >= self._plan.hubs
+
+    @property
+    def state(self) -> str:
+        """What it does now, in a word."""
+        if self.extra and self.fault is None:
+            return "absent"
+        return "serves" if self.fault in {None, "join"} else str(self.fault)
+
+    @property
+    def source(self) -> str:
+        """The source of the records of its present process."""
+        return f"hub-{self.number + 1}-{self._starts}"
+
+    def start(self) -> None:
+        """Start a process."""
+        self._starts += 1
+        task = HubTask(
+            self._url,
+            self._region,
+            self._port,
+            str(self._logs),
+            str(self.process.directory / f"{self.source}.jsonl"),
+            self._plan.as_json(),
+        )
+        self.process.launch(task.command(), os.environ)
+
+
+class Faults:
+    """Lets things happen to hubs, and ends them. The caller calls :meth:`step` again and again.
+
+    One hub at least is left alone at any time.
+
+    Args:
+        plan: the plan. Its seed decides.
+        hubs: the hubs.
+        lines: the connections to the store; ``None`` if they cannot be cut.
+        hosts: the hubs of the region, as an operator reaches them.
+        record: records what happens.
+        first: the time of the first fault.
+        last: the time after which no fault begins.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        hubs: Sequence[SimulatedHub],
+        lines: Lines | None,
+        hosts: Hosts,
+        record: Recorder,
+        first: float,
+        last: float,
+    ) -> None:
+        self._plan = plan
+        self._hubs = hubs
+        self._lines = lines
+        self._hosts = hosts
+        self._record = record
+        self._dice = random.Random(plan.seed)
+        self._next = first
+        self._last = last
+        self._rest: list[Fault] = []
+
+    def step(self, now: float) -> None:
+        """End the faults whose time is over, and begin one if its time has come."""
+        for hub in self._hubs:
+            if hub.fault is not None and now >= hub.healed_at:
+                self._heal(hub)
+            elif hub.state == "serves" and not hub.process.running:
+                self._record("died", process=hub.source, code=hub.process.code)
+                hub.start()
+        if not self._plan.faults or not self._next <= now < self._last:
+            return
+        self._next = now + self._plan.kill_every * self._dice.uniform(0.5, 1.5)
+        fault = self._fault()
+        if fault == "join":
+            candidates = [hub for hub in self._hubs if hub.state == "absent"]
+        else:
+            healthy = [hub for hub in self._hubs if hub.fault is None and not hub.extra]
+            candidates = healthy if len(healthy) > 1 else []
+        if candidates:
+            self._hurt(self._dice.choice(candidates), fault, now)
+
+    def heal_all(self) -> None:
+        """End all faults."""
+        for hub in self._hubs:
+            if hub.fault is not None:
+                self._heal(hub)
+
+    def _fault(self) -> Fault:
+        # Like cards: each comes once before any comes again, so a short run has seen most. A kill
+        # is the first one.
+        if not self._rest:
+            self._rest = self._dice.sample(self._plan.faults, len(self._plan.faults))
+            self._rest.sort(key=lambda fault: fault == "kill")
+        return self._rest.pop()
+
+    def _hurt(self, hub: SimulatedHub, fault: Fault, now: float) -> None:
+        session, uniform = self._plan.session_timeout, self._dice.uniform
+        self._record("fault", kind=fault, hub=hub.address, process=hub.source)
+        match fault:
+            case "kill":
+                hub.process.kill()
+                seconds = session * uniform(0.2, 1.5)
+            case "pause":
+                hub.process.pause()
+                seconds = session * uniform(1.3, 2.0)
+            case "cut":
+                self._line().cut(hub.number)
+                seconds = session * uniform(1.3, 2.0)
+            case "blink":
+                self._line().cut(hub.number)
+                seconds = session * uniform(0.1, 0.4)
+            case "drain":
+                self._drain(hub, True)
+                seconds = session * uniform(1.0, 2.0)
+            case "leave":
+                hub.process.terminate()
+                seconds = session * uniform(1.0, 2.0)
+            case "join":
+                hub.start()
+                seconds = session * uniform(3.0, 4.0)
+            case _:
+                assert_never(fault)
+        hub.fault = fault
+        hub.healed_at = now + seconds
+
+    def _heal(self, hub: SimulatedHub) -> None:
+        assert hub.fault is not None
+        match hub.fault:
+            case "kill":
+                hub.start()
+            case "pause":
+                hub.process.resume()
+            case "cut" | "blink":
+                self._line().restore(hub.number)
+            case "drain":
+                self._drain(hub, False)
+            case "leave":
+                if hub.process.running:
+                    return  # It hands its topics over.
+                hub.start()
+            case "join":
+                hub.process.terminate()
+            case _:
+                assert_never(hub.fault)
+        self._record("healed", kind=hub.fault, hub=hub.address, process=hub.source)
+        hub.fault = None
+
+    def _line(self) -> Lines:
+        assert self._lines is not None, "the plan has no such fault then"
+        return self._lines
+
+    def _drain(self, hub: SimulatedHub, draining: bool) -> None:
+        try:
+            self._hosts.set_draining(hub.address, draining)
+        except MetadataStoreError as error:
+            self._record("operator", hub=hub.address, why=repr(error))

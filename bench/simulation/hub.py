@@ -1,0 +1,176 @@
+"""The process of a hub: ``python -m batchkeeper.bench.simulation.hub JSON``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ... import open_async_store
+from ...hubs import (
+    AsyncFileLogs,
+    AsyncHubServer,
+    AsyncTopicHub,
+    Claim,
+    HubSettings,
+    Message,
+    StaleEpochError,
+)
+from ..servers.processes import HOST
+from .events import Recorder
+from .plan import Plan
+from .traffic import Traffic
+
+__all__ = ["HubTask", "main"]
+
+# Seconds between two records of what a hub has asked of its store.
+_SAMPLE: Final = 0.25
+# Seconds that a hub waits for the end of the one before it at its address.
+_PATIENCE: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HubTask:
+    """What the process of a hub is told.
+
+    Attributes:
+        url: its store.
+        region: the path of the region.
+        port: the port at which it serves.
+        logs: the directory of the messages.
+        events: the file for its records.
+        plan: the plan, as JSON.
+    """
+
+    url: str
+    region: str
+    port: int
+    logs: str
+    events: str
+    plan: dict[str, Any]
+
+    def command(self) -> list[str]:
+        """Return the command that starts the process."""
+        return [sys.executable, "-m", __name__, json.dumps(asdict(self))]
+
+
+class _RecordedLogs:
+    """The logs of a hub, with a record of each epoch that begins and of each append."""
+
+    def __init__(self, logs: AsyncFileLogs, record: Recorder) -> None:
+        self._logs = logs
+        self._record = record
+        self.appended = 0
+
+    async def begin(self, claim: Claim) -> int:
+        begun = time.monotonic()
+        last = await self._logs.begin(claim)
+        self._record("began", topic=claim.topic, epoch=claim.epoch, begun=begun)
+        return last
+
+    async def append(self, claim: Claim, bodies: Sequence[bytes]) -> int:
+        begun = time.monotonic()
+        try:
+            last = await self._logs.append(claim, bodies)
+        except StaleEpochError:
+            self._record("refused", topic=claim.topic, epoch=claim.epoch, begun=begun)
+            raise
+        self._record("appended", topic=claim.topic, epoch=claim.epoch, begun=begun, last=last)
+        self.appended += len(bodies)
+        return last
+
+    async def read(self, topic: str, after: int, most: int) -> list[Message]:
+        return await self._logs.read(topic, after, most)
+
+    async def end(self, claim: Claim) -> None:
+        await self._logs.end(claim)
+
+
+async def _serve(task: HubTask, record: Recorder) -> None:
+    plan = Plan.of(task.plan)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    traffic = Traffic()
+    logs = _RecordedLogs(AsyncFileLogs(task.logs, sync=False), record)
+    server = AsyncHubServer()
+    address = f"{HOST}:{task.port}"
+    async with open_async_store(
+        task.url,
+        connect_timeout=_PATIENCE,
+        session_timeout=plan.session_timeout,
+        operation_timeout=2 * plan.session_timeout,
+        wrap=traffic.wrap,
+    ) as store:
+        hub = AsyncTopicHub(store, task.region, address, logs, _settings(plan))
+
+        async def acquired(claim: Claim) -> None:
+            record(
+                "acquired",
+                topic=claim.topic,
+                epoch=claim.epoch,
+                hub=address,
+                incarnation=claim.owner.incarnation,
+            )
+
+        async def lost(claim: Claim) -> None:
+            record("lost", topic=claim.topic, epoch=claim.epoch)
+
+        hub.add_listener(acquired, lost)
+        await hub.start(_PATIENCE)
+        try:
+            record("serving", hub=address, incarnation=hub.info.incarnation)
+            # Not before it has registered, which may take as long as the session of the process
+            # before it: clients that are refused ask another hub at once.
+            await server.listen(HOST, task.port)
+            server.serve(hub)
+            while not stop.is_set():
+                record(
+                    "sample",
+                    hub=address,
+                    incarnation=hub.info.incarnation,
+                    until=hub.valid_until(),
+                    topics=len(hub.topics),
+                    appended=logs.appended,
+                    asked=traffic.counts(),
+                )
+                try:
+                    async with asyncio.timeout(_SAMPLE):
+                        await stop.wait()
+                except TimeoutError:
+                    pass
+            record("stopping", hub=address)
+        finally:
+            await hub.stop()
+            await server.stop()
+    record("stopped", hub=address)
+
+
+def _settings(plan: Plan) -> HubSettings:
+    """Return settings with which a short simulation shows what takes minutes otherwise."""
+    return HubSettings(
+        ownership=plan.ownership,
+        most_redelivered=100,
+        mark_interval=0.5,
+        shed_interval=2.0,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a hub until SIGTERM; return 0."""
+    (text,) = sys.argv[1:] if arguments is None else arguments
+    task = HubTask(**json.loads(text))
+    record = Recorder(Path(task.events))
+    asyncio.run(_serve(task, record))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What is simulated, validated."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
+
+from ...batching.settings import check_seconds
+from ...hubs import OwnershipMode
+from ...ops.errors import InvalidSettingError
+
+__all__ = ["FAULTS", "Fault", "Plan"]
+
+#: What can happen to a hub:
+#:
+#: - ``kill``: its process is killed, as by ``kill -9``, and started again later
+#: - ``pause``: its process stands still for longer than its session
+#: - ``cut``: nothing passes between it and the store for longer than its session
+#: - ``blink``: the same, for a part of its session only
+#: - ``drain``: an operator lets it drain, and serve again later
+#: - ``leave``: it is asked to stop (SIGTERM), and started again later
+#: - ``join``: another hub, at a new address, joins for a while
+Fault: TypeAlias = Literal["kill", "pause", "cut", "blink", "drain", "leave", "join"]
+
+FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+
+_SECONDS: Final = ("seconds", "kill_every", "session_timeout")
+# The shortest simulation with faults, in session timeouts.
+_SESSIONS: Final = 6
+_COUNTS: Final = ("hubs", "topics", "subscribers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A simulation.
+
+    Attributes:
+        hubs: the number of hubs.
+        topics: the number of topics. Each has one publisher.
+        subscribers: the subscribers of each topic.
+        seconds: how long clients publish.
+        kill_every: seconds from one fault to the next, on average.
+        rate: the messages that all publishers publish each second.
+        session_timeout: seconds after which the store ends the session of a hub.
+        ownership: how the owners of topics are kept; see ``HubSettings``.
+        faults: what happens to hubs. With none, nothing does.
+        seed: decides which fault comes when, and to whom.
+
+    Raises:
+        InvalidSettingError: a value is out of its range. The error names both.
+    """
+
+    hubs: int = 3
+    topics: int = 100
+    subscribers: int = 1
+    seconds: float = 120.0
+    kill_every: float = 10.0
+    rate: float = 200.0
+    session_timeout: float = 4.0
+    ownership: OwnershipMode = "ephemeral"
+    faults: tuple[Fault, ...] = FAULTS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in _SECONDS:
+            check_seconds(name, getattr(self, name))
+        for name in _COUNTS:
+            count = getattr(self, name)
+            if type(count) is not int or count < 1:
+                raise InvalidSettingError(f"{name} must be an int from 1 on, not {count!r:.80}")
+        if self.faults and self.hubs < 2:
+            raise InvalidSettingError("hubs must be 2 at least: one fails, another takes over")
+        if not 0 < self.rate <= 100_000:
+            raise InvalidSettingError(f"rate must be above 0, at most 100,000, not {self.rate!r}")
+        if self.faults and self.seconds < _SESSIONS * self.session_timeout:
+            raise InvalidSettingError(
+                f"the simulation must be {_SESSIONS} times as long as a session at least, to show "
+                f"faults and their end: {self.seconds:g} s are too short for sessions of "
+                f"{self.session_timeout:g} s"
+            )
+        if unknown := [fault for fault in self.faults if fault not in FAULTS]:
+            known = ", ".join(FAULTS)
+            raise InvalidSettingError(f"there is no fault {unknown[0]!r:.80} (known: {known})")
+
+    @property
+    def addresses(self) -> int:
+        """The number of hubs, with the one that joins for a while."""
+        return self.hubs + ("join" in self.faults)
+
+    @property
+    def topic_names(self) -> list[str]:
+        """The topics."""
+        width = len(str(self.topics))
+        return [f"topic-{number:0{width}}" for number in range(1, self.topics + 1)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as what :meth:`of` takes."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, shown: dict[str, Any]) -> Self:
+        """Return the plan that :meth:`as_json` has shown."""
+        known = {field.name for field in fields(cls)}
+        values = {name: value for name, value in shown.items() if name in known}
+        return cls(**{**values, "faults": tuple(values["faults"])})

@@ -1,0 +1,178 @@
+"""Runs a simulation: servers, hubs, clients and faults, and then the verdicts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rich.console import Console
+
+from ... import open_store
+from ...hubs import FileLogs, Hosts, HubInfo, open_managers
+from ...stores.registry import parse_url
+from ..servers.processes import ServerProcess, ServerStartError, free_ports
+from .checks import Logs, Verdict, judge
+from .clients import ClientsTask
+from .events import Recorder, Tail
+from .faults import Faults, SimulatedHub
+from .history import History
+from .lines import Lines
+from .live import Board, Show
+from .marks import MarkReader
+from .plan import Plan
+
+__all__ = ["Outcome", "simulate"]
+
+# Seconds between two looks at the records and at the faults.
+_LOOK: Final = 0.1
+# Seconds that hubs and clients have to begin, and to end.
+_PATIENCE: Final = 120.0
+# Without a fault, in session timeouts: at the beginning, when the topics get their owners and then
+# nothing moves, and at the end of the publishing, when all is to be mended again.
+_CALM_AT_FIRST: Final = 2.0
+_CALM_AT_LAST: Final = 3.0
+
+
+class Outcome(NamedTuple):
+    """What a simulation has shown.
+
+    Attributes:
+        history: the history of its records.
+        verdicts: the verdicts.
+    """
+
+    history: History
+    verdicts: list[Verdict]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all promises hold."""
+        return all(verdict.holds for verdict in self.verdicts)
+
+
+def simulate(url: str, region: str, plan: Plan, directory: Path, console: Console) -> Outcome:
+    """Run a simulation, and return what it has shown.
+
+    Args:
+        url: the store: an etcd or a ZooKeeper.
+        region: the path of the region. Nothing else may be there.
+        plan: the plan.
+        directory: an empty directory for logs and records; it is made if it is missing.
+        console: shows the counts meanwhile.
+
+    Raises:
+        ServerStartError: a hub or the clients do not start, or do not end.
+        MetadataStoreError: the store cannot be reached.
+    """
+    events, logs = directory / "events", directory / "logs"
+    for made in (events, logs):
+        made.mkdir(parents=True)
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store(url))
+        managers = stack.enter_context(open_managers(store, region))
+        hosts = stack.enter_context(Hosts(store, region))
+        record = Recorder(events / "simulation.jsonl")
+        stack.callback(record.close)
+        lines = None
+        if {"cut", "blink"} & set(plan.faults):
+            lines = Lines(parse_url(url), plan.addresses)
+            stack.callback(lines.close)
+        hubs = [
+            SimulatedHub(
+                number,
+                port,
+                events,
+                url if lines is None else lines.url(number),
+                region,
+                logs,
+                plan,
+            )
+            for number, port in enumerate(free_ports(plan.addresses))
+        ]
+        clients = ServerProcess("clients", events)
+        for process in (*(hub.process for hub in hubs), clients):
+            stack.callback(process.kill)
+        begun = time.monotonic()
+        board, tail = Board(plan, hubs, begun), Tail(events)
+        show = stack.enter_context(Show(board, console))
+
+        alive: dict[str, HubInfo] = {}
+
+        def look() -> None:
+            nonlocal alive
+            before, alive = alive, {name: hub.info for name, hub in hosts.hubs().items()}
+            for name, info in before.items():
+                if alive.get(name) != info:
+                    record("gone", hub=name, incarnation=info.incarnation)
+            board.add(tail.new())
+            show.refresh()
+            time.sleep(_LOOK)
+
+        first = hubs[: plan.hubs]
+        for hub in first:
+            hub.start()
+        _await_hubs(first, hosts, look)
+        task = ClientsTask(
+            [hub.address for hub in first], str(events / "clients.jsonl"), plan.as_json()
+        )
+        with MarkReader(managers, plan, record):
+            clients.launch(task.command(), os.environ)
+            now = time.monotonic()
+            begin = now + _CALM_AT_FIRST * plan.session_timeout
+            end = now + plan.seconds - _CALM_AT_LAST * plan.session_timeout
+            faults = Faults(plan, hubs, lines, hosts, record, begin, end)
+            _until_done(plan, clients, faults, look)
+            _stop(hubs)
+    history = History.of(Tail(events).new())
+    return Outcome(history, judge(plan, history, _contents(plan, logs)))
+
+
+def _await_hubs(hubs: Sequence[SimulatedHub], hosts: Hosts, look: Callable[[], None]) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not {hub.address for hub in hubs} <= set(hosts.hubs()):
+        for hub in hubs:
+            if not hub.process.running:
+                raise ServerStartError(f"a hub has ended at once: {_end_of(hub.process)}")
+        if time.monotonic() > deadline:
+            raise ServerStartError(f"no hub has registered within {_PATIENCE:g} s")
+        look()
+
+
+def _until_done(
+    plan: Plan, clients: ServerProcess, faults: Faults, look: Callable[[], None]
+) -> None:
+    """Let things happen until the clients have ended."""
+    deadline = time.monotonic() + plan.seconds + 2 * _PATIENCE
+    while clients.running:
+        if time.monotonic() > deadline:
+            clients.kill()
+            raise ServerStartError(f"the clients do not end: {_end_of(clients)}")
+        faults.step(time.monotonic())
+        look()
+    faults.heal_all()
+
+
+def _stop(hubs: Sequence[SimulatedHub]) -> None:
+    """Let hubs hand their topics over and end."""
+    for hub in hubs:
+        if hub.process.running:
+            hub.process.terminate()
+    for hub in hubs:
+        hub.process.await_end(_PATIENCE)
+
+
+def _end_of(process: ServerProcess) -> str:
+    return " ".join(process.logged(0)[-500:].split())
+
+
+def _contents(plan: Plan, directory: Path) -> Logs:
+    logs = FileLogs(directory)
+    return {
+        topic: [int(message.body) for message in logs.read(topic, 0, sys.maxsize)]
+        for topic in plan.topic_names
+    }
