@@ -510,7 +510,7 @@ class AsyncMetadataStore(AsyncStoreBase):
                 (``operation_timeout`` by default).
             StoreUnavailableError: no server was connected at the end of that time.
         """
-        await asyncio.to_thread(self._engine.sync, self._seconds(timeout))
+        await self._sync(self._seconds(timeout))
 
     def metrics(self) -> Metrics:
         """Return a snapshot of the store's queues, batches, timings, failures and watches."""

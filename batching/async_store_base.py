@@ -104,6 +104,8 @@ class AsyncStoreBase:
         self._loop = loop
         self._sink = _LoopSink(loop)
         self._timeout = operation_timeout
+        self._syncing: asyncio.Task[None] | None = None  # the last request that has begun
+        self._next_sync: asyncio.Task[None] | None = None  # the one that has not
         # As with other callbacks of a loop, SystemExit ends the loop.
         self._listeners = Listeners(
             lambda notice: _hand_over(loop, notice.run_callbacks), Exception
@@ -132,6 +134,33 @@ class AsyncStoreBase:
         except asyncio.CancelledError:
             self._withdraw(entry)
             raise
+
+    async def _sync(self, seconds: float) -> None:
+        """Catch up. Tasks that come while a request is under way share the next one.
+
+        Each request takes a thread, and thousands of tasks may ask at once, such as those of a hub
+        that claims the topics of another.
+        """
+        deadline = time.monotonic() + seconds
+        request = self._next_sync
+        if request is None:
+            made = self._request_sync(self._syncing, deadline)
+            request = self._next_sync = self._loop.create_task(made)
+        await asyncio.wait([request])
+        if request.cancelled() or request.exception() is not None:
+            # It had the time of whoever came first. The others may have more, or get its error.
+            await self._sync_alone(deadline)
+
+    async def _request_sync(self, before: asyncio.Task[None] | None, deadline: float) -> None:
+        await asyncio.sleep(0)  # A loop with an eager task factory has begun it already.
+        if before is not None:
+            await asyncio.wait([before])
+        # Whoever comes from here on needs another request: this one may miss what is new to it.
+        self._syncing, self._next_sync = self._next_sync, None
+        await self._sync_alone(deadline)
+
+    async def _sync_alone(self, deadline: float) -> None:
+        await asyncio.to_thread(self._engine.sync, max(0.0, deadline - time.monotonic()))
 
     def _submit(self, op: Operation, seconds: float) -> asyncio.Future[Any]:
         """Submit an operation that its caller has made, without waiting for room."""

@@ -464,7 +464,7 @@ class MetadataStore(StoreBase):
                 (``operation_timeout`` by default).
             StoreUnavailableError: no server was connected at the end of that time.
         """
-        self._engine.sync(self._seconds(timeout))
+        self._sync(self._seconds(timeout))
 
     def metrics(self) -> Metrics:
         """Return a snapshot of the store's queues, batches, timings, failures and watches."""

@@ -68,6 +68,9 @@ class StoreBase:
         future._entry = entry
         return future
 
+    def _sync(self, seconds: float) -> None:
+        self._engine.sync(seconds)
+
     def _submit(self, op: Operation, seconds: float) -> OperationFuture:
         """Submit an operation that its caller has made."""
         engine = self._engine

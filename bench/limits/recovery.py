@@ -6,9 +6,9 @@ The clients live in the processes of these hubs, and reach the other one over TC
 
 As a process, ``python -m batchkeeper.bench.limits.recovery URL REGION OWNERSHIP DIRECTORY MODE
 FIRST STEP COUNT`` is a hub whose clients subscribe to the topics FIRST, FIRST + STEP, ... below
-COUNT. It prints ``ready``, waits for a line, lets the clients begin, and prints ``done`` when
-all have subscribed. After another line, it prints the number of topics that it owns, and waits for
-the end of its input.
+COUNT. It prints ``ready``, waits for a line, lets the clients begin, and prints ``done`` when all
+have subscribed. After another line, it prints the number of topics that it owns, and the seconds of
+CPU that this took. Then it waits for the end of its input.
 """
 
 from __future__ import annotations
@@ -76,15 +76,18 @@ def _recovery(there: Target, count: int, ownership: OwnershipMode) -> Figures:
         for other in others:
             line_of(other)
         seconds = time.perf_counter() - killed
-        _check(others, count)
-    return {"rate": count / seconds, "after": max(0.001, seconds - _SESSION)}
+        cpu = _check(others, count)
+    return {"rate": count / seconds, "after": max(0.001, seconds - _SESSION), "cpu": cpu / count}
 
 
-def _check(hubs: Sequence[Process], count: int) -> None:
+def _check(hubs: Sequence[Process], count: int) -> float:
+    """Check the number of topics that hubs own, and return the CPU that they have used."""
     for hub in hubs:
         begin(hub)
-    if (owned := sum(int(line_of(hub)) for hub in hubs)) != count:
+    found = [line_of(hub).split() for hub in hubs]
+    if (owned := sum(int(topics) for topics, _ in found)) != count:
         raise WrongAnswerError(f"{owned} of {count} topics are owned although all have clients")
+    return sum(float(cpu) for _, cpu in found)
 
 
 # In the process of a hub:
@@ -114,10 +117,12 @@ async def _serve(
 
         client = AsyncTopicClient(connect, [address], timeout=_PATIENCE)
         if await asyncio.to_thread(await_go):
+            begun = time.process_time()
             await asyncio.gather(*(client.subscribe("reader", topic, mode) for topic in topics))
+            cpu = time.process_time() - begun
             say("done\n")
             await asyncio.to_thread(sys.stdin.readline)
-            say(f"{len(hub.topics)}\n")
+            say(f"{len(hub.topics)} {cpu}\n")
             await asyncio.to_thread(sys.stdin.readline)
         await server.stop()
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from ...batching import AsyncMetadataStore
+from ...coordination.async_background import AsyncGate
 from ...ops.errors import (
     BadVersionError,
     MetadataStoreError,
@@ -62,6 +63,8 @@ class AsyncByGeneration:
         # and set them.
         self._known: dict[str, int] = {}
         self._session: object = None
+        # Whoever reads one generation, and may create it, has passed its gate.
+        self._gates: dict[str, AsyncGate] = {}
 
     def version(self, stat: Stat, life: int) -> Version:
         return Version(life, stat.version)
@@ -150,13 +153,23 @@ class AsyncByGeneration:
         session = self._store.session.id
         if session != self._session:
             await self._store.sync()
-            self._known, self._session = {}, session
+            if session != self._session:  # Otherwise, others may have read generations in it.
+                self._known, self._session = {}, session
         return session
 
     async def _generation(self, at: str) -> int:
         """Return the version of a generation."""
         known = self._known.get(at)
-        return (await self._generations([at]))[0] if known is None else known
+        if known is not None:
+            return known
+        # A hub may claim thousands of topics at once, whose keys share few generations.
+        gate = self._gates.setdefault(at, AsyncGate())
+        await gate.enter()
+        try:
+            known = self._known.get(at)
+            return (await self._generations([at]))[0] if known is None else known
+        finally:
+            gate.leave()
 
     async def _generations(self, places: Sequence[str]) -> list[int]:
         """Return the versions of generations.

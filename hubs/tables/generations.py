@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from ...batching import MetadataStore
+from ...coordination.background import Gate
 from ...ops.errors import (
     BadVersionError,
     MetadataStoreError,
@@ -60,6 +61,8 @@ class ByGeneration:
         # and set them.
         self._known: dict[str, int] = {}
         self._session: object = None
+        # Whoever reads one generation, and may create it, has passed its gate.
+        self._gates: dict[str, Gate] = {}
 
     def version(self, stat: Stat, life: int) -> Version:
         return Version(life, stat.version)
@@ -148,13 +151,23 @@ class ByGeneration:
         session = self._store.session.id
         if session != self._session:
             self._store.sync()
-            self._known, self._session = {}, session
+            if session != self._session:  # Otherwise, others may have read generations in it.
+                self._known, self._session = {}, session
         return session
 
     def _generation(self, at: str) -> int:
         """Return the version of a generation."""
         known = self._known.get(at)
-        return self._generations([at])[0] if known is None else known
+        if known is not None:
+            return known
+        # A hub may claim thousands of topics at once, whose keys share few generations.
+        gate = self._gates.setdefault(at, Gate())
+        gate.enter()
+        try:
+            known = self._known.get(at)
+            return self._generations([at])[0] if known is None else known
+        finally:
+            gate.leave()
 
     def _generations(self, places: Sequence[str]) -> list[int]:
         """Return the versions of generations.

@@ -249,11 +249,11 @@ class AsyncHosts:
             MetadataStoreError: the read has failed.
         """
         self._view.check_open()
-        if self._ended.get(info.address) == info.incarnation:
-            return False
         part = _part(info.address)
-        if self._lags:
+        if self._lags and self._ended.get(info.address) != info.incarnation:
             await self._store.sync()
+        if self._ended.get(info.address) == info.incarnation:  # Somebody has read it meanwhile.
+            return False
         found = await self._store.get(member_path(self.path, part, LEAF))
         alive = (
             found is not None

@@ -667,3 +667,55 @@ def test_opening_that_is_given_up_leaves_nothing_open(
 
     asyncio.run(main())
     assert closed.wait(PATIENCE)
+
+
+# --- sync
+
+
+def test_tasks_share_requests_to_catch_up(
+    make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes while a request is under way needs the next one, and one serves all of them."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        go, begun = threading.Event(), []
+
+        def sync(_timeout: float) -> None:
+            begun.append(None)
+            go.wait(30)
+
+        monkeypatch.setattr(store._engine, "sync", sync)
+        first = asyncio.create_task(store.sync())
+        await until(lambda: begun)
+        others = [asyncio.create_task(store.sync()) for _ in range(100)]
+        await asyncio.sleep(0)
+        others.pop().cancel()  # It takes nothing from the others.
+        go.set()
+        await asyncio.gather(first, *others)
+        assert len(begun) == 2
+        await store.sync()
+        assert len(begun) == 3
+
+    run(make_backend(), test)
+
+
+def test_tasks_that_share_a_request_have_errors_and_deadlines_of_their_own(
+    make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request has the time of its first caller. If it fails, the others ask for themselves."""
+
+    async def test(store: AsyncMetadataStore) -> None:
+        def sync(timeout: float) -> None:
+            if timeout < 5:
+                raise OperationTimeoutError("late")
+
+        monkeypatch.setattr(store._engine, "sync", sync)
+        short, long, late = await asyncio.gather(
+            store.sync(1), store.sync(30), store.sync(2), return_exceptions=True
+        )
+        assert long is None
+        assert isinstance(short, OperationTimeoutError)
+        assert isinstance(late, OperationTimeoutError)
+        assert short is not late
+
+    run(make_backend(), test)

@@ -74,6 +74,6 @@ def test_topics_that_nobody_owns_end_the_run(
     fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """The topics of the hubs are counted, before the kill and after the last client is served."""
-    monkeypatch.setattr(recovery, "line_of", lambda _process: "7\n")
+    monkeypatch.setattr(recovery, "line_of", lambda _process: "7 0.5\n")
     with pytest.raises(WrongAnswerError, match="7 of 20 topics are owned"):
         recovery.ephemeral_recovery(_place(fresh_url, name), 20)
