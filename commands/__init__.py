@@ -7,4 +7,5 @@
 - ``load``: ``load``, which puts the records of a file.
 - ``transactions``: ``txn``, which executes the operations of a file together.
 - ``watches``: ``watch``, which writes the changes under a path.
+- ``hubs``: ``hubs list``, ``topics``, ``drain``, ``watch`` and ``simulate``.
 """

@@ -232,10 +232,11 @@ def _after_crashes(plan: Plan, history: History) -> Verdict:
                 gaps.append(math.inf)
     limit = plan.session_timeout + _AFTER_SESSION
     promise = f"after a crash, half of its topics have an owner within {limit:g} s"
+    crashes = f"{len(killed)} crash{'es' * (len(killed) != 1)}"
     if not gaps:
-        return Verdict(promise, f"{len(killed)} crashes, no topics")
+        return Verdict(promise, f"{crashes}, no topics")
     middle, longest = median(gaps), max(gaps)
-    found = f"{len(killed)} crashes, {len(gaps)} topics: half {middle:.1f} s, all {longest:.1f} s"
+    found = f"{crashes}, {len(gaps)} topics: half {middle:.1f} s, all {longest:.1f} s"
     ends = [
         min(event.at for event in gone) - fault.begun
         for fault in killed.values()

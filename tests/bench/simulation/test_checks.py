@@ -127,7 +127,7 @@ def test_a_sound_history_passes() -> None:
         "consume marks never go back": "2 changes seen",
         "every message is accepted in the end": "half within 300.0 ms, all within 4.1 s",
         "after a crash, half of its topics have an owner within 5 s": (
-            "1 crashes, 1 topics: half 3.5 s, all 3.5 s; the store ended the sessions after 3.0 s"
+            "1 crash, 1 topics: half 3.5 s, all 3.5 s; the store ended the sessions after 3.0 s"
         ),
         "no store operation for a publish in the steady state": (
             "0 of 2 messages; for reports and marks 0.8 a second and hub"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -565,7 +566,7 @@ def test_a_hub_never_sends_a_client_to_itself(
     one = hub("hub-1:1")
     earlier = HubInfo("hub-1:1", one.info.incarnation - 1)
     with monkeypatch.context() as patch:
-        patch.setattr(one._ownership, "claim", lambda topic, me: earlier)
+        patch.setattr(one._ownership, "claim", lambda *_: earlier)
         for redirected in (False, True):
             with pytest.raises(TopicLostError, match="restart"):
                 one.publish("p", "t", b"1", redirected)
@@ -606,10 +607,10 @@ def test_a_hub_that_is_told_to_drain_claims_nothing_more(
     joined(one, two)
     claim = one._claim
 
-    def late(name: str, me: HubInfo) -> object:
+    def late(*what: Any) -> object:
         monkeypatch.setattr(one, "_claim", claim)
         one.drain()
-        return claim(name, me)
+        return claim(*what)
 
     monkeypatch.setattr(one, "_claim", late)
     with pytest.raises(TopicLostError, match="drains"):
