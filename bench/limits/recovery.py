@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import Final, cast
 
 from ... import open_async_store
@@ -36,7 +36,7 @@ from ...hubs import (
 from ..target import Target
 from ..workload import WrongAnswerError
 from .processes import Process, await_go, begin, line_of, other_process, say
-from .work import Figures
+from .work import Figures, parts
 
 __all__ = ["compared_recovery", "ephemeral_recovery"]
 
@@ -44,6 +44,7 @@ __all__ = ["compared_recovery", "ephemeral_recovery"]
 _SESSION: Final = 5.0
 _PATIENCE: Final = 120.0
 _SURVIVORS: Final = 2
+_OF_ONE_CLIENT: Final = 500
 
 
 def ephemeral_recovery(there: Target, count: int) -> Figures:
@@ -108,17 +109,25 @@ async def _serve(
     async with (
         open_async_store(url, session_timeout=_SESSION) as store,
         AsyncTopicHub(store, region, address, logs, settings) as hub,
-        AsyncHubConnections() as connections,
+        AsyncExitStack() as stack,
     ):
         server.serve(hub)
 
-        async def connect(to: str) -> AsyncHubConnection:
-            return hub if to == address else await connections(to)
+        async def client() -> AsyncTopicClient:
+            connections = await stack.enter_async_context(AsyncHubConnections())
 
-        client = AsyncTopicClient(connect, [address], timeout=_PATIENCE)
+            async def connect(to: str) -> AsyncHubConnection:
+                return hub if to == address else await connections(to)
+
+            return AsyncTopicClient(connect, [address], timeout=_PATIENCE)
+
+        # A connection has a limit of subscriptions.
+        clients = [(await client(), some) for some in parts(topics, _OF_ONE_CLIENT)]
         if await asyncio.to_thread(await_go):
             begun = time.process_time()
-            await asyncio.gather(*(client.subscribe("reader", topic, mode) for topic in topics))
+            await asyncio.gather(
+                *(one.subscribe("reader", topic, mode) for one, some in clients for topic in some)
+            )
             cpu = time.process_time() - begun
             say("done\n")
             await asyncio.to_thread(sys.stdin.readline)
