@@ -172,7 +172,9 @@ def _end_of(process: ServerProcess) -> str:
 
 def _contents(plan: Plan, directory: Path) -> Logs:
     logs = FileLogs(directory)
-    return {
-        topic: [int(message.body) for message in logs.read(topic, 0, sys.maxsize)]
-        for topic in plan.topic_names
-    }
+    found: dict[str, list[int]] = {}
+    for topic in plan.topic_names:
+        bodies = found[topic] = []
+        while messages := logs.read(topic, len(bodies), sys.maxsize):
+            bodies += [int(message.body) for message in messages]
+    return found

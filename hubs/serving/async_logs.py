@@ -41,7 +41,11 @@ class AsyncLogs(Protocol):
         """
 
     async def read(self, topic: str, after: int, most: int) -> list[Message]:
-        """Return the messages after a number, in order, at most so many."""
+        """Return the messages after a number, in order, at most so many.
+
+        It may return fewer, so that large messages do not fill the memory, but one at least if
+        there is one.
+        """
 
     async def end(self, claim: Claim) -> None:
         """Free what the log of a topic takes in memory: its owner has lost it or gives it up."""

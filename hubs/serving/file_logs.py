@@ -36,6 +36,9 @@ _HEAD: Final = Struct(">BQQI")  # kind, epoch, number, length
 _BEGIN: Final = 0
 _MESSAGE: Final = 1
 
+# The bytes of the bodies that one read returns at most, unless one body has more.
+_MOST_BYTES: Final = 16 * 1024 * 1024
+
 # File systems allow names of 255 bytes.
 _LONGEST_NAME: Final = 200
 
@@ -92,7 +95,13 @@ class _Log:
 
     def read(self, after: int, most: int) -> list[Message]:
         """Return messages after a number."""
-        chosen = range(after, min(after + most, self.last))
+        chosen: list[int] = []
+        size = 0
+        for index in range(after, min(after + most, self.last)):
+            size += self._lengths[index]
+            if chosen and size > _MOST_BYTES:
+                break
+            chosen.append(index)
         if not chosen:
             return []
         file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)

@@ -39,7 +39,11 @@ class Logs(Protocol):
         """
 
     def read(self, topic: str, after: int, most: int) -> list[Message]:
-        """Return the messages after a number, in order, at most so many."""
+        """Return the messages after a number, in order, at most so many.
+
+        It may return fewer, so that large messages do not fill the memory, but one at least if
+        there is one.
+        """
 
     def end(self, claim: Claim) -> None:
         """Free what the log of a topic takes in memory: its owner has lost it or gives it up."""

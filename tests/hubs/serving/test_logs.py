@@ -35,6 +35,18 @@ def test_messages_have_numbers_without_gaps(tmp_path: Path) -> None:
     assert logs.read("t", 3, 9) == []
 
 
+def test_large_messages_are_read_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read returns as many as its bound of bytes allows, and one at least."""
+    monkeypatch.setattr("batchkeeper.hubs.serving.file_logs._MOST_BYTES", 10)
+    logs = FileLogs(tmp_path)
+    logs.begin(claim(1))
+    logs.append(claim(1), [b"12345", b"67890", b"1", b"x" * 11, b""])
+    numbers = [[message.number for message in logs.read("t", after, 9)] for after in range(5)]
+    assert numbers == [[1, 2], [2, 3], [3], [4], [5]]
+
+
 def test_a_later_epoch_shuts_out_those_before(tmp_path: Path) -> None:
     """Whoever owned the topic before adds nothing more, and cannot begin again."""
     one, two = FileLogs(tmp_path), FileLogs(tmp_path)
