@@ -12,6 +12,8 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``owned``: the same for threads, generated
 - ``async_hub``: the hub
 - ``hub``: the same for threads, generated
+- ``async_outages``: how the calls of a client wait while hubs do not answer
+- ``outages``: the same for threads, generated
 - ``async_client``: publishes and subscribes, whichever hub has the topic
 - ``client``: the same for threads, generated
 - ``protocol``: what hubs and their clients say to each other over TCP: pure functions

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol, Self, TypeAlias, TypeVar
+from typing import Final, NoReturn, Protocol, Self, TypeAlias, TypeVar
 
 from ...batching.settings import check_seconds
 from ...coordination.background import Signal
@@ -29,6 +29,7 @@ from ...ops.log import get_logger
 from ..errors import IllegalOperationError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
+from .outages import Outages, Search
 from .records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["Connect", "Delivery", "HubConnection", "Reader", "TopicClient"]
@@ -127,6 +128,7 @@ class TopicClient:
         self._hubs = [*hubs]
         self._timeout = check_seconds("timeout", timeout)
         self._most = most_redirects
+        self._outages = Outages()
         self._lock = threading.Lock()  # guards the following fields
         self._known: dict[str, str] = {}  # the hub that had a topic last
         self._avoided: dict[str, float] = {}  # until when a hub is not asked first
@@ -214,37 +216,34 @@ class TopicClient:
     ) -> T:
         """Ask hubs until one answers, or the caller has ended."""
         name = name_text(topic)
-        attempts = 0
+        search = Search(self._outages, deadline, ended)
         with self._lock:
             address = self._known.get(name)
-        while True:
-            chain = [address or self._any()]
-            try:
-                answer = self._follow(chain, ask)
-            except (MetadataStoreError, OSError) as error:
-                self._forget(name)
-                if isinstance(error, OSError):
+        try:
+            while True:
+                chain = [address or self._any()]
+                try:
+                    answer = self._follow(chain, ask)
+                except (MetadataStoreError, OSError) as error:
+                    self._forget(name)
+                    if not passing(error):
+                        raise
+                    failure: MetadataStoreError | OSError = error
+                else:
+                    with self._lock:
+                        self._known[name] = chain[-1]
+                    return answer
+                if deadline.passed:
+                    _give_up(name, failure)
+                owner = None
+                if isinstance(failure, OSError):
                     self._avoid(chain[-1])
-                if not passing(error):
-                    raise
-                failure: MetadataStoreError | OSError = error
-            else:
-                with self._lock:
-                    self._known[name] = chain[-1]
-                return answer
-            if deadline.passed:
-                if isinstance(failure, TooManyRedirectsError):
-                    raise failure
-                raise OperationTimeoutError(
-                    f"no hub could serve topic {name!r:.200} in time: {failure}"
-                ) from failure
-            pause = deadline.within(_BACKOFF.pause(attempts))
-            if ended is None:
-                time.sleep(pause)
-            elif ended.wait(pause):
-                raise StoreClosedError("the reader was closed")
-            attempts += 1
-            address = None
+                    if address is not None or len(chain) > 1:
+                        owner = chain[-1]
+                search.pause(owner)
+                address = None
+        finally:
+            search.end()
 
     def _follow(self, chain: list[str], ask: _Ask[T]) -> T:
         """Ask a hub, and follow its redirects; the last of the chain is the hub that answered.
@@ -448,6 +447,14 @@ def _attempts() -> Iterator[Attempt]:
     """Return the attempts of one reader."""
     reader = uuid.uuid4().hex
     return (Attempt(reader, number) for number in itertools.count(1))
+
+
+def _give_up(name: str, failure: MetadataStoreError | OSError) -> NoReturn:
+    """Raise the error of a call whose time is over."""
+    if isinstance(failure, TooManyRedirectsError):
+        raise failure
+    why = f"no hub could serve topic {name!r:.200} in time: {failure}"
+    raise OperationTimeoutError(why) from failure
 
 
 def passing(error: MetadataStoreError | OSError) -> bool:
