@@ -28,6 +28,7 @@ WHAT: Final = (
     "coordination/test_fencing.py",
     "coordination/test_locks.py",
     "hubs/managers/test_managers.py",
+    "hubs/serving/test_hub_failures.py",
     "hubs/tables",
     "hubs/topics/test_hosts.py",
     "hubs/topics/test_ownership.py",
