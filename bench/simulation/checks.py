@@ -35,11 +35,13 @@ class Verdict(NamedTuple):
         promise: what must hold.
         found: what was found, in words.
         violations: what contradicts it, in words; none if it holds.
+        timed: whether it is about seconds, which a busy machine can exceed.
     """
 
     promise: str
     found: str
     violations: tuple[str, ...] = ()
+    timed: bool = False
 
     @property
     def holds(self) -> bool:
@@ -247,7 +249,7 @@ def _after_crashes(plan: Plan, history: History) -> Verdict:
         limit = max(limit, median(ends) + _AFTER_SESSION)
         found += f"; the store ended the sessions after {median(ends):.1f} s"
     late = middle > limit or math.isinf(longest)
-    return _verdict(promise, found, [found] if late else [])
+    return Verdict(promise, found, (found,) if late else (), timed=True)
 
 
 def _gone(history: History, fault: FaultTime) -> list[Event]:
