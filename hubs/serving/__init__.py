@@ -10,7 +10,19 @@ Each module ``async_x`` is for tasks, and the source of ``x``, which is for thre
 - ``file_logs``: logs in files, for examples and tests
 - ``async_owned``: a topic that a hub owns, and its subscribers
 - ``owned``: the same for threads, generated
-- ``async_hub``: the hub
+- ``async_served``: the topics that a hub serves, and whose turn each topic is
+- ``served``: the same for threads, generated
+- ``async_listeners``: the functions that learn which topics a hub gets and loses
+- ``listeners``: the same for threads, generated
+- ``async_holding``: how a hub claims topics, gives them up, loses them and hands them over
+- ``holding``: the same for threads, generated
+- ``async_lookup``: which hub serves a topic
+- ``lookup``: the same for threads, generated
+- ``async_subscribing``: how subscribers are connected and removed
+- ``subscribing``: the same for threads, generated
+- ``async_upkeep``: what a hub does in the background
+- ``upkeep``: the same for threads, generated
+- ``async_hub``: the hub: its face, and its parts put together
 - ``hub``: the same for threads, generated
 - ``async_outages``: how the calls of a client wait while hubs do not answer
 - ``outages``: the same for threads, generated

@@ -104,7 +104,7 @@ def test_a_cancelled_publish_disturbs_no_other(
         await logs.entered.wait()
 
         def waiting(count: int) -> bool:
-            return len(one._topics["t"]._waiting) == count
+            return len(one._topics._by_name["t"]._waiting) == count
 
         for number in range(1, 4):
             calls.append(asyncio.create_task(one.publish("p", "t", b"%d" % number)))
@@ -181,7 +181,7 @@ def test_a_cancelled_release_is_no_dead_end(store_url: str, ownership: str, tmp_
                 await asyncio.sleep(0)
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
-            await until(lambda: not one._turns)
+            await until(lambda: not one._topics._turns)
             answer = await two.publish("p", topic, b"2", True)
             if isinstance(answer, Redirect):
                 assert answer.hub == one.info
@@ -264,7 +264,7 @@ def test_whoever_stops_a_hub_finds_it_stopped(
         one.add_listener(lost=lost)
         await one.publish("p", "t", b"1", True)
         calls = [asyncio.create_task(one.stop()) for _ in range(2)]
-        await until(lambda: bool(one._turns))
+        await until(lambda: bool(one._topics._turns))
         assert one.topics
         assert not any(call.done() for call in calls)
         may.set()
@@ -286,7 +286,7 @@ def test_clients_do_not_wait_for_each_others_redirect(
         await one.publish("p", "t", b"1", True)
         asking = 0
         everybody = asyncio.Event()
-        owner = two._ownership.owner
+        owner = two._holding._ownership.owner
 
         async def slow(topic: str | bytes) -> object:
             nonlocal asking
@@ -296,7 +296,7 @@ def test_clients_do_not_wait_for_each_others_redirect(
             await everybody.wait()
             return await owner(topic)
 
-        monkeypatch.setattr(two._ownership, "owner", slow)
+        monkeypatch.setattr(two._holding._ownership, "owner", slow)
         async with asyncio.timeout(PATIENCE):
             calls = [two.subscribe(f"s{number}", "t") for number in range(50)]
             assert await asyncio.gather(*calls) == [Redirect(one.info)] * 50
@@ -311,7 +311,7 @@ def test_nobody_is_connected_without_a_subscription(
     """A subscription that is removed while its subscriber connects ends that connection, too."""
 
     async def work(one: AsyncTopicHub, two: AsyncTopicHub) -> None:
-        subscriptions = one._managers.subscriptions
+        subscriptions = one._subscribing._subscriptions
         first = await one.subscribe("s", "t", True)
         assert isinstance(first, AsyncSubscription)
         entered, may = asyncio.Event(), asyncio.Event()
@@ -335,6 +335,6 @@ def test_nobody_is_connected_without_a_subscription(
         assert await removing is True
         with pytest.raises(TopicLostError, match="closed"):
             await connection.take(timeout=0)
-        assert not one._topics["t"]._subscriptions
+        assert not one._topics._by_name["t"]._subscriptions
 
     run(store_url, ownership, AsyncFileLogs(tmp_path, sync=False), work)

@@ -137,7 +137,7 @@ def test_a_cancelled_subscribe_leaves_no_subscriber(tmp_path: Path) -> None:
                 call.cancel()
                 await asyncio.gather(call, return_exceptions=True)
             async with asyncio.timeout(PATIENCE):
-                while hub._topics["t"]._subscriptions:  # noqa: ASYNC110 - nothing else tells
+                while hub._topics._by_name["t"]._subscriptions:  # noqa: ASYNC110 - nothing else tells
                     await asyncio.sleep(0.005)
 
     asyncio.run(work())

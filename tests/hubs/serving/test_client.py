@@ -310,7 +310,7 @@ def test_a_crash_of_the_hub(
         assert read(reader, 1) == [b"2"]
         # The mark of the first message came with the new connection.
         two._marks.flush("t")
-        found = two._managers.subscriptions.read_subscription_data("t", "s")
+        found = two._subscribing._subscriptions.read_subscription_data("t", "s")
         assert found is not None
         assert found.value.state is not None
         assert found.value.state.mark.local == 2
@@ -323,7 +323,7 @@ def test_a_topic_that_is_lost_is_no_end(hub: MakeHub) -> None:
     client = Net(one).client()
     with client.subscribe("s", "t") as reader:
         for number in range(5):
-            one._topics["t"].end(TopicLostError("gone"))
+            one._topics._by_name["t"].end(TopicLostError("gone"))
             one.release("t")
             client.publish("p", "t", b"%d" % number)
             assert read(reader, 1) == [b"%d" % number]

@@ -30,6 +30,7 @@ from batchkeeper.hubs import (
     TopicLostError,
     Vacancy,
 )
+from batchkeeper.hubs.serving.upkeep import Upkeep
 
 from ...waiting import PATIENCE, until
 from .conftest import MakeHub, R
@@ -46,7 +47,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, hub: TopicHub) -> None:
     def choose(hubs: dict[str, Hub], *_: object, **__: object) -> HubInfo:
         return hubs[hub.address].info
 
-    monkeypatch.setattr("batchkeeper.hubs.serving.hub.choose", choose)
+    monkeypatch.setattr("batchkeeper.hubs.serving.lookup.choose", choose)
 
 
 def subscribed(hub: TopicHub, who: str = "s", topic: str = "t", **options: object) -> Subscription:
@@ -115,7 +116,7 @@ def test_whoever_loses_the_claim_sends_the_client_to_the_winner(
     """Another hub claims the topic between the look at its owner and the claim."""
     one, two = hub("hub-1:1"), hub("hub-2:1")
     joined(one, two)
-    look = one._ownership.look
+    look = one._holding._ownership.look
 
     def overtaken(topic: str | bytes) -> HubInfo | Vacancy:
         seen = look(topic)
@@ -125,7 +126,7 @@ def test_whoever_loses_the_claim_sends_the_client_to_the_winner(
     for number, redirected in enumerate((False, True)):
         topic = f"t{number}"
         chosen(monkeypatch, one)
-        monkeypatch.setattr(one._ownership, "look", overtaken)
+        monkeypatch.setattr(one._holding._ownership, "look", overtaken)
         assert one.publish("p", topic, b"late", redirected) == Redirect(two.info)
         assert one.subscribe("s", topic, redirected) == Redirect(two.info)
 
@@ -538,13 +539,13 @@ def test_what_runs_in_the_background_survives_any_error(
     hub: MakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise, a hub would not notice the end of its next session."""
-    calls: list[TopicHub] = []
+    calls: list[Upkeep] = []
 
-    def fail(self: TopicHub) -> None:
+    def fail(self: Upkeep) -> None:
         calls.append(self)
         raise RuntimeError("unexpected")
 
-    monkeypatch.setattr(TopicHub, "_report", fail)
+    monkeypatch.setattr(Upkeep, "_report", fail)
     hub("hub-1:1", report_interval=0.01)
     until(lambda: len(calls) > 2)
 
@@ -566,7 +567,7 @@ def test_a_hub_never_sends_a_client_to_itself(
     one = hub("hub-1:1")
     earlier = HubInfo("hub-1:1", one.info.incarnation - 1)
     with monkeypatch.context() as patch:
-        patch.setattr(one._ownership, "claim", lambda *_: earlier)
+        patch.setattr(one._holding._ownership, "claim", lambda *_: earlier)
         for redirected in (False, True):
             with pytest.raises(TopicLostError, match="restart"):
                 one.publish("p", "t", b"1", redirected)
@@ -586,7 +587,7 @@ def test_what_could_not_be_released_is_released_on_demand(
     for name in ("t", "u"):
         one.publish("p", name, b"1", redirected=True)
     with monkeypatch.context() as patch:
-        patch.setattr(one._ownership, "release", fail)
+        patch.setattr(one._holding._ownership, "release", fail)
         assert one.release("t") is False
         assert one.publish("p", "t", b"2", redirected=True) == Published(2, one.info)
         one.drain()
@@ -605,14 +606,14 @@ def test_a_hub_that_is_told_to_drain_claims_nothing_more(
     """Nor a topic for which it was chosen a moment ago."""
     one, two = hub("hub-1:1"), hub("hub-2:1")
     joined(one, two)
-    claim = one._claim
+    claim = one._holding.claim
 
     def late(*what: Any) -> object:
-        monkeypatch.setattr(one, "_claim", claim)
+        monkeypatch.setattr(one._holding, "claim", claim)
         one.drain()
         return claim(*what)
 
-    monkeypatch.setattr(one, "_claim", late)
+    monkeypatch.setattr(one._holding, "claim", late)
     with pytest.raises(TopicLostError, match="drains"):
         one.publish("p", "t", b"1", redirected=True)
     assert one.publish("p", "t", b"1", redirected=True) == Redirect(two.info)
@@ -632,22 +633,22 @@ def test_marks_of_many_topics_are_written_together(
             one.publish("p", name, body)
         subscription.consumed(1)
     writes: list[int] = []
-    advance = one._managers.subscriptions.advance_marks
+    advance = one._subscribing._subscriptions.advance_marks
 
     def counted(marks: list[object], beside: object) -> object:
         writes.append(len(marks))
         return advance(marks, beside)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(one._managers.subscriptions, "advance_marks", counted)
+    monkeypatch.setattr(one._subscribing._subscriptions, "advance_marks", counted)
     if how == "drain":
         one.drain()
     else:
-        one._lose_all([*one._topics.values()])
+        one._holding.lose_all(one._topics.all())
         one.drain()
     assert [count for count in writes if count] == [30]
     two._store.sync()
     for name in names:
-        found = two._managers.subscriptions.read_subscription_data(name, "s")
+        found = two._subscribing._subscriptions.read_subscription_data(name, "s")
         assert found is not None
         assert found.value.state is not None
         assert found.value.state.mark.local == 1
@@ -677,12 +678,12 @@ def test_a_stale_epoch_is_settled_once(
     """However many callers learn of it; the next claim has the topic again."""
     one = hub("hub-1:1")
     one.publish("p", "t", b"1")
-    held = one._topics["t"]
+    held = one._topics._by_name["t"]
     settled: list[object] = []
-    lose = one._lose
-    monkeypatch.setattr(one, "_lose", lambda topic: (settled.append(topic), lose(topic)))
-    one._lose_later(held)
-    one._lose_later(held)
-    until(lambda: not one.topics and not one._turns)
+    lose = one._holding._lose
+    monkeypatch.setattr(one._holding, "_lose", lambda topic: (settled.append(topic), lose(topic)))
+    one._holding.lose_later(held)
+    one._holding.lose_later(held)
+    until(lambda: not one.topics and not one._topics._turns)
     assert settled == [held]
     assert one.publish("p", "t", b"2") == Published(2, one.info)

@@ -21,6 +21,8 @@ from batchkeeper.hubs import (
     TopicHub,
     TopicLostError,
 )
+from batchkeeper.hubs.serving.holding import Holding
+from batchkeeper.hubs.serving.upkeep import Upkeep
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until
@@ -112,7 +114,7 @@ def test_a_paused_hub_writes_nothing_late(
 ) -> None:
     """A hub that believes in its topic after another has claimed it is refused everywhere."""
     # It does not learn of its lost session before it goes on.
-    monkeypatch.setattr(TopicHub, "_follow_session", lambda self: None)
+    monkeypatch.setattr(Upkeep, "_follow_session", lambda self: None)
     one = hub("hub-1:1", cut=True, session=2.0, mark_interval=3600.0)
     two = hub("hub-2:1", cut=False, session=30.0)
     found = one.subscribe("s", "t", True)
@@ -121,7 +123,7 @@ def test_a_paused_hub_writes_nothing_late(
         one.publish("p", "t", b"%d" % number, True)
     found.consumed(1)
     # Its clock stands still, as that of a process that was paused after it had looked.
-    monkeypatch.setattr(TopicHub, "_may_serve", lambda self, owner: True)
+    monkeypatch.setattr(Holding, "may_serve", lambda self, owner: True)
     cut(line)
     until(lambda: "hub-1:1" not in two.hosts.hubs())
     other = two.subscribe("s", "t", True)
@@ -130,7 +132,7 @@ def test_a_paused_hub_writes_nothing_late(
     other.consumed(2)
     line.restore()
     until(lambda: one.hosts.is_alive(one.info))
-    late = one._topics["t"]
+    late = one._topics._by_name["t"]
     with pytest.raises(TopicLostError):
         one.publish("p", "t", b"late", True)
     until(lambda: one._topics.get("t") is not late)
@@ -177,8 +179,10 @@ def test_a_hub_with_many_topics_stops_in_an_outage(
     cut(line)
     until(lambda: one._store.session.state == "suspended")
     asked: list[object] = []
-    monkeypatch.setattr(one._managers.subscriptions, "advance_marks", lambda *_: asked.append(0))
-    monkeypatch.setattr(one._ownership, "release", asked.append)
+    monkeypatch.setattr(
+        one._subscribing._subscriptions, "advance_marks", lambda *_: asked.append(0)
+    )
+    monkeypatch.setattr(one._holding._ownership, "release", asked.append)
     one.stop()
     assert not asked
     assert not one.topics
@@ -204,16 +208,16 @@ def test_no_topic_is_given_up_in_an_outage(
     cut(line)
     until(lambda: one._store.session.state == "suspended")
     looks: list[float] = []
-    is_answered = one._is_answered
+    is_answered = one._holding.is_answered
 
     def look() -> bool:
         looks.append(time.monotonic())
         return is_answered()
 
     found.close()
-    monkeypatch.setattr(one, "_is_answered", look)
+    monkeypatch.setattr(one._holding, "is_answered", look)
     until(lambda: len(looks) > 10 and looks[-1] > held._used + 3.0)
-    assert one._topics["t"] is held
+    assert one._topics._by_name["t"] is held
     assert one.publish("p", "t", b"1", True) == Published(1, one.info)
     line.restore()
     until(lambda: not one.topics)

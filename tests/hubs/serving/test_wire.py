@@ -75,7 +75,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], None]:
 
 def subscribers(hub: Any, topic: str = "t") -> int:
     """Return how many subscribers are connected to a topic."""
-    return len(hub._topics[topic]._subscriptions)
+    return len(hub._topics._by_name[topic]._subscriptions)
 
 
 def test_all_calls_of_a_client(face: Face) -> None:
