@@ -314,7 +314,8 @@ class AsyncTopicHub:
             MetadataStoreError: the membership cannot be changed.
         """
         await self.hosts.set_draining(self.address, True)
-        await self._holding.release_all()
+        if self._serves:
+            await self._holding.release_all()
 
     async def stop(self) -> None:
         """Give all topics up, and leave. Return when the hub has stopped, whoever has begun that.

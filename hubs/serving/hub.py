@@ -312,7 +312,8 @@ class TopicHub:
             MetadataStoreError: the membership cannot be changed.
         """
         self.hosts.set_draining(self.address, True)
-        self._holding.release_all()
+        if self._serves:
+            self._holding.release_all()
 
     def stop(self) -> None:
         """Give all topics up, and leave. Return when the hub has stopped, whoever has begun that.
