@@ -14,6 +14,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.hubs import FileLogs, HubSettings, OwnershipMode, TopicHub
+from batchkeeper.hubs.serving.upkeep import Upkeep
 
 from ..programs import COMMAND
 from ..waiting import until
@@ -134,7 +135,7 @@ def test_a_hub_that_keeps_its_topics(
     run: Run, memory: bk.MetadataStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wait ends with 2, and a message that says how many there are."""
-    monkeypatch.setattr(TopicHub, "_follow_membership", lambda self: None)
+    monkeypatch.setattr(Upkeep, "_follow_membership", lambda self: None)
     with hub(memory, tmp_path) as one:
         one.publish("p", "orders", b"", True)
         until(lambda: one.hosts.hubs()[one.address].load.topics == 1)
