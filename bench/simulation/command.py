@@ -167,6 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
             region = f"{target.root}/region"
             outcome = simulate(target.url.text, region, plan, directory, Console(stderr=True))
     except (ServerMissingError, ServerStartError) as error:
+        _discard(file, directory)
         tell(str(error))
         return NO_CONNECTION
     file.write_text(page(f"Hubs on {target.kind.title}", plan, outcome.history, outcome.verdicts))
@@ -184,6 +185,14 @@ def _check_writable(file: Path, directory: Path) -> None:
         raise InvalidSettingError(
             f"{error.filename} cannot be written: {error.strerror}"
         ) from error
+
+
+def _discard(file: Path, directory: Path) -> None:
+    """Remove what was made to see whether it can be written, if nothing was."""
+    if not file.stat().st_size:
+        file.unlink()
+    if not any(directory.iterdir()):
+        directory.rmdir()
 
 
 def _print(outcome: Outcome, plan: Plan, output: str) -> None:

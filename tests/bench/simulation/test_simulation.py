@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -150,6 +151,18 @@ def test_bad_input(arguments: tuple[str, ...], message: str, tmp_path: Path) -> 
     assert done.returncode == 3, done.stderr
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_without_a_server(tmp_path: Path) -> None:
+    """The command says what is missing, and leaves nothing behind."""
+    done = run_python(
+        *COMMAND[1:],
+        *("hubs", "simulate", "--dir", str(tmp_path)),
+        env={**os.environ, "BATCHKEEPER_ETCD": str(tmp_path / "none")},
+    )
+    assert done.returncode == 2, done.stderr
+    assert "BATCHKEEPER_ETCD" in done.stderr
+    assert not any(tmp_path.iterdir())
 
 
 def test_records_of_a_killed_process(tmp_path: Path) -> None:
