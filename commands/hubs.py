@@ -15,7 +15,7 @@ from ..coordination.background import each
 from ..hubs import Hosts, HubInfo, HubMembership, open_managers, open_ownership, score
 from ..hubs.names import escaped, text_of
 from ..ops.exit_codes import NO_CONNECTION, OK
-from .arguments import open_named
+from .arguments import Run, open_named
 from .output import Format, tell, write, write_json, write_rows
 
 __all__ = ["add_arguments", "run"]
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the commands."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def add(name: str, run: Any, about: str) -> argparse.ArgumentParser:
+    def add(name: str, run: Run, about: str) -> argparse.ArgumentParser:
         command: argparse.ArgumentParser = commands.add_parser(
             name,
             help=about,
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             epilog=parser.epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.set_defaults(run=run)
+        command.set_defaults(of_hubs=run)
         return command
 
     listing = add("list", _list, "list the hubs of a region, with their loads")
@@ -76,8 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a command of the group. Each sets its own function instead."""
-    raise AssertionError(f"no command: {arguments}")
+    """Run the command of the group that the arguments name, and return its exit code."""
+    of_hubs: Run = arguments.of_hubs
+    return of_hubs(arguments)
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:

@@ -60,8 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"members of the throw-away server: {', '.join(map(str, MEMBERS))} (default: 1)",
     )
     number = at_least(1, int)
-    parser.add_argument("--hubs", type=number, default=default.hubs, metavar="N")
-    parser.add_argument("--topics", type=number, default=default.topics, metavar="N")
+    parser.add_argument(
+        "--hubs", type=number, default=default.hubs, metavar="N", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--topics", type=number, default=default.topics, metavar="N", help="default: %(default)s"
+    )
     parser.add_argument(
         "--subscribers",
         type=number,

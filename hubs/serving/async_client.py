@@ -395,8 +395,10 @@ class AsyncReader:
         if behind:
             try:
                 delivery = await self._again(Deadline(timeout), None)
-                await self._tell(delivery, consumed)
-                await _end(delivery)
+                try:
+                    await self._tell(delivery, consumed)
+                finally:
+                    await _end(delivery)
             except (MetadataStoreError, OSError) as error:
                 log.warning("a consume mark is lost", number=consumed, reason=str(error))
 

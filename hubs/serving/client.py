@@ -391,8 +391,10 @@ class Reader:
         if behind:
             try:
                 delivery = self._again(Deadline(timeout), None)
-                self._tell(delivery, consumed)
-                _end(delivery)
+                try:
+                    self._tell(delivery, consumed)
+                finally:
+                    _end(delivery)
             except (MetadataStoreError, OSError) as error:
                 log.warning("a consume mark is lost", number=consumed, reason=str(error))
 
