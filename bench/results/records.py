@@ -91,7 +91,7 @@ class Measured:
             closed loop.
         latencies: by ``all``, ``reads`` and ``writes``. For an open loop they count from the moment
             at which an operation was due.
-        queue_seconds: time in the queue before sending: ``mean``, ``p50``, ``p99``; empty for peers.
+        queue_seconds: time in the queue before sending: ``mean``, ``p50``, ``p99``; none for peers.
         store_seconds: time of a batch at the store, the same.
         batches: batches sent.
         batched: operations sent in them.
