@@ -20,9 +20,12 @@ __all__ = [
     "Ratio",
     "batches_between",
     "check_extra",
+    "figure_as_json",
     "histogram",
+    "histogram_class",
     "percentiles",
     "ratio",
+    "ratio_as_json",
 ]
 
 PERCENTILES: Final = (50.0, 95.0, 99.0)
@@ -80,10 +83,10 @@ def check_extra() -> None:
     Raises:
         UnsupportedError: the package for histograms is missing. The message says how to install it.
     """
-    _histogram_class()
+    histogram_class()
 
 
-def _histogram_class() -> Any:
+def histogram_class() -> Any:
     try:
         from hdrh.histogram import HdrHistogram
     except ImportError as error:
@@ -96,7 +99,7 @@ def _histogram_class() -> Any:
 
 def histogram(*times: array[int]) -> Any:
     """Return an ``HdrHistogram`` in microseconds of latencies in nanoseconds."""
-    found = _histogram_class()(1, _HIGHEST, _DIGITS)
+    found = histogram_class()(1, _HIGHEST, _DIGITS)
     # Recording is slow in pure Python, so equal values are recorded together. 0 cannot be recorded.
     counts: Counter[int] = Counter()
     for nanoseconds in times:
@@ -153,3 +156,16 @@ def batches_between(before: Metrics, after: Metrics) -> Batches:
         causes.update(later.causes)
         causes.subtract(earlier.causes)
     return Batches(batches, operations, +causes)
+
+
+def figure_as_json(figure: Figure) -> dict[str, Any]:
+    return {
+        "median": figure.median,
+        "low": figure.low,
+        "high": figure.high,
+        "rounds": list(figure.rounds),
+    }
+
+
+def ratio_as_json(ratio: Ratio) -> dict[str, float]:
+    return {"median": ratio.median, "low": ratio.low, "high": ratio.high}

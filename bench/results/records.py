@@ -185,7 +185,7 @@ class Run:
     broken: str | None = None
 
 
-def write_run(run: Run, summary: Mapping[str, Any]) -> str:
+def write_run(run: Run, summary: Mapping[str, Any], *, indent: int | None = 1) -> str:
     """Return a run as JSON, with its ``summary`` for those who do not compute their own."""
     document = {
         "schema": SCHEMA,
@@ -193,7 +193,7 @@ def write_run(run: Run, summary: Mapping[str, Any]) -> str:
         **dataclasses.asdict(run),
         "summary": summary,
     }
-    return json.dumps(document, indent=1)
+    return json.dumps(document, indent=indent)
 
 
 def read_run(file: Path) -> Run:
