@@ -79,7 +79,9 @@ def changes(settings: Mapping[str, Any]) -> dict[str, Any]:
     default = BatchingConfig()
     if settings.get("enabled") is False:
         # Nothing else has an effect then, but for what limits single executions.
-        settings = {name: settings[name] for name in settings if name in ("enabled", "max_in_flight")}
+        settings = {
+            name: settings[name] for name in settings if name in ("enabled", "max_in_flight")
+        }
     return {
         name: value
         for name, value in settings.items()
@@ -124,13 +126,14 @@ def _throughput(run: Run) -> tuple[Variant | None, list[str]]:
         return single, list(_no_batching(run, found))
     chosen = _simplest(run, sure)
     sentences = [_most(run, found, chosen)]
-    same = [name for name in sure if name != chosen.name]
+    same = [name for name in top if name != chosen.name]
     if same:
         sentences.append(
-            f"{listed(same)} cannot be told apart from it; it sets the fewest fields, or comes first."
+            f"As fast, as far as the rounds can tell: {listed(same)}. The advised one sets the fewest "
+            f"fields, or comes first."
         )
     if single is not None and found.ratio(chosen.name, single.name) is not None:
-        sentences.append(f"It is {_ratio(found, chosen.name, single.name)} times single execution.")
+        sentences.append(f"It is {_ratio(found, chosen.name, single.name, 'single execution')}.")
     return chosen, sentences
 
 
@@ -146,7 +149,7 @@ def _as_good(run: Run, found: Comparisons, best: str, top: Sequence[str]) -> Ite
             "so this load gives no reason to choose between them."
         )
     elif found.ratio("default", "single") is not None:
-        yield f"It is {_ratio(found, 'default', 'single')} times single execution."
+        yield f"It is {_ratio(found, 'default', 'single', 'single execution')}."
 
 
 def _left_open(run: Run, found: Comparisons, best: str) -> Iterator[str]:
@@ -173,7 +176,7 @@ def _no_batching(run: Run, found: Comparisons) -> Iterator[str]:
         f"{best}, handles {number(_median(run, best, rate))}, and {relation}."
     )
     if found.ratio("single", "default") is not None:
-        yield f"Single execution is {_ratio(found, 'single', 'default')} times the default."
+        yield f"Single execution is {_ratio(found, 'single', 'default', 'the default')}."
 
 
 def _most(run: Run, found: Comparisons, chosen: Variant) -> str:
@@ -182,7 +185,7 @@ def _most(run: Run, found: Comparisons, chosen: Variant) -> str:
         return f"For the most throughput: {chosen.name} handles {handles}."
     return (
         f"For the most throughput: {chosen.name} handles {handles}, "
-        f"{_ratio(found, chosen.name, 'default')} times the default."
+        f"{_ratio(found, chosen.name, 'default', 'the default')}."
     )
 
 
@@ -248,9 +251,7 @@ def _latency(run: Run) -> tuple[Variant | None, list[str]]:
             f"beyond doubt than its {_p99_words(default)}."
         )
         return default, sentences
-    chosen = _simplest(
-        run, [n for n in top if default is None or not found.same(n, default.name)]
-    )
+    chosen = _simplest(run, [n for n in top if default is None or not found.same(n, default.name)])
     sentences.append(
         f"For the lowest p99 at {number(asked)} operations per second: {chosen.name}, with "
         f"{_p99_words(chosen)}."
@@ -277,7 +278,9 @@ def _reaching(run: Run) -> tuple[list[Variant], list[str]]:
     if not missing:
         return reaching, []
     reached = [f"{v.name} ({number(_estimate(v, rate).median)})" for v in missing]
-    return reaching, [f"{number(asked)} operations per second are not reached by {listed(reached)}."]
+    return reaching, [
+        f"{number(asked)} operations per second are not reached by {listed(reached)}."
+    ]
 
 
 def _keeps(variant: Variant, budget: float) -> bool | None:
@@ -342,10 +345,10 @@ def _with_p99(variants: Sequence[Variant]) -> list[str]:
     return [f"{variant.name} ({milliseconds(_p99(variant).median)} ms)" for variant in variants]
 
 
-def _ratio(found: Comparisons, a: str, b: str) -> str:
+def _ratio(found: Comparisons, a: str, b: str, called: str) -> str:
     ratio = found.ratio(a, b)
     assert ratio is not None
-    return f"{times(ratio.median)} ({interval(ratio)})"
+    return f"{times(ratio.median)} times {called} ({interval(ratio)})"
 
 
 def summary(run: Run) -> dict[str, Any]:
