@@ -29,7 +29,6 @@ from .releases import ServerMissingError
 from .results.advice import summary
 from .results.compare import compare, print_comparison
 from .results.records import Run, read_run, write_run
-from .results.report import write_report
 from .results.tables import as_csv, print_run
 from .servers import MEMBERS, ServerStartError
 from .sweep import Sweep, batching_variants, check_processes, measure, peer_variants
@@ -287,6 +286,8 @@ def _compare(files: Sequence[Path]) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     if len(arguments.files) != 1:
         raise InvalidSettingError(f"report needs one file of results, not {len(arguments.files)}")
+    from .results.report import write_report  # noqa: PLC0415 - its plotting library takes its time
+
     source: Path = arguments.files[0]
     file = arguments.report or source.with_suffix(".html")
     write_report(read_run(source), file)
@@ -341,6 +342,8 @@ def _show(arguments: argparse.Namespace, found: Run, file: Path) -> None:
     if arguments.csv:
         _write(arguments.csv, as_csv(found))
     tell(f"the results: {file}")
+    from .results.report import write_report  # noqa: PLC0415
+
     write_report(found, report)
     tell(f"the report: {report}")
 

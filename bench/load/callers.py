@@ -155,7 +155,9 @@ class Caller:
         end = begun + loop.seconds
         try:
             while time.monotonic() < end:
-                self.counted.ended += self._turn()
+                # A turn counts by itself what ends while it waits, so it comes first.
+                ended = self._turn()
+                self.counted.ended += ended
         finally:
             self.counted.seconds = time.monotonic() - begun
 
@@ -226,10 +228,15 @@ class Caller:
         before = time.perf_counter_ns()
         self._barrier.wait()
         # Operations that have ended while this thread waited are none of the timed part.
-        self._reap()
-        pause = time.perf_counter_ns() - before
+        ended = self._reap()
+        now = time.perf_counter_ns()
+        if self._loop.rate is None:
+            for _ in range(ended):
+                self._start(now)
+        pause = now - before
         for _, pending in (*self._reads, *self._writes, *self._told.values()):
-            pending.begun += pause
+            if pending.begun < now:
+                pending.begun += pause
         self.counted = Counted()
 
     def _start(self, begun: int) -> None:

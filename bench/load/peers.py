@@ -244,9 +244,15 @@ class _Kazoo:
 
     def _make_folder(self, path: str) -> None:
         folder = path[: path.rindex("/")]
-        if folder not in self._folders:
-            self._client.ensure_path(self._prefix + folder)
-            self._folders.add(folder)
+        if folder in self._folders:
+            return
+        self._folders.add(folder)
+        above = folder[: folder.rindex("/")]
+        if above not in self._folders:
+            self._folders.add(above)
+            self._client.ensure_path(self._prefix + above)
+        # Nobody waits for it: it is executed before what follows, and it may be there already.
+        self._client.create_async(self._prefix + folder)
 
     def _sent(self, path: str, asked: Any, convert: Callable[[Any], Any]) -> Any:
         found = _Asked(path, asked, convert)
