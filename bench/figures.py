@@ -6,19 +6,16 @@ import math
 import statistics
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..batching import LaneMetrics, Metrics
 from ..ops.errors import UnsupportedError
 
 __all__ = [
     "PERCENTILES",
-    "Batches",
     "Figure",
     "Ratio",
-    "batches_between",
     "check_extra",
     "figure_as_json",
     "histogram",
@@ -81,19 +78,32 @@ def check_extra() -> None:
     """Check that the extra ``bench`` is installed. Benchmarks call it before they measure.
 
     Raises:
-        UnsupportedError: the package for histograms is missing. The message says how to install it.
+        UnsupportedError: a package of the extra is missing. The message says how to install it.
     """
     histogram_class()
+    try:
+        import psutil
+    except ImportError as error:
+        raise _missing("psutil", error) from error
+    del psutil
+
+
+def _missing(package: str, error: ImportError) -> UnsupportedError:
+    return UnsupportedError(
+        f"the package {package!r} cannot be imported ({error}): pip install 'batchkeeper[bench]'"
+    )
 
 
 def histogram_class() -> Any:
+    """Return the class of HdrHistogram.
+
+    Raises:
+        UnsupportedError: its package is missing.
+    """
     try:
         from hdrh.histogram import HdrHistogram
     except ImportError as error:
-        raise UnsupportedError(
-            f"the package 'hdrhistogram' cannot be imported ({error}): "
-            f"pip install 'batchkeeper[bench]'"
-        ) from error
+        raise _missing("hdrhistogram", error) from error
     return HdrHistogram
 
 
@@ -116,46 +126,6 @@ def percentiles(found: Any) -> dict[str, float]:
         values = found.get_percentile_to_value_dict(list(PERCENTILES))
     named = {f"p{percentile:g}": values.get(percentile, 0) / 1e6 for percentile in PERCENTILES}
     return {**named, "max": found.get_max_value() / 1e6}
-
-
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """The batches that a store sent in a period, their operations, and the causes of sending."""
-
-    batches: int
-    operations: int
-    causes: Mapping[str, int]
-
-    @property
-    def size(self) -> float:
-        """The average number of operations in a batch."""
-        return self.operations / self.batches if self.batches else 0.0
-
-    @staticmethod
-    def total(parts: Iterable[Batches]) -> Batches:
-        parts = list(parts)
-        causes: Counter[str] = Counter()
-        for part in parts:
-            causes.update(part.causes)
-        return Batches(
-            sum(part.batches for part in parts), sum(part.operations for part in parts), causes
-        )
-
-
-def batches_between(before: Metrics, after: Metrics) -> Batches:
-    """Return the batches sent between two snapshots, in all lanes of the store."""
-
-    def lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
-        return metrics.reads, metrics.writes, metrics.singles
-
-    causes: Counter[str] = Counter()
-    batches = operations = 0
-    for earlier, later in zip(lanes(before), lanes(after), strict=True):
-        batches += later.batches - earlier.batches
-        operations += later.operations - earlier.operations
-        causes.update(later.causes)
-        causes.subtract(earlier.causes)
-    return Batches(batches, operations, +causes)
 
 
 def figure_as_json(figure: Figure) -> dict[str, Any]:

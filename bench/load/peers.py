@@ -240,7 +240,8 @@ class _Kazoo:
             self._make_folder(put.path)
             multi.create(self._prefix + put.path, put.value)
         else:
-            multi.set_data(self._prefix + put.path, put.value, put.expected_version)
+            version = -1 if put.expected_version is None else put.expected_version
+            multi.set_data(self._prefix + put.path, put.value, version)
 
     def _make_folder(self, path: str) -> None:
         folder = path[: path.rindex("/")]
@@ -329,9 +330,8 @@ class _KazooMulti(_Kazoo):
     ) -> Any:
         if ephemeral:
             return super().put(path, value, expected, ephemeral=True)
-        version = -1 if expected is None else expected
         return self._gathered(
-            lambda multi: self._add(multi, Put(path, value, version)),
+            lambda multi: self._add(multi, Put(path, value, expected)),
             partial(super().put, path, value, expected),
         )
 

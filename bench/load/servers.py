@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 from collections.abc import Sequence
-
-import psutil
+from typing import TYPE_CHECKING
 
 from ..target import Target
+
+if TYPE_CHECKING:
+    import psutil
 
 __all__ = ["ServerUse", "busy_share", "server_processes"]
 
 
 def busy_share(seconds: float = 0.5) -> float:
     """Return the share of this machine's processors in use for some time, from 0 to 1."""
+    import psutil
+
     return psutil.cpu_percent(interval=seconds) / 100
 
 
@@ -24,6 +28,8 @@ def server_processes(target: Target) -> list[psutil.Process]:
     They are the servers that were started for the measurement, or those that listen on loopback at
     the addresses of the URL. The latter are found for the same user, or for root.
     """
+    import psutil
+
     if target.groups:
         return [psutil.Process(pid) for pid in target.groups]
     if target.kind.in_process or target.kind.local_directory:
@@ -55,6 +61,8 @@ class ServerUse:
     """The CPU that the processes of servers use from now on, and their memory."""
 
     def __init__(self, pids: Sequence[int]) -> None:
+        import psutil
+
         self._processes = []
         with contextlib.suppress(psutil.Error):
             self._processes = [psutil.Process(pid) for pid in pids]
@@ -69,6 +77,8 @@ class ServerUse:
     @property
     def memory(self) -> int | None:
         """Their resident memory now, in bytes; ``None`` likewise."""
+        import psutil
+
         try:
             return sum(process.memory_info().rss for process in self._processes) or None
         except psutil.Error:
@@ -76,6 +86,8 @@ class ServerUse:
 
 
 def _cpu(processes: Sequence[psutil.Process]) -> float | None:
+    import psutil
+
     if not processes:
         return None
     try:

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from ...ops.errors import (
     BadVersionError,
     MetadataStoreError,
+    NotFoundError,
     TransactionRefusedError,
 )
 from ...ops.operations import ABSENT, Check, Put
@@ -37,6 +38,8 @@ _SCRIPT: Final = 1 << 16
 #: The ephemeral values of a caller that come and go.
 _EPHEMERALS: Final = 16
 _next_number: Final = count(1).__next__
+#: The errors of an operation whose expectation does not hold.
+_REFUSALS: Final = (BadVersionError, NotFoundError, TransactionRefusedError)
 # A wrong version: no key of a measurement is put so often.
 _NEVER: Final = 2_000_000_000
 
@@ -286,14 +289,14 @@ class Work:
     def _failed(self, pending: Pending, error: BaseException) -> None:
         if not isinstance(error, MetadataStoreError):
             raise error
-        if isinstance(error, BadVersionError | TransactionRefusedError):
+        if isinstance(error, _REFUSALS):
             if pending.refused:
                 self.conflicts += 1
                 self.checked += 1
                 return
             if not any(key.unsure for key in pending.keys):
                 raise WrongAnswerError(
-                    f"refused although the version was right ({error}): {pending.key.path}"
+                    f"refused although its version is right ({error}): {pending.key.path}"
                 )
         self.errors[type(error).__name__] += 1
         for key in pending.keys:
