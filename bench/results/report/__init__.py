@@ -36,6 +36,8 @@ def write_report(run: Run, file: Path) -> None:
 
     Raises:
         UnsupportedError: the extra ``plots`` is missing. The message says how to install it.
+        InvalidSettingError: a histogram of the run is damaged.
+        OSError: the file cannot be written.
     """
     check_extra()
     from .page import page

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from hdrh.codec import HdrCookieException, HdrLengthException
 from hdrh.histogram import HdrHistogram
 from matplotlib.lines import Line2D
 
+from ....ops.errors import InvalidSettingError
 from .. import figures
 from ..advice import advise
 from ..figures import usable, values
@@ -24,6 +27,8 @@ _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 2)))
 #: A curve has this many points for each nine.
 _POINTS: Final = 12
+#: The faster half is of no interest, and curves fall steeply there.
+_MEDIAN: Final = math.ceil(_POINTS * math.log10(2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,6 @@ class Look:
     colour: str
     marker: str
     dash: Any
-    line: bool = True
 
     def handle(self) -> Line2D:
         """Return its sign in a key."""
@@ -55,8 +59,8 @@ def looks(run: Run) -> dict[str, Look]:
     }
     measured = [variant.name for variant in run.variants if usable(variant)]
     peers = [v.name for v in run.variants if v.kind == "peer"]
-    wanted = ["default", "single", advise(run).variant, *front(points), *peers, *measured]
-    chosen = [name for name in dict.fromkeys(wanted) if name in measured]
+    wanted = ["default", "single", advise(run).variant, *front(points), *peers]
+    chosen = [name for name in dict.fromkeys(wanted) if name in measured] or measured
     colours = (INK, *COLOURS)
     return {
         name: Look(name, colour, marker, dash)
@@ -89,11 +93,14 @@ def curve(variant: Variant) -> Sequence[tuple[float, float]]:
 def _curve(texts: tuple[str, ...]) -> Sequence[tuple[float, float]]:
     merged = HdrHistogram(1, 3_600_000_000, 3)
     for text in texts:
-        merged.add(HdrHistogram.decode(text))
+        try:
+            merged.add(HdrHistogram.decode(text))
+        except (ValueError, zlib.error, HdrCookieException, HdrLengthException) as error:
+            raise InvalidSettingError(f"a histogram is damaged ({error!r}): {text[:40]}") from error
     count = merged.get_total_count()
     # The last point has one operation above it.
     nines = max(1.0, math.log10(count))
-    steps = [step / _POINTS for step in range(math.floor(nines * _POINTS) + 1)]
+    steps = [step / _POINTS for step in range(_MEDIAN, math.floor(nines * _POINTS) + 1)]
     named = [float(name[1:]) for name in figures.PERCENTILES if name != "max"]
     percentiles = sorted(
         {*(100 - 100 / 10**nine for nine in steps), *(p for p in named if 100 - p >= 99.99 / count)}

@@ -8,7 +8,15 @@ from typing import Final
 
 from ..advice import advise
 from ..records import Run
-from ..tables import Column, cause_columns, columns_of, conditions_of, load_of, peers_of, warnings_of
+from ..tables import (
+    Column,
+    cause_columns,
+    columns_of,
+    conditions_of,
+    load_of,
+    peers_of,
+    warnings_of,
+)
 from .pictures import Picture
 from .svg import variables
 
@@ -27,7 +35,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
 .box { background: var(--box); border-left: 4px solid var(--c0); padding: .6rem 1rem; }
 .box p { margin: .3rem 0; }
-pre { margin: .6rem 0; font-size: 1.05rem; font-weight: 600; white-space: pre-wrap; }
+pre { margin: .6rem 0; font-size: 1.05rem; font-weight: 600; overflow-x: auto; }
 .warning { color: var(--bad); font-weight: 600; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }
 dt { font-weight: 600; } dd { margin: 0; }
@@ -43,23 +51,29 @@ tbody th { font-weight: normal; }
 summary { cursor: pointer; padding: .4rem 0; }
 @media screen and (max-width: 40rem) {
   svg.wide { display: none; } svg.narrow { display: block; }
-  dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
+  pre { font-size: .85rem; } dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
   tbody th { white-space: normal; min-width: 8rem; }
 }
 @media print {
   body { font-size: 10pt; max-width: none; padding: 0; }
   .box, svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  h2 { break-after: avoid; } svg, tr, .box { break-inside: avoid; }
+  h2 { break-after: avoid; } .whole, tr, .box { break-inside: avoid; }
   table { font-size: 7.5pt; } .scroll { overflow: visible; }
   details::details-content { content-visibility: visible; height: auto; }
   @page { margin: 14mm; }
 }
 """
 
+_COLUMNS: Final = (
+    "Medians of the rounds. A ratio with = cannot be told apart from the default. µs are CPU per "
+    "operation."
+)
+
 
 def page(run: Run, pictures: Sequence[Picture]) -> str:
     """Return the HTML."""
     title = f"Benchmark of {run.conditions.get('target') or run.conditions.get('store')}"
+    command = " ".join(("batchkeeper bench", *run.command))
     style = _STYLE.replace("LIGHT", variables(dark=False)).replace("DARK", variables(dark=True))
     return "\n".join(
         [
@@ -77,12 +91,11 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
                 f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
                 for name, text in (("started", run.started), *conditions_of(run), *load_of(run))
             ),
-            f"<dt>command</dt><dd><code>batchkeeper bench {escape(' '.join(run.command))}</code></dd>",
+            f"<dt>command</dt><dd><code>{escape(command)}</code></dd>",
             "</dl>",
             *(part for picture in pictures for part in _picture(picture)),
             "<h2>All variants</h2>",
-            "<p>Medians of the rounds. A ratio with = cannot be told apart from the default. µs are "
-            "CPU per operation.</p>",
+            f"<p>{_COLUMNS}</p>",
             *_columns(run, columns_of(run)),
             *_counted(run),
             "</body></html>",
@@ -101,14 +114,15 @@ def _advice(run: Run) -> Iterator[str]:
     yield '<section class="box" aria-label="Advice">'
     if advice.line is not None:
         yield f"<pre><code>{escape(advice.line)}</code></pre>"
-    for sentence in (*advice.sentences, *(f"{text[:1].upper()}{text[1:]}." for text in peers_of(run))):
+    peers = (f"{text[:1].upper()}{text[1:]}." for text in peers_of(run))
+    for sentence in (*advice.sentences, *peers):
         yield f"<p>{escape(sentence)}</p>"
     yield "</section>"
 
 
 def _picture(picture: Picture) -> Iterator[str]:
-    yield f"<h2>{escape(picture.title)}</h2><figure><p>{escape(picture.words)}</p>"
-    yield picture.svg
+    yield f'<figure><div class="whole"><h2>{escape(picture.title)}</h2>'
+    yield f"<p>{escape(picture.words)}</p>{picture.svg}</div>"
     yield "<details><summary>The figures of this picture</summary>"
     yield from _table(picture.head, picture.rows)
     yield "</details></figure>"
@@ -117,7 +131,8 @@ def _picture(picture: Picture) -> Iterator[str]:
 def _counted(run: Run) -> Iterator[str]:
     columns = cause_columns(run)
     if columns:
-        yield "<h2>Batches and counts</h2><p>Batches by the cause of their flush; counts of all rounds.</p>"
+        yield "<h2>Batches and counts</h2>"
+        yield "<p>Batches by the cause of their flush; counts of all rounds.</p>"
         yield from _columns(run, columns)
 
 
@@ -130,7 +145,8 @@ def _columns(run: Run, columns: Sequence[Column]) -> Iterator[str]:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     heads = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
     # It can be scrolled by keys, too.
-    yield f'<div class="scroll" tabindex="0"><table><thead><tr>{heads}</tr></thead><tbody>'
+    yield '<div class="scroll" tabindex="0" role="region" aria-label="Table"><table>'
+    yield f"<thead><tr>{heads}</tr></thead><tbody>"
     for name, *cells in rows:
         filled = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         yield f'<tr><th scope="row">{escape(name)}</th>{filled}</tr>'

@@ -1,8 +1,8 @@
 """The pictures of a report, drawn by Matplotlib.
 
-Each picture is drawn twice: wide, for screens and paper, and narrow, for phones. Variants that matter
-have the same colour, sign and dash in all pictures; the others are pale. No picture relies on colour
-alone.
+Each picture is drawn twice: wide, for screens and paper, and narrow, for phones. Variants that
+matter have the same colour, sign and dash in all pictures; the others are pale. No picture relies
+on colour alone.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from .. import figures
-from ..figures import usable, values
-from ..records import Run, Variant
+from ..figures import values
+from ..records import Run
 from ..statistics import Comparisons, Estimate, estimate
 from ..wording import count, listed, milliseconds, number, share, times
 from .data import Look, curve, front, looks, moments
-from .svg import COLOURS, GRID, INK, PALE, STYLE, inline
+from .svg import COLOURS, INK, PALE, STYLE, inline
 
 __all__ = ["Picture", "pictures"]
 
@@ -73,7 +73,8 @@ def _both(name: str, label: str, wide: float, narrow: float, draw: _Draw) -> str
     parts = []
     for size, width, height in (("wide", _WIDE, wide), ("narrow", _NARROW, narrow)):
         # The salt makes names in the file the same each time.
-        with rc_context({**STYLE, "svg.hashsalt": name, **({"font.size": 8.5} if size == "narrow" else {})}):
+        style = {**STYLE, "svg.hashsalt": name, "font.size": 8.5 if size == "narrow" else 9.5}
+        with rc_context(style):
             figure = Figure(figsize=(width, height), layout="constrained")
             titles = draw(figure, size == "narrow")
             parts.append(inline(figure, f"{name}-{size}", label, titles))
@@ -84,7 +85,7 @@ def _legend(figure: Any, shown: Sequence[Look], narrow: bool, others: bool) -> N
     """Put the key below the picture, where it hides nothing."""
     handles = [*(look.handle() for look in shown)]
     if others:
-        handles.append(Look("other variants", PALE, "o", "-", False).handle())
+        handles.append(Look("other variants", PALE, "o", "-").handle())
     figure.legend(handles=handles, loc="outside lower left", ncols=1 if narrow else 3)
 
 
@@ -96,7 +97,14 @@ def _trade_off(run: Run, look: Mapping[str, Look]) -> Picture | None:
     }
     if not points:
         return None
-    best = front({name: (rate.median, p99.median) for name, (rate, p99) in points.items()})
+    # A peer is no choice for a caller of this client.
+    best = front(
+        {
+            variant.name: (points[variant.name][0].median, points[variant.name][1].median)
+            for variant in figures.rivals(run)
+            if variant.name in points
+        }
+    )
 
     def draw(figure: Any, narrow: bool) -> dict[str, str]:
         axes = figure.subplots()
@@ -106,8 +114,9 @@ def _trade_off(run: Run, look: Mapping[str, Look]) -> Picture | None:
             colour = mine.colour if mine else PALE
             low, high = _finite(rate)
             p_low, p_high = _finite(p99)
-            axes.plot([low, high], [p99.median * 1000] * 2, color=colour, lw=0.8, alpha=0.6)
-            axes.plot([rate.median] * 2, [p_low * 1000, p_high * 1000], color=colour, lw=0.8, alpha=0.6)
+            thin = {"color": colour, "lw": 0.8, "alpha": 0.6}
+            axes.plot([low, high], [p99.median * 1000] * 2, **thin)
+            axes.plot([rate.median] * 2, [p_low * 1000, p_high * 1000], **thin)
             axes.plot(
                 [rate.median],
                 [p99.median * 1000],
@@ -141,15 +150,17 @@ def _trade_off(run: Run, look: Mapping[str, Look]) -> Picture | None:
     most = max(points, key=lambda name: points[name][0].median)
     least = min(points, key=lambda name: points[name][1].median)
     label = (
-        f"Throughput against the 99th percentile of the latency of {count(len(points), 'variant')}. "
-        f"The most throughput: {most}, {number(round(points[most][0].median))} operations per second. "
+        f"Throughput against the 99th percentile of the latency of "
+        f"{count(len(points), 'variant')}. The most throughput: {most}, "
+        f"{number(round(points[most][0].median))} operations per second. "
         f"The lowest p99: {least}, {milliseconds(points[least][1].median)} ms. "
         f"On the Pareto front: {listed(best, 12)}. The table below has all figures."
     )
     return Picture(
         "Throughput against latency",
-        "Right is more throughput, down is less latency. No variant is better in both than one on the "
-        "dashed line (the Pareto front). Thin lines are the intervals of the medians.",
+        "Right is more throughput, down is less latency. No variant is better in both than one on "
+        "the dashed line (the Pareto front, without peers). Thin lines are the intervals of the "
+        "medians.",
         _both("trade", label, 4.6, 4.6, draw),
         ("variant", "ops/s", "low", "high", "p99 ms", "low", "high", "front"),
         [
@@ -208,19 +219,25 @@ def _ratios(run: Run, look: Mapping[str, Look]) -> Picture | None:
     )
     return Picture(
         "Faster or slower than the default",
-        "Ratios within the same rounds, with intervals that allow for the number of variants. A hollow "
-        "sign cannot be told apart from the default.",
+        "Ratios within the same rounds, with intervals that allow for the number of variants. A "
+        "hollow sign cannot be told apart from the default.",
         _both("ratio", label, *_heights(len(found)), draw),
         ("variant", "times the default", "low", "high", "verdict"),
         [
             (
                 name,
                 *_cells(ratio, times),
-                "" if name == "default" else "the same" if same else "faster" if ratio.median > 1 else "slower",
+                _verdict(name, ratio, same),
             )
             for name, (ratio, same) in found.items()
         ],
     )
+
+
+def _verdict(name: str, ratio: Estimate, same: bool) -> str:
+    if name == "default":
+        return ""
+    return "the same" if same else "faster" if ratio.median > 1 else "slower"
 
 
 _NINES: Final = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
@@ -270,8 +287,8 @@ def _percentiles(run: Run, look: Mapping[str, Look]) -> Picture | None:
     )
     return Picture(
         "Percentiles of the latency",
-        "Each step to the right has a tenth of the operations above it. A curve that stays low has no "
-        "slow operations. All rounds together.",
+        "Each step to the right has a tenth of the operations above it. A curve that stays low has "
+        "no slow operations. All rounds together.",
         _both("nines", label, 4.6, 4.6, draw),
         ("variant", *(f"{name} ms" for name in names), "max ms"),
         [
@@ -328,8 +345,8 @@ def _over_time(run: Run, look: Mapping[str, Look]) -> Picture | None:
     )
     return Picture(
         "Batches and queues over time",
-        "The last round. Steady lines mean that the measurement had settled; a queue that grows means "
-        "that the store did not keep up.",
+        "The last round. Steady lines mean that the measurement had settled; a queue that grows "
+        "means that the store did not keep up.",
         _both("time", label, 4.8, 5.2, draw),
         ("variant", "ops per batch", "queued on the average", "queued at most"),
         rows,
@@ -345,15 +362,23 @@ def _causes(run: Run) -> Picture | None:
         name: [found.get(kind, 0) / sum(found.values()) for kind in kinds]
         for name, found in causes.items()
     }
-    label = f"Batches by the cause of their flush, for {count(len(causes), 'variant')}. " + " ".join(
-        f"{name}: {', '.join(f'{k} {share(s)}' for k, s in zip(kinds, parts, strict=True) if s)}."
-        for name, parts in shares.items()
+    label = (
+        f"Batches by the cause of their flush, for {count(len(causes), 'variant')}. "
+        + " ".join(
+            f"{name}: {', '.join(f'{kind} {share(part)}' for kind, part in found if part)}."
+            for name, found in ((n, zip(kinds, parts, strict=True)) for n, parts in shares.items())
+        )
     )
     return Picture(
         "Why batches were sent",
-        "ops, bytes: a batch was full. delay: its time was over. idle: nothing was in flight. Many by "
-        "delay: operations waited for company that did not come.",
-        _both("cause", label, *_heights(len(shares), len(kinds)), _bars(shares, kinds, "share of batches", percent=True)),
+        "ops, bytes: a batch was full. delay: its time was over. idle: nothing was in flight. Many "
+        "by delay: operations waited for company that did not come.",
+        _both(
+            "cause",
+            label,
+            *_heights(len(shares), len(kinds)),
+            _bars(shares, kinds, "share of batches", percent=True),
+        ),
         ("variant", *kinds),
         [(name, *map(share, parts)) for name, parts in shares.items()],
     )
@@ -372,14 +397,20 @@ def _cpu(run: Run) -> Picture | None:
     parts = {name: both[: len(kinds)] for name, both in parts.items()}
     least = min(parts, key=lambda name: sum(parts[name]))
     label = (
-        f"CPU time per operation of {count(len(parts), 'variant')}, in microseconds. The least: {least}, "
-        f"{number(round(sum(parts[least]), 1))}. The table below has all figures."
+        f"CPU time per operation of {count(len(parts), 'variant')}, in microseconds. The least: "
+        f"{least}, {number(round(sum(parts[least]), 1))}. The table below has all figures."
     )
     return Picture(
         "CPU per operation",
-        "Of the client with its load generator"
-        + (", and of the server." if len(kinds) > 1 else ". The server runs elsewhere, or in the client."),
-        _both("cpu", label, *_heights(len(parts), len(kinds)), _bars(parts, kinds, "µs per operation", percent=False)),
+        "Of the client with its load generator, and of the server."
+        if len(kinds) > 1
+        else "Of the client with its load generator. The server runs elsewhere, or in the client.",
+        _both(
+            "cpu",
+            label,
+            *_heights(len(parts), len(kinds)),
+            _bars(parts, kinds, "µs per operation", percent=False),
+        ),
         ("variant", *(f"{kind} µs" for kind in kinds)),
         [(name, *(number(round(x, 1)) for x in both)) for name, both in parts.items()],
     )
@@ -401,7 +432,7 @@ def _bars(
                 range(len(parts)),
                 widths,
                 left=left,
-                height=0.72,
+                height=0.5 if narrow else 0.72,
                 color=palette[index % len(palette)],
                 hatch=_HATCHES[index % len(_HATCHES)],
                 edgecolor=INK,
@@ -425,7 +456,7 @@ def _bars(
 
 
 def _names(axes: Any, names: Sequence[str], narrow: bool) -> None:
-    """Name the rows from top to bottom. On a phone, names stand above their bars and wrap nothing."""
+    """Name the rows from top to bottom. On a phone, names stand above their bars."""
     axes.set_ylim(len(names) - 0.4, -0.9 if narrow else -0.6)
     axes.grid(visible=False, axis="y")
     if not narrow:
@@ -434,7 +465,7 @@ def _names(axes: Any, names: Sequence[str], narrow: bool) -> None:
     axes.set_yticks([])
     for row, name in enumerate(names):
         axes.annotate(
-            name, (0, row - 0.42), xycoords=("axes fraction", "data"), fontsize=7, va="bottom"
+            name, (0, row - 0.29), xycoords=("axes fraction", "data"), fontsize=7, va="bottom"
         )
 
 
@@ -457,7 +488,7 @@ def _cells(found: Estimate, write: Callable[[float], str]) -> tuple[str, str, st
 def _plain_ticks(axis: Any) -> None:
     """Write the ticks of a logarithmic axis as plain numbers, enough of them to read it."""
     low, high = axis.get_view_interval()
-    if high / max(low, 1e-12) < 30:
+    if low > 0 and high / low < 300:
         steps = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5)
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         ticks = [step * 10.0**decade for decade in decades for step in steps]
@@ -468,6 +499,3 @@ def _plain_ticks(axis: Any) -> None:
 
 def _short(value: float) -> str:
     return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
-
-
-_ = (Variant, usable, GRID)

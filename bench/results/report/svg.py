@@ -14,14 +14,14 @@ from typing import Any, Final
 
 __all__ = ["COLOURS", "GRID", "INK", "PALE", "STYLE", "inline", "variables"]
 
-# Matplotlib does not know the page's variables. So it draws in colours that nothing else has, and the
-# variables take their places afterwards.
+# Matplotlib does not know the page's variables. So it draws in colours that nothing else has, and
+# the variables take their places afterwards.
 INK: Final = "#010203"
 GRID: Final = "#040506"
 PALE: Final = "#070809"
 
-#: Colours that people with any colour vision can tell apart (Okabe and Ito), for light and dark pages.
-#: Their yellow is left out, because it is too light for a white page.
+#: Colours that people with any colour vision can tell apart (Okabe and Ito), for light and dark
+#: pages. Their yellow is left out, because it is too light for a white page.
 COLOURS: Final[Mapping[str, str]] = {
     "#0072b2": "#5fb4f0",
     "#d55e00": "#ff8f4d",
@@ -61,9 +61,7 @@ _NAMES: Final = {INK: "ink", GRID: "line", PALE: "pale"}
 
 def variables(*, dark: bool) -> str:
     """Return the declarations of the colours of pictures, for a style sheet."""
-    return " ".join(
-        f"--c{number}: {pair[dark]};" for number, pair in enumerate(COLOURS.items())
-    )
+    return " ".join(f"--c{number}: {pair[dark]};" for number, pair in enumerate(COLOURS.items()))
 
 
 def inline(figure: Any, name: str, label: str, titles: Mapping[str, str]) -> str:
