@@ -135,4 +135,4 @@ def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     found: Counter[str] = Counter()
     for part in counts:
         found.update(part)
-    return found
+    return +found

@@ -302,7 +302,7 @@ def left_over(logarithms: Mapping[str, Mapping[int, float]]) -> tuple[list[float
         for name, found in logarithms.items()
         for number, value in found.items()
     ]
-    return left, max(0, len(left) - len(of_variants) - len(of_rounds) + 1)
+    return left, len(left) - len(of_variants) - len(of_rounds) + 1 if left else 0
 
 
 def _exp(value: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from .. import figures
 from ..figures import values
@@ -494,7 +494,7 @@ def _plain_ticks(axis: Any) -> None:
         ticks = [step * 10.0**decade for decade in decades for step in steps]
         axis.set_ticks([tick for tick in ticks if low <= tick <= high])
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def _short(value: float) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,16 @@ _FLAGS: Final = (
 def find() -> str | None:
     """Return the path of a Chromium of this machine."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+# Chromium reads from descriptor 3 and writes to 4.
+_START: Final = """
+import fcntl, os, sys
+reader, writer = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3])
+os.dup2(reader, 3)
+os.dup2(writer, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Tab:
@@ -107,6 +118,11 @@ class Tab:
         kinds = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
         return [event["params"] for event in self.events if event["method"] in kinds]
 
+    def end(self) -> None:
+        """End the browser, with all its processes."""
+        self._session = None
+        self.call("Browser.close")
+
     def picture(self, file: Path) -> None:
         """Write a PNG of the whole page."""
         found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
@@ -124,10 +140,8 @@ def chromium(path: str, profile: Path) -> Iterator[Tab]:
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
     flags = [*_FLAGS, f"--user-data-dir={profile}"]
-    # Chromium reads from descriptor 3 and writes to 4.
-    shell = f'exec "$0" "$@" 3<&{to_read} 4>&{from_write}'
     process = subprocess.Popen(
-        ["/bin/sh", "-c", shell, path, *flags],
+        [sys.executable, "-c", _START, str(to_read), str(from_write), path, *flags],
         pass_fds=(to_read, from_write),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -136,8 +150,9 @@ def chromium(path: str, profile: Path) -> Iterator[Tab]:
     os.close(from_write)
     with open(to_write, "wb") as writer, open(from_read, "rb") as reader:
         try:
-            tab = Tab(reader, writer)
-            yield tab
+            yield (tab := Tab(reader, writer))
+            tab.end()
+            process.wait(30)
         finally:
             process.kill()
             process.wait()
