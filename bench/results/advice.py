@@ -1,12 +1,13 @@
 """What to set, in words and as a line to paste.
 
-A run has one goal. A closed loop asks for the most throughput. An open loop asks for the least CPU that
-keeps a budget for the 99th percentile at the asked rate or, without a budget, for the lowest 99th
-percentile.
+A run has one goal. A closed loop asks for the most throughput. An open loop asks for the least CPU
+that keeps a budget for the 99th percentile at the asked rate or, without a budget, for the lowest
+99th percentile.
 
-Advice has to hold when the run is repeated. So it names a setting other than the default only if that
-setting is better beyond doubt (see ``statistics``). Among settings that cannot be told apart it chooses
-by what a repetition does not change: the fewest fields to set, and then the order of the run.
+Advice has to hold when the run is repeated. So it names a setting other than the default only if
+that setting is better beyond doubt (see ``statistics``). Among settings that cannot be told apart
+it chooses by what a repetition does not change: the fewest fields to set, and then the order of the
+run.
 """
 
 from __future__ import annotations
@@ -117,10 +118,11 @@ def _throughput(run: Run) -> tuple[Variant | None, list[str]]:
     found = Comparisons(run, variants=rivals)
     best, *others = found.ranked(variant.name for variant in rivals)
     top = [best, *(name for name in others if found.same(name, best))]
-    default, single = figures.named(run, "default"), figures.named(run, "single")
+    default, single = (_of(rivals, name) for name in ("default", "single"))
     if default is not None and default.name in top:
         return default, [*_as_good(run, found, best, top), *_left_open(run, found, best)]
-    # What beats the default by chance only is as good as the best, but no reason to change anything.
+    # What beats the default by chance only is as good as the best, but no reason to change
+    # anything.
     sure = [name for name in top if default is None or found.above(name, default.name)]
     if single is not None and single.name in sure:
         return single, list(_no_batching(run, found))
@@ -129,8 +131,8 @@ def _throughput(run: Run) -> tuple[Variant | None, list[str]]:
     same = [name for name in top if name != chosen.name]
     if same:
         sentences.append(
-            f"As fast, as far as the rounds can tell: {listed(same)}. The advised one sets the fewest "
-            f"fields, or comes first."
+            f"As fast, as far as the rounds can tell: {listed(same)}. The advised one sets the "
+            f"fewest fields, or comes first."
         )
     if single is not None and found.ratio(chosen.name, single.name) is not None:
         sentences.append(f"It is {_ratio(found, chosen.name, single.name, 'single execution')}.")
@@ -210,8 +212,8 @@ def _budget(run: Run) -> tuple[Variant | None, list[str]]:
         if not unsure:
             lowest = min(reaching, key=lambda variant: _p99(variant).median)
             sentences.append(
-                f"Nothing keeps {goal}. The lowest p99 is that of {_with_p99([lowest])[0]}: ask for "
-                f"a lower rate, or allow more time."
+                f"Nothing keeps {goal}. The lowest p99 is that of {_with_p99([lowest])[0]}: ask "
+                f"for a lower rate, or allow more time."
             )
         return None, sentences
     default = figures.named(run, "default")
@@ -240,7 +242,7 @@ def _latency(run: Run) -> tuple[Variant | None, list[str]]:
     if not reaching:
         return None, sentences
     found = Comparisons(run, figures.p99, reaching)
-    default = figures.named(run, "default")
+    default = _of(reaching, "default")
     lowest = found.ranked(variant.name for variant in reaching)[::-1]
     if not lowest:
         return None, [*sentences, "No measurement has latencies."]
@@ -256,7 +258,7 @@ def _latency(run: Run) -> tuple[Variant | None, list[str]]:
         f"For the lowest p99 at {number(asked)} operations per second: {chosen.name}, with "
         f"{_p99_words(chosen)}."
     )
-    if default in reaching and default is not None:
+    if default is not None:
         sentences.append(f"That of the default is {_p99_words(default)}.")
     return chosen, sentences
 
@@ -270,11 +272,12 @@ def _reaching(run: Run) -> tuple[list[Variant], list[str]]:
     missing = [variant for variant in rivals if variant not in reaching]
     if not reaching:
         best = max(missing, key=lambda variant: _estimate(variant, rate).median)
-        return [], [
+        sentence = (
             f"No setting reaches {number(asked)} operations per second: the most is "
             f"{number(_estimate(best, rate).median)}, with {best.name}. Ask for a lower rate, or "
             f"for more load generators with --processes if the client's CPU is the limit."
-        ]
+        )
+        return [], [sentence]
     if not missing:
         return reaching, []
     reached = [f"{v.name} ({number(_estimate(v, rate).median)})" for v in missing]
@@ -318,6 +321,11 @@ def _simplest(run: Run, names: Sequence[str]) -> Variant:
         (variant for variant in run.variants if variant.name in names),
         key=lambda variant: len(changes(variant.settings)),
     )
+
+
+def _of(variants: Sequence[Variant], name: str) -> Variant | None:
+    """Return the variant with this name, if it was measured to its end."""
+    return next((v for v in variants if v.name == name and usable(v)), None)
 
 
 def _median(run: Run, name: str, figure: figures.Figure) -> float | None:

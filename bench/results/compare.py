@@ -1,20 +1,20 @@
 """Two runs, with a verdict for each variant.
 
-Rounds of different runs did not meet the same machine, so they cannot be paired. What differs between
-two runs has two parts:
+Rounds of different runs did not meet the same machine, so they cannot be paired. What differs
+between two runs has two parts:
 
-- **All variants together.** The machine and the client can both have changed. Peers are other clients,
-  which a change of this one does not touch: where both runs have the same peers, each round is divided by
-  them, which takes the machine away. Without peers, single execution takes their place: verdicts are then
-  on batching, and a change that makes single execution slower, too, is not seen in them. What is compared
-  without either (single execution itself) is allowed a change of the machine between the runs as large
-  as its changes between rounds. By simulation, with such a change of 10 %, one comparison in five would
-  call a client slower that is the same, otherwise.
+- **All variants together.** The machine and the client can both have changed. Peers are other
+  clients, which a change of this one does not touch: where both runs have the same peers, each
+  round is divided by them, which takes the machine away. Without peers, single execution takes
+  their place: verdicts are then on batching, and a change that makes single execution slower, too,
+  is not seen in them. What is compared without either (single execution itself) is allowed a change
+  of the machine between the runs as large as its changes between rounds. By simulation, with such a
+  change of 10 %, one comparison in five would call a client slower that is the same, otherwise.
 - **One variant against the others.** Within a run, the rounds are paired as in ``statistics``.
 
-The interval of a variant has both parts, the second one with Bonferroni's correction for the number of
-variants. It comes from Student's distribution: an unpaired bootstrap of three to five rounds a side can
-give no more than a few ratios, and its intervals are too narrow.
+The interval of a variant has both parts, the second one with Bonferroni's correction for the number
+of variants. It comes from Student's distribution: an unpaired bootstrap of three to five rounds a
+side can give no more than a few ratios, and its intervals are too narrow.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ def _ratio(
 ) -> Estimate:
     """Return how many times as fast the second side is.
 
-    The variance of the difference is that of all variants together plus that of this one against the
-    others.
+    The variance of the difference is that of all variants together plus that of this one against
+    the others.
     """
     fits = [fit(side) for side in sides]
     levels = [
@@ -306,14 +306,14 @@ def _notes(
         )
     elif references:
         yield (
-            "Runs at different times are not paired, and these share no peers. Verdicts are relative "
-            "to single execution, whose own verdict allows for another speed of the machine. --peers "
-            "measures other clients, too, and shows a change of everything."
+            "Runs at different times are not paired, and these share no peers. Verdicts are "
+            "relative to single execution, whose own verdict allows for another speed of the "
+            "machine. --peers measures other clients, too, and shows a change of everything."
         )
     else:
         yield (
-            "Runs at different times are not paired. These share neither peers nor single execution, "
-            "so each verdict allows for another speed of the machine."
+            "Runs at different times are not paired. These share neither peers nor single "
+            "execution, so each verdict allows for another speed of the machine."
         )
     for which, run, other in (("first", a, b), ("second", b, a)):
         missing = [name for name in _names(run) if name not in common and name not in _names(other)]

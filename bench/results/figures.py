@@ -1,6 +1,7 @@
 """Single figures of a measurement, and which measurements can be used.
 
-A figure is a function of a :class:`Measured` that returns a number, or ``None`` where there is none.
+A figure is a function of a :class:`Measured` that returns a number, or ``None`` where there is
+none.
 """
 
 from __future__ import annotations
@@ -134,4 +135,4 @@ def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     found: Counter[str] = Counter()
     for part in counts:
         found.update(part)
-    return found
+    return +found

@@ -2,24 +2,26 @@
 
 Two questions need two methods.
 
-**How large is a figure?** :func:`estimate` gives the median of the rounds with a bootstrap interval of
-95 %. With five rounds or fewer, a bootstrap of the median can say no more than the least and the
-greatest round. These hold the true median with a confidence of 75 % for three rounds, 88 % for four and
-94 % for five; :func:`confidence` says which one applies.
+**How large is a figure?** :func:`estimate` gives the median of the rounds with a bootstrap interval
+of 95 %. With five rounds or fewer, a bootstrap of the median can say no more than the least and the
+greatest round. These hold the true median with a confidence of 75 % for three rounds, 88 % for four
+and 94 % for five; :func:`confidence` says which one applies.
 
-**Which of two variants is faster?** Here the interval of one variant does not help: a shared machine
-changes its speed from round to round, for all variants alike. So :class:`Comparisons` looks at ratios
-within a round. Three ratios are too few to show how much they vary, but a round measures many variants,
-and all of them tell about the noise: what is left of a logarithm after the average of its variant and
-that of its round are taken away. The noise of all variants together, with its degrees of freedom, goes
-into Tukey's test for all pairs: it allows for looking at the best of twenty variants. Where two
-variants differ more from round to round than the others do, their own noise counts instead.
+**Which of two variants is faster?** Here the interval of one variant does not help: a shared
+machine changes its speed from round to round, for all variants alike. So :class:`Comparisons` looks
+at ratios within a round. Three ratios are too few to show how much they vary, but a round measures
+many variants, and all of them tell about the noise: what is left of a logarithm after the average
+of its variant and that of its round are taken away. The noise of all variants together, with its
+degrees of freedom, goes into Tukey's test for all pairs: it allows for looking at the best of
+twenty variants. Where two variants differ more from round to round than the others do, their own
+noise counts instead.
 
 A difference is stated only if it is beyond this noise **and** beyond ``MARGIN``.
 
-What comes of it, by simulation. The machine varies by 10 % from round to round and each measurement by
-the given noise (lognormal); in the last part every second variant has 10 %. A false winner is a variant
-said to be faster than the default, of variants that are truly equal. All figures are of 2000 runs:
+What comes of it, by simulation. The machine varies by 10 % from round to round and each measurement
+by the given noise (lognormal); in the last part every second variant has 10 %. A false winner is a
+variant said to be faster than the default, of variants that are truly equal. All figures are of
+2000 runs:
 
 ======== ========= ====== ============ ====== ====== ====== ======
                                        a difference to the default
@@ -95,9 +97,9 @@ __all__ = [
 #: one of twenty cases at most.
 LEVEL: Final = 0.95
 
-#: Variants within 5 % are the same, however many rounds were measured. Effects of this size come and
-#: go with the layout of code in memory, with the state of caches and with the order of measuring, and
-#: another run has others. Nor is less worth a setting of one's own.
+#: Variants within 5 % are the same, however many rounds were measured. Effects of this size come
+#: and go with the layout of code in memory, with the state of caches and with the order of
+#: measuring, and another run has others. Nor is less worth a setting of one's own.
 MARGIN: Final = 0.05
 
 _RESAMPLES: Final = 4000
@@ -204,7 +206,7 @@ class Comparisons:
 
     @property
     def known(self) -> bool:
-        """Whether there were enough rounds to learn the noise, without which nothing is told apart."""
+        """Whether there were enough rounds to learn the noise."""
         return self._freedom > 0
 
     @property
@@ -300,7 +302,7 @@ def left_over(logarithms: Mapping[str, Mapping[int, float]]) -> tuple[list[float
         for name, found in logarithms.items()
         for number, value in found.items()
     ]
-    return left, max(0, len(left) - len(of_variants) - len(of_rounds) + 1)
+    return left, len(left) - len(of_variants) - len(of_rounds) + 1 if left else 0
 
 
 def _exp(value: float) -> float:
@@ -311,8 +313,8 @@ def _exp(value: float) -> float:
 def studentized_range(groups: int, freedom: int, level: float = LEVEL) -> float:
     """Return the quantile of the studentized range, right to about 0.5 %.
 
-    The range of ``groups`` normal values is at most ``w`` with a probability that one integral gives;
-    a second one is over the estimate of their deviation, with ``freedom`` degrees.
+    The range of ``groups`` normal values is at most ``w`` with a probability that one integral
+    gives; a second one is over the estimate of their deviation, with ``freedom`` degrees.
     """
     step = 0.02
     scale = math.lgamma(freedom / 2) + (freedom / 2 - 1) * math.log(2)
@@ -389,10 +391,10 @@ def same(run: Run, a: str, b: str) -> bool:
 def stable(run: Run, tolerance: float) -> bool:
     """Return whether more rounds would change nothing that matters.
 
-    That is so when, among the variants that are still measured, the best throughput is decided (each
-    of the others is slower beyond doubt, or known to be within ``tolerance``), and when all ratios to
-    ``default`` are known within ``tolerance``. An open loop, whose throughput is what was asked for,
-    is stable when the 99th percentiles are. Three rounds are the least.
+    That is so when, among the variants that are still measured, the best throughput is decided
+    (each of the others is slower beyond doubt, or known to be within ``tolerance``), and when all
+    ratios to ``default`` are known within ``tolerance``. An open loop, whose throughput is what was
+    asked for, is stable when the 99th percentiles are. Three rounds are the least.
 
     The width of an interval does not depend on who is ahead. So a run that ends when its intervals
     are narrow names no more false winners than one whose length was fixed before.
@@ -427,9 +429,9 @@ def _reach(ratio: Estimate | None) -> float:
 def survivors(run: Run) -> list[str]:
     """Return the names of the variants that stay when the slower half is dropped.
 
-    Of the batch settings that took part in the last round, the better half by throughput stays, with
-    all that cannot be told apart from the last of this half. ``default``, ``single`` and peers always
-    stay. After one round nothing can be told apart, so all stay.
+    Of the batch settings that took part in the last round, the better half by throughput stays,
+    with all that cannot be told apart from the last of this half. ``default``, ``single`` and peers
+    always stay. After one round nothing can be told apart, so all stay.
     """
     active = [variant for variant in run.variants if _active(run, variant)]
     rivals = [v.name for v in active if v.kind == "batching" and v.name != "default"]

@@ -61,12 +61,12 @@ def print_run(console: Console, run: Run) -> None:
             Padding(Text(text), (0, 0, 0, indent), expand=False) if indent else Text(text)
         )
 
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(min_width=10)
+    grid.add_column(overflow="fold")
     for name, text in (*conditions_of(run), *load_of(run)):
-        grid = Table.grid(padding=(0, 1, 0, 0))
-        grid.add_column(min_width=10)
-        grid.add_column(overflow="fold")
         grid.add_row(Text(name), Text(text))
-        console.print(grid)
+    console.print(grid)
     for warning in warnings_of(run):
         say()
         console.print(Text(f"warning: {warning}", style="bold yellow"))
@@ -75,12 +75,9 @@ def print_run(console: Console, run: Run) -> None:
         ("Latency in ms", latency_columns(run)),
         ("Batches by the cause of their flush, and counts of all rounds", cause_columns(run)),
     ):
-        if not columns:
-            continue
-        say()
-        if title:
-            say(title)
-        _print_columns(console, [variant.name for variant in run.variants], columns)
+        if columns:
+            say(f"\n{title}" if title else "")
+            _print_columns(console, [variant.name for variant in run.variants], columns)
     say()
     for line in (*_legend(run), *peers_of(run)):
         say(line)
@@ -89,15 +86,17 @@ def print_run(console: Console, run: Run) -> None:
         say(title)
         for line in lines:
             say(line, 2)
+    _print_advice(console, run)
+
+
+def _print_advice(console: Console, run: Run) -> None:
     advice = advise(run)
-    say()
-    console.print(Text("Advice", style="bold"))
+    console.print(Text("\nAdvice", style="bold"))
     for sentence in advice.sentences:
-        say(sentence, 2)
+        console.print(Padding(Text(sentence), (0, 0, 0, 2), expand=False))
     if advice.line is not None:
-        say()
         # A line to paste is never wrapped.
-        console.print(Text(f"  {advice.line}", style="bold"), soft_wrap=True)
+        console.print(Text(f"\n  {advice.line}", style="bold"), soft_wrap=True)
 
 
 def conditions_of(run: Run) -> Iterator[tuple[str, str]]:
@@ -197,7 +196,7 @@ def columns_of(run: Run) -> list[Column]:
     columns = [
         Column("ops/s", [number(round(e.median)) if e else "" for e in rates]),
         Column("±", [spread(e).removeprefix("±") if e else "" for e in rates]),
-        Column("× def.", [ratio(variant) for variant in run.variants]),
+        Column("x def.", [ratio(variant) for variant in run.variants]),
         Column("p50 ms", [_ms(e) for e in median(figures.percentile("p50"))]),
         Column("p99 ms", [_ms(e) for e in median(figures.p99)]),
         Column(
@@ -305,7 +304,7 @@ def _legend(run: Run) -> Iterator[str]:
         else "±: not known after one round"
     )
     yield (
-        f"{sure}. × def.: times the default in the same rounds; = means that they cannot be told "
+        f"{sure}. x def.: times the default in the same rounds; = means that they cannot be told "
         f"apart. batch: operations per batch. µs: CPU per operation of client and server."
     )
 
@@ -317,7 +316,7 @@ def peers_of(run: Run) -> Iterator[str]:
         ratio = found.ratio("default", variant.name) if variant.kind == "peer" else None
         if ratio is not None:
             unsure = " (cannot be told apart)" if found.same("default", variant.name) else ""
-            yield f"default is {times(ratio.median)}× {variant.name}{unsure}"
+            yield f"default is {times(ratio.median)} times {variant.name}{unsure}"
 
 
 def _details(run: Run) -> Iterator[tuple[str, Sequence[str]]]:

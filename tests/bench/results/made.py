@@ -76,11 +76,14 @@ def measured(number: int, rate: float, **fields: Any) -> Measured:
     return dataclasses.replace(whole, **fields)
 
 
+_KINDS: dict[str, VariantKind] = {"single": "single", "default": "batching"}
+
+
 def variant(
     name: str, rates: Sequence[float], kind: VariantKind | None = None, **fields: Any
 ) -> Variant:
-    """A variant with a round for each rate; ``max_ops=16`` in its name is its setting."""
-    kind = kind or ("single" if name == "single" else "batching")
+    """A variant with a round for each rate; ``max_ops=16`` is a setting, ``etcd3`` a peer."""
+    kind = kind or _KINDS.get(name, "batching" if "=" in name else "peer")
     varied: dict[str, Any] = {}
     if kind == "single":
         varied = {"enabled": False}
