@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from ..batching import BatchingConfig
-from ..ops.errors import InvalidSettingError
+from ..ops.errors import InvalidSettingError, UnsupportedError
 from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED
 from .arguments import at_least, count, items, seconds, size
 from .conditions import as_document, quiet_warnings
@@ -29,6 +29,8 @@ from .releases import ServerMissingError
 from .results.advice import summary
 from .results.compare import compare, print_comparison
 from .results.records import Run, read_run, write_run
+from .results.report import check_extra as check_plots
+from .results.report import write_report
 from .results.tables import as_csv, print_run
 from .servers import MEMBERS, ServerStartError
 from .sweep import Sweep, batching_variants, check_processes, measure, peer_variants
@@ -286,17 +288,17 @@ def _compare(files: Sequence[Path]) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     if len(arguments.files) != 1:
         raise InvalidSettingError(f"report needs one file of results, not {len(arguments.files)}")
-    from .results.report import write_report  # noqa: PLC0415 - its plotting library takes its time
-
     source: Path = arguments.files[0]
     file = arguments.report or source.with_suffix(".html")
-    write_report(read_run(source), file)
-    tell(f"the report: {file}")
+    check_plots()
+    _write_report(read_run(source), file)
     return OK
 
 
 def _measure(arguments: argparse.Namespace) -> int:
     check_extra()
+    if arguments.report:
+        check_plots()
     sweep = _sweep(arguments)
     name = _target_name(arguments)
     file = _json_file(arguments, name)
@@ -337,15 +339,22 @@ def _show(arguments: argparse.Namespace, found: Run, file: Path) -> None:
     else:
         print_run(_console(), found)
     # Files are written last, so that a full disk does not prevent the table.
-    report = arguments.report or file.with_suffix(".html")
     _write(file, f"{document}\n")
+    tell(f"the results: {file}")
     if arguments.csv:
         _write(arguments.csv, as_csv(found))
-    tell(f"the results: {file}")
-    from .results.report import write_report  # noqa: PLC0415
+    _write_report(found, arguments.report or file.with_suffix(".html"))
 
-    write_report(found, report)
-    tell(f"the report: {report}")
+
+def _write_report(found: Run, file: Path) -> None:
+    try:
+        write_report(found, file)
+    except UnsupportedError as error:
+        tell(f"no report: {error}")  # With --report, this was found out before the run.
+    except OSError as error:
+        raise InvalidSettingError(f"{file} cannot be written: {error.strerror}") from error
+    else:
+        tell(f"the report: {file}")
 
 
 def _console() -> Console:
