@@ -9,6 +9,7 @@
 - ``readback``: checks that nothing acknowledged was lost
 - ``baseline``: the plain clients' loop
 - ``figures``: medians, spread, histograms, ratios
+- ``results``: what a benchmark found, and what follows from it
 - ``tables``: the results as tables and as JSON
 - ``progress``: shows progress on standard error
 - ``disk``: the disk below a directory

@@ -273,9 +273,7 @@ def _print_columns(console: Console, names: Sequence[str], columns: Sequence[Col
         room = console.width - sum(column.width + _GAP for column in part) - 2
         table.add_column(Text("variant"), overflow="fold", width=max(min(longest, room), 1))
         for column in part:
-            table.add_column(
-                Text(column.head), justify="right", no_wrap=True, min_width=column.width
-            )
+            table.add_column(Text(column.head), justify="right", no_wrap=True)
         for row, name in enumerate(names):
             table.add_row(Text(name), *(Text(column.cells[row]) for column in part))
         console.print(table)

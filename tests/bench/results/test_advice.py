@@ -236,3 +236,24 @@ def test_the_summary_is_json_with_medians() -> None:
     assert peer["server_cpu_seconds_per_operation"] is None
     assert made["advice"]["line"] == "BatchingConfig(max_ops=2)"
     assert 0 < made["noise"] < 0.1
+
+
+def test_a_setting_that_may_be_no_faster_is_not_advised() -> None:
+    """It sets fewer fields and cannot be told apart from the best, but neither from the default."""
+    slow = {f"max_ops={n}": [5e3, 5.01e3, 4.99e3, 5e3, 5e3] for n in range(100, 120)}
+    found = run(
+        variant("default", [1e4] * 5),
+        variant("max_ops=2", [1.0e4, 1.5e4, 0.9e4, 1.5e4, 1.1e4]),
+        variant("max_ops=16, max_delay=1ms", [1.3e4] * 5),
+        *(variant(name, rates) for name, rates in slow.items()),
+    )
+    assert advise(found).line == "BatchingConfig(max_ops=16, max_delay=0.001)"
+    assert "As fast, as far as the rounds can tell: max_ops=2" in text(advise(found))
+
+
+def test_a_budget_is_not_kept_below_the_rate() -> None:
+    """A round that fell behind its rate does not keep the budget, however low its p99."""
+    found = open_loop(1e3, 0.005, variant("default", [1e3] * 5), variant("max_ops=2", [1e3] * 5))
+    for each in found.variants:
+        each.rounds[:2] = [measured(n, 500.0, asked_rate=1e3) for n in range(2)]
+    assert advise(found).line is None

@@ -109,3 +109,14 @@ def test_fields_of_later_versions_are_ignored(file: Path) -> None:
     assert [variant.name for variant in read_run(file).variants] == [
         "single", "default", "max_ops=16"
     ]  # fmt: skip
+
+
+def test_fields_of_earlier_versions_have_their_defaults(file: Path) -> None:
+    """A field that was added since has a default, and a file without it is not damaged."""
+    document = json.loads(file.read_text())
+    for name in ("broken", "answers_checked", "paths_read_back"):
+        del document["variants"][0]["rounds"][0][name]
+    found = read_run(file)
+    file.write_text(json.dumps(document))
+    assert read_run(file).variants[0].rounds[0].answers_checked == 0
+    assert read_run(file).variants[1] == found.variants[1]

@@ -49,6 +49,9 @@ def test_every_figure_is_whole_at_every_width(names: int, width: int, *, termina
     assert "…" not in text
     for figure in ("1,234,567", "7,654,321", "76,543", "1,234", "98,765"):
         assert re.search(rf"(?<![\d,.]){figure}(?![\d,.])", text), figure
+    # Names are wrapped, but not into single letters.
+    for name in ("single", "default", "etcd3 with"):
+        assert re.search(rf"^ ?{name}\b", text, re.MULTILINE), name
     joined = "".join(text.split())
     # A long name is spread over the lines of its cell, in pieces that are in order.
     at = 0
