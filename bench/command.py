@@ -245,8 +245,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report",
         type=Path,
         metavar="FILE",
-        help="file for the report, an HTML page (default: beside the JSON)",
+        help="file for the report, an HTML page (default: beside the results)",
     )
+    result.add_argument("--no-report", action="store_true", help="write no report")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -297,7 +298,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace) -> int:
     check_extra()
-    if arguments.report:
+    if arguments.report and not arguments.no_report:
         check_plots()
     sweep = _sweep(arguments)
     name = _target_name(arguments)
@@ -343,7 +344,8 @@ def _show(arguments: argparse.Namespace, found: Run, file: Path) -> None:
     tell(f"the results: {file}")
     if arguments.csv:
         _write(arguments.csv, as_csv(found))
-    _write_report(found, arguments.report or file.with_suffix(".html"))
+    if not arguments.no_report:
+        _write_report(found, arguments.report or file.with_suffix(".html"))
 
 
 def _write_report(found: Run, file: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from .load.servers import busy_share
+from .machine import busy_share
 from .releases import describe_etcd, describe_zookeeper
 from .target import Target
 

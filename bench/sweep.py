@@ -22,7 +22,7 @@ from .load.mixes import Mix
 from .load.parts import merged
 from .load.peers import PEERS, Peer
 from .load.processes import LocalCrew
-from .load.servers import server_processes
+from .machine import server_processes
 from .results.records import Measured, Run, Variant
 from .results.statistics import stable, survivors
 from .target import Target

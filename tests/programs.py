@@ -20,6 +20,7 @@ COMMAND: Final = (
 TINY_BENCH: Final = (
     *("--in-flight", "16", "--keys", "64", "--rounds", "2", "--warm-up", "0"),
     *("--seconds", "60ms", "--max-ops", "5,50", "--max-delay", "5ms"),
+    "--no-report",
 )
 
 

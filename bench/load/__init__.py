@@ -11,5 +11,4 @@
 - ``processes``: the same measurement in several processes
 - ``executors``: in the executors of Spark
 - ``peers``: other clients of the same stores, as their users write them
-- ``servers``: the CPU and the memory of the server, where it runs here
 """

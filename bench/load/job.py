@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from ... import open_async_store, open_store
 from ...batching import BatchingConfig, MetadataStore, Metrics
+from ..machine import ServerUse
 from .callers import Caller, Counted, Loop, StoreGoneError, TaskCaller, latencies
 from .metered import Meter, Tick
 from .mixes import Mix
 from .parts import Flushes, Part, encoded, flushes_between
 from .peers import PEERS
 from .readback import await_vanished, read_back
-from .servers import ServerUse
 from .work import Work, check
 
 __all__ = ["Job", "Pace", "perform"]

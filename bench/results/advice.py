@@ -145,7 +145,13 @@ def _as_good(run: Run, found: Comparisons, best: str, top: Sequence[str]) -> Ite
         f"The default is as good: no setting is faster beyond doubt. It handles {number(default)} "
         f"operations per second."
     )
-    if "single" in top:
+    over_single = found.ratio("default", "single")
+    if "single" in top and over_single is not None and over_single.high > 1 + _WORTH_MORE_ROUNDS:
+        yield (
+            f"Whether batching helps is not decided: in the median, the default is "
+            f"{times(over_single.median)} times single execution. {_MORE}"
+        )
+    elif "single" in top:
         yield (
             "Batching does not help here: single execution cannot be told apart from the default, "
             "so this load gives no reason to choose between them."

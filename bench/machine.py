@@ -1,4 +1,4 @@
-"""The CPU and the memory of a store's servers, where they run on this machine."""
+"""This machine: how busy it is, and the servers that run on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..target import Target
+from .target import Target
 
 if TYPE_CHECKING:
     import psutil
