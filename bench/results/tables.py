@@ -314,7 +314,7 @@ def peers_of(run: Run) -> Iterator[str]:
         ratio = found.ratio("default", variant.name) if variant.kind == "peer" else None
         if ratio is not None:
             unsure = " (cannot be told apart)" if found.same("default", variant.name) else ""
-            yield f"default is {times(ratio.median)} times {variant.name}{unsure}"
+            yield f"the default is {times(ratio.median)} times {variant.name}{unsure}"
 
 
 def _details(run: Run) -> Iterator[tuple[str, Sequence[str]]]:

@@ -73,7 +73,7 @@ def _both(name: str, label: str, wide: float, narrow: float, draw: _Draw) -> str
     parts = []
     for size, width, height in (("wide", _WIDE, wide), ("narrow", _NARROW, narrow)):
         # The salt makes names in the file the same each time.
-        style = {**STYLE, "svg.hashsalt": name, "font.size": 8.5 if size == "narrow" else 9.5}
+        style: Any = {**STYLE, "svg.hashsalt": name, "font.size": 8.5 if size == "narrow" else 9.5}
         with rc_context(style):
             figure = Figure(figsize=(width, height), layout="constrained")
             titles = draw(figure, size == "narrow")
