@@ -15,9 +15,10 @@ from .accumulator import Cause
 from .entry import Entry, common
 from .metrics import BYTES, OPERATIONS, SECONDS, Counts, Distribution, LaneMetrics, Metrics
 
-__all__ = ["LaneRecord", "Record"]
+__all__ = ["CONFLICTS", "LaneRecord", "Record"]
 
-_CONFLICTS = frozenset(kind.__name__ for kind in (BadVersionError, NotFoundError, NotEmptyError))
+#: The names of the errors that count as conflicts.
+CONFLICTS = frozenset(kind.__name__ for kind in (BadVersionError, NotFoundError, NotEmptyError))
 
 # The types of all results. An answer of any other type is an error.
 _RESULTS = frozenset(chain.from_iterable(row.results for row in KINDS.values()))
@@ -121,7 +122,7 @@ class Record:
             errors=Counts(self._errors),
             operations=Counts(self._operations),
             failures=Counts(self._failures),
-            conflicts=sum(self._errors[name] for name in _CONFLICTS),
+            conflicts=sum(self._errors[name] for name in CONFLICTS),
             aborts=events["conflict"],
             splits=events["split"],
             retries=events["retry"],
