@@ -225,13 +225,16 @@ class Hooks:
 
         ``entries`` are those that ended with the batch, and not before.
         """
-        failed = [entry for entry in entries if isinstance(entry.answer, MetadataStoreError)]
-        for method in self._conflict:
-            for entry in failed:
-                if type(entry.answer).__name__ in CONFLICTS:
-                    self._call(method, Conflict(self._store, entry.kind, entry.path, entry.answer))
+        errors: Counter[str] = Counter()
+        for entry in entries:
+            if isinstance(error := entry.answer, MetadataStoreError):
+                name = type(error).__name__
+                errors[name] += 1
+                if self._conflict and name in CONFLICTS:
+                    conflict = Conflict(self._store, entry.kind, entry.path, error)
+                    for method in self._conflict:
+                        self._call(method, conflict)
         if self._ended:
-            errors = Counter(type(entry.answer).__name__ for entry in failed)
             ended = EndedBatch(batch, seconds, errors)
             for method in self._ended:
                 self._call(method, ended)
