@@ -116,6 +116,7 @@ PACKAGED = {
     "commands",
     "coordination",
     "hubs",
+    "observability",
     "ops",
     "pipeline",
     "stores",
