@@ -20,7 +20,7 @@ from ..ops.log import get_logger
 from ..ops.sessions import SessionEvent
 from .accumulator import Cause
 from .entry import Entry, common, total_weight
-from .recording import CONFLICTS
+from .recording import CONFLICTS, RESULTS, all_results
 
 __all__ = [
     "Batch",
@@ -226,7 +226,8 @@ class Hooks:
         ``entries`` are those that ended with the batch, and not before.
         """
         errors: Counter[str] = Counter()
-        for entry in entries:
+        # Errors are looked for one by one only where there are some.
+        for entry in () if all_results(entries, RESULTS) else entries:
             if isinstance(error := entry.answer, MetadataStoreError):
                 name = type(error).__name__
                 errors[name] += 1
