@@ -84,6 +84,8 @@ def open_for_threads() -> None:
         wrap=[FaultyBackend, PassingBackend],
         hooks=[Conflicts(), Batches()],
     )
+    any_hook: bk.Hook = Batches()
+    bk.open_store("memory://api", hooks=any_hook)
     assert_type(store, bk.MetadataStore)
     bk.open_store("memory://api", hooks=Conflicts())
     bk.open_store("memory://api", hooks=object())  # type: ignore[arg-type]
