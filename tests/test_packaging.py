@@ -41,12 +41,13 @@ EXTENSION = "batchkeeper/_accelerator.abi3.so"
 
 
 def sources(root: Path) -> set[str]:
-    """Return the files of the package: its modules, and the marker for its types.
+    """Return the files of the package: its modules, its data, and the marker for its types.
 
     Of the root's folders, packages are those with an ``__init__.py``, and the conformance suite.
     """
     found = {"py.typed", *(path.name for path in root.glob("*.py"))} - {"setup.py"}
     found.update(str(path.relative_to(root)) for path in root.glob("tests/conformance/*.py"))
+    found.update(str(path.relative_to(root)) for path in root.glob("observability/*.json"))
     for package in root.glob("*/__init__.py"):
         found.update(str(path.relative_to(root)) for path in package.parent.rglob("*.py"))
     return found
