@@ -9,22 +9,27 @@ one operation pays.
 
 from __future__ import annotations
 
+import struct
 import time
 import uuid
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.batching.accumulator import Accumulator
 from batchkeeper.batching.checks import check_operation
-from batchkeeper.batching.entry import Entry
+from batchkeeper.batching.entry import QUEUED, SENT, Entry
 from batchkeeper.batching.futures import OperationFuture
+from batchkeeper.batching.queues import end_sent
 from batchkeeper.bench.figures import histogram
 from batchkeeper.ops.paths import check_path
-from batchkeeper.stores.etcd.txn import nested_write
-from batchkeeper.stores.zookeeper.jute import ANYONE
+from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.stores.etcd.txn import nested_write, parse_read
+from batchkeeper.stores.zookeeper.jute import ANYONE, END, parse_multi_read
 from batchkeeper.stores.zookeeper.nodes import Nodes
 from batchkeeper.stores.zookeeper.plan import Batch, MultiPlan
 from batchkeeper.stores.zookeeper.sizes import Sizes
@@ -159,6 +164,88 @@ def test_encoding_for_zookeeper(measure: Measure, puts: list[bk.Put]) -> None:
         return group.body()
 
     measure(encode)
+
+
+class Ready:
+    """A queue of ready entries, as the accumulator wants it."""
+
+    def __init__(self) -> None:
+        self._runs: deque[Any] = deque()
+        self.put_nowait = self._runs.append
+        self.get_nowait = self._runs.popleft
+
+
+def test_adding_and_taking(measure: Measure, store: bk.MetadataStore) -> None:
+    """A thousand entries become ready together, and are taken as one batch."""
+    lane, sink = store._engine.writes, store._sink
+    entries: list[Any] = [
+        Entry("put", path, VALUE, None, None, {"put": lane}, sink, time.monotonic(), 30)
+        for path in PATHS
+    ]
+    batches = Accumulator(
+        Ready(), COUNT, max_ops=COUNT, max_bytes=1 << 30, max_delay=1.0, adaptive=True
+    )
+
+    def take() -> None:
+        for entry in entries:
+            entry.state = QUEUED
+        batches.add_all(entries)
+        assert len(batches.take()) == COUNT
+
+    measure(take)
+
+
+def test_finishing(measure: Measure, store: bk.MetadataStore) -> None:
+    """A thousand sent entries end with their answers."""
+    lane, sink = store._engine.writes, store._sink
+    entries: list[Any] = [
+        Entry("put", path, VALUE, None, None, {"put": lane}, sink, time.monotonic(), 30)
+        for path in PATHS
+    ]
+    answers = [bk.Stat(path, 0, 1) for path in PATHS]
+
+    def finish() -> None:
+        for entry in entries:
+            entry.state = SENT
+        assert len(end_sent(entries, answers)) == COUNT
+
+    measure(finish)
+
+
+def test_parsing_for_etcd(measure: Measure) -> None:
+    """The answer to a thousand gets in one flat transaction."""
+    gets = [bk.Get(path) for path in PATHS]
+    answer = messages.TxnResponse(succeeded=True, header=messages.ResponseHeader(revision=7))
+    for path in PATHS:
+        found = answer.responses.add().response_range
+        found.count = 1
+        found.kvs.add(key=path.encode(), value=VALUE, version=1, create_revision=5, mod_revision=5)
+    text = answer.SerializeToString()
+    measure(lambda: parse_read(gets, text, lambda lease: False))
+
+
+def test_parsing_for_zookeeper(measure: Measure) -> None:
+    """The answer to a thousand gets in one multi-read."""
+    # getData: the header, the value with its length, and a Stat of 68 bytes.
+    one = struct.pack("!i?ii", 4, False, 0, len(VALUE)) + VALUE + bytes(68)
+    answer = one * COUNT + END
+    reads = [(4, path.encode()) for path in PATHS]
+    assert len(parse_multi_read(reads, PATHS, answer, 0)) == COUNT
+    measure(parse_multi_read, reads, PATHS, answer, 0)
+
+
+def test_hits_of_a_cache(measure: Measure, store: bk.MetadataStore) -> None:
+    """A thousand values that a cache holds."""
+    store.apply([bk.Put(path, b"7") for path in PATHS])
+    with bk.MetadataCache(store, "/bench", bk.json_serde) as cache:
+        for path in PATHS:
+            cache.get(path)
+
+        def read() -> None:
+            for path in PATHS:
+                cache.get(path)
+
+        measure(read)
 
 
 def test_a_histogram_of_latencies(measure: Measure) -> None:
