@@ -35,8 +35,8 @@ _SCHEMA: Final = pa.schema(
 def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
     """Put and delete the rows of a frame, and return the outcome of each row.
 
-    ``batchkeeper.pipeline.bulk_apply`` documents arguments and result, ``SourceOptions`` the options,
-    ``BatchWriter`` the guarantees, and ``row_report.Status`` the statuses.
+    ``batchkeeper.pipeline.bulk_apply`` documents arguments and result, ``SourceOptions`` the
+    options, ``BatchWriter`` the guarantees, and ``row_report.Status`` the statuses.
     """
     given = {name.lower() for name in options}
     if "on_error" in given:
