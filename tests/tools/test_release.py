@@ -1,4 +1,4 @@
-"""The version: it stands in one place, and a release needs a tag and a changelog that agree with it."""
+"""The version: it stands in one place, and a release has a tag and a changelog that agree."""
 
 from __future__ import annotations
 
