@@ -124,6 +124,16 @@ def _hubs_command() -> ModuleType:
     return importlib.import_module(".commands.hubs", __package__)
 
 
+def _top(arguments: argparse.Namespace) -> int:
+    code: int = _top_command().run(arguments)
+    return code
+
+
+def _top_command() -> ModuleType:
+    # Loaded on demand: it draws with rich.
+    return importlib.import_module(".commands.top", __package__)
+
+
 def _spark(arguments: argparse.Namespace) -> int:
     code: int = _spark_command().run(arguments)
     return code
@@ -212,6 +222,10 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     hubs = add("hubs", _hubs, "list message hubs and their topics; simulate hubs that are killed")
     if "hubs" in argv:
         _hubs_command().add_arguments(hubs)
+
+    top = add("top", _top, "show what a running client does: rates, queues, latencies, session")
+    if "top" in argv:
+        _top_command().add_arguments(top)
 
     spark = add("spark", _spark, "run bulk jobs on Spark: load, export, restore, copy, diff")
     if "spark" in argv:

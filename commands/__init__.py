@@ -7,5 +7,7 @@
 - ``load``: ``load``, which puts the records of a file.
 - ``transactions``: ``txn``, which executes the operations of a file together.
 - ``watches``: ``watch``, which writes the changes under a path.
+- ``top``: ``top``, which shows a running client.
+- ``top_view``: how it looks in a terminal.
 - ``hubs``: ``hubs list``, ``topics``, ``drain``, ``watch`` and ``simulate``.
 """

@@ -53,7 +53,13 @@ IN_MEMORY = (
 )
 ON_ETCD = ("docs/counters.md", "docs/quickstart.md", "docs/stores.md")
 #: Those that have tests of their own: below, and in tests/pipeline.
-ELSEWHERE = ("docs/hubs.md", "docs/spark.md", "docs/spark-cluster.md", "docs/testing.md")
+ELSEWHERE = (
+    "docs/hubs.md",
+    "docs/observability.md",
+    "docs/spark.md",
+    "docs/spark-cluster.md",
+    "docs/testing.md",
+)
 
 
 def run_examples(document: str, url: str) -> None:
@@ -107,7 +113,7 @@ def test_the_first_example_of_the_readme_prints_what_it_says(
 
 
 SHELL = [
-    (path.name, block)
+    (str(path.relative_to(ROOT)), block)
     for path in DOCUMENTS
     for block in re.findall(r"```sh\n(.*?)```", path.read_text(), re.DOTALL)
 ]
@@ -140,7 +146,9 @@ def commands(document: Path) -> Iterator[list[str]]:
                     yield list(itertools.takewhile(lambda word: word not in "<>", arguments))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+@pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT))
+)
 def test_the_command_knows_the_documented_calls(document: Path) -> None:
     """Each call of the command in a document has commands and options that there are."""
     for arguments in commands(document):
@@ -156,7 +164,9 @@ def test_the_documents_call_the_command() -> None:
     assert any("--master" in arguments for arguments in found["spark-cluster.md"])
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+@pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT))
+)
 def test_documented_names_exist(document: Path) -> None:
     """What a document calls as an attribute of the package or of a store is there."""
     text = document.read_text()
@@ -170,6 +180,7 @@ def test_documented_names_exist(document: Path) -> None:
 FACES = (
     ("batchkeeper", ("stores", "operations", "errors", "coordination", "extending")),
     ("batchkeeper.hubs", ("hubs",)),
+    ("batchkeeper.observability", ("observability",)),
     ("batchkeeper.pipeline", ("extending",)),
     ("batchkeeper.testing", ("extending",)),
 )
@@ -209,6 +220,20 @@ def test_the_examples_of_hubs_run(example: str) -> None:
         asyncio.run(found)
 
 
+@pytest.mark.parametrize("example", examples("docs/observability.md"))
+def test_the_examples_of_observability_run(
+    example: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of them runs unchanged, and prints what its comments say."""
+    exec(compile(example, "docs/observability.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    # Of each print, its comment; the ones without are numbers that differ from run to run.
+    prints = re.findall(r"^ *print\(.*?\)(?: +# (.*))?$", example, re.MULTILINE)
+    assert len(printed) == len(prints)
+    for line, said in zip(printed, prints, strict=True):
+        assert not said or said == line or said.startswith("an estimate")
+
+
 def test_the_first_example_of_watches_prints_its_events(capsys: pytest.CaptureFixture[str]) -> None:
     """The first example prints its events."""
     threads, _ = examples("docs/watches.md")
@@ -220,7 +245,9 @@ def test_the_first_example_of_watches_prints_its_events(capsys: pytest.CaptureFi
     ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+@pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT))
+)
 def test_links_lead_somewhere(document: Path) -> None:
     """A link within the repository names a file that is there, and one of its headings."""
     for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
@@ -238,6 +265,7 @@ PACKAGED = {
     "commands",
     "coordination",
     "hubs",
+    "observability",
     "ops",
     "pipeline",
     "stores",
