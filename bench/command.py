@@ -70,7 +70,10 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[str], Any], str, str]]] = {
     "on_full": (str, "NAME", "single, block or raise"),
 }
 #: What is compared where no field is given.
-_DEFAULT_GRID: Final = {"max_ops": [16, 128], "max_delay": [0.001, 0.005]}
+_DEFAULT_GRID: Final[Mapping[str, Sequence[Any]]] = {
+    "max_ops": [16, 128],
+    "max_delay": [0.001, 0.005],
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ def as_document(target: Target) -> dict[str, Any]:
     found: dict[str, Any] = {
         "batchkeeper": _version("batchkeeper"),
         "python": platform.python_version(),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "packages": {name: there for name in _PACKAGES if (there := _version(name))},
         "system": platform.platform(),
         "cpus": os.cpu_count(),
         "target": target.name,
@@ -78,7 +78,7 @@ def conditions_as_json(target: Target) -> dict[str, Any]:
     return {
         "batchkeeper": _version("batchkeeper"),
         "machine": {
-            "python": platform.python_version("batchkeeper"),
+            "python": platform.python_version(),
             "system": platform.platform(),
             "cpus": os.cpu_count(),
         },

@@ -43,7 +43,7 @@ def server_processes(target: Target) -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
             listening = connection.status == psutil.CONN_LISTEN and connection.pid
-            if listening and connection.laddr.port in ports:
+            if listening and getattr(connection.laddr, "port", None) in ports:
                 found[connection.pid] = psutil.Process(connection.pid)
     return list(found.values())
 

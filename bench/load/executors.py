@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +39,7 @@ class SparkCrew(LocalCrew):
         del tell  # Nothing is heard of tasks before they end.
         tasks = self._tasks
 
-        def run(numbers: Iterator[int]) -> Iterator[Part | Exception]:
+        def run(numbers: Iterable[int]) -> Iterable[Part | Exception]:
             for number in numbers:
                 yield _perform(split(job, number, tasks))
 

@@ -99,9 +99,8 @@ def _moment(at: float, operations: int, earlier: Metrics, later: Metrics) -> Mom
         return metrics.reads, metrics.writes, metrics.singles
 
     def grown(name: str) -> int:
-        return sum(getattr(lane, name) for lane in lanes(later)) - sum(
-            getattr(lane, name) for lane in lanes(earlier)
-        )
+        after, before = (sum(getattr(lane, name) for lane in lanes(m)) for m in (later, earlier))
+        return int(after - before)
 
     return Moment(
         at=at,

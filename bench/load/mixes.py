@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ...ops.errors import InvalidSettingError
 
@@ -54,6 +54,9 @@ KINDS: Final[Mapping[str, str]] = {
 
 #: The names of the mixes that come with the package.
 READY_MADE: Final = ("hub", "ledger", "read-mostly", "bulk-load", "hot-path")
+
+#: In the class of values, a field has the name of the type.
+Records: TypeAlias = tuple[bytes, ...]
 
 _DISTRIBUTIONS: Final = ("uniform", "zipf", "hot")
 _MOST_BYTES: Final = 16 * 1024 * 1024
@@ -97,7 +100,7 @@ class Values:
 
     bytes: int = 100
     file: str | None = None
-    records: tuple[bytes, ...] = field(default=(), repr=False)
+    records: Records = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +239,7 @@ def _mix(name: str, text: str, folder: Path) -> Mix:
     if "operations" not in document:
         raise bad("the table [operations] is missing")
     values = document.get("values", {})
-    records: tuple[bytes, ...] = ()
+    records: Records = ()
     if "file" in values:
         if "bytes" in values:
             raise bad("[values] has either bytes or file")

@@ -69,8 +69,7 @@ class _Processes(LocalCrew):
             connection.send(split(job, number, count))
         gathered = _Gathered(self._connections, tell)
         while gathered.working:
-            for connection in wait(gathered.working):
-                assert isinstance(connection, Connection)
+            for connection in gathered.heard():
                 gathered.take(connection, *_received(connection))
             gathered.begin_if_ready()
         if gathered.failures:
@@ -89,6 +88,11 @@ class _Gathered:
         self._ready: list[Connection] = []
         self._ticks: dict[Connection, Tick] = {}
         self._tell = tell
+
+    def heard(self) -> list[Connection]:
+        """Wait for a process to send something, and return those that have."""
+        found = wait(self.working)
+        return [connection for connection in self.working if connection in found]
 
     def take(self, connection: Connection, what: str, content: Any) -> None:
         if what == _TICK:

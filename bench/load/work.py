@@ -133,7 +133,7 @@ class Work:
         self._conflicts = mix.conflicts
         self._values = 0
         self._make_value = self._fixed if not mix.values.records else self._recorded
-        self._draw_record = lambda: dice.choice(mix.values.records)
+        self._dice = dice
         self._draws = (  # by kind
             *(self._get, self._unconditional, self._update, self._create),
             *(self._remove, self._children, self._transact, self._toggle),
@@ -326,7 +326,7 @@ class Work:
 
     def _recorded(self) -> bytes:
         self._values += 1
-        record = self._draw_record()
+        record = self._dice.choice(self._mix.values.records)
         start = b"%d " % self._values
         return start[: len(record)] + record[len(start) :]
 

@@ -6,8 +6,8 @@ that keeps a budget for the 99th percentile at the asked rate or, without a budg
 
 Advice has to hold when the run is repeated. So it names a setting other than the default only if
 that setting is better beyond doubt (see ``statistics``). Among settings that cannot be told apart
-it chooses by what a repetition does not change: the fewest fields to set, and then the order of the
-run.
+and whose medians are within ``MARGIN``, it chooses by what a repetition does not change: the fewest
+fields to set, and then the order of the run.
 """
 
 from __future__ import annotations
@@ -120,26 +120,30 @@ def _throughput(run: Run) -> tuple[Variant | None, list[str]]:
     top = [best, *(name for name in others if found.same(name, best))]
     default, single = (_of(rivals, name) for name in ("default", "single"))
     if default is not None and default.name in top:
-        return default, [*_as_good(run, found, best, top), *_left_open(run, found, best)]
+        return default, [*_as_good(run, found, top), *_left_open(run, found, best)]
     # What beats the default by chance only is as good as the best, but no reason to change
     # anything.
     sure = [name for name in top if default is None or found.above(name, default.name)]
-    if single is not None and single.name in sure:
+    if not sure:
+        # The best by the rounds of all is not ahead in those that it shares with the default.
+        return default, list(_as_good(run, found, top))
+    close = _close(found, sure, best) or sure
+    if single is not None and single.name in close:
         return single, list(_no_batching(run, found))
-    chosen = _simplest(run, sure)
+    chosen = _simplest(run, close)
     sentences = [_most(run, found, chosen)]
     same = [name for name in top if name != chosen.name]
     if same:
         sentences.append(
-            f"As fast, as far as the rounds can tell: {listed(same)}. The advised one sets the "
-            f"fewest fields, or comes first."
+            f"As fast, as far as the rounds can tell: {listed(same)}. Of those within "
+            f"{share(MARGIN)} of the best, the advised one sets the fewest fields, or comes first."
         )
     if single is not None and found.ratio(chosen.name, single.name) is not None:
         sentences.append(f"It is {_ratio(found, chosen.name, single.name, 'single execution')}.")
     return chosen, sentences
 
 
-def _as_good(run: Run, found: Comparisons, best: str, top: Sequence[str]) -> Iterator[str]:
+def _as_good(run: Run, found: Comparisons, top: Sequence[str]) -> Iterator[str]:
     default = _median(run, "default", rate)
     yield (
         f"The default is as good: no setting is faster beyond doubt. It handles {number(default)} "
@@ -259,7 +263,8 @@ def _latency(run: Run) -> tuple[Variant | None, list[str]]:
             f"beyond doubt than its {_p99_words(default)}."
         )
         return default, sentences
-    chosen = _simplest(run, [n for n in top if default is None or not found.same(n, default.name)])
+    sure = [name for name in top if default is None or not found.same(name, default.name)]
+    chosen = _simplest(run, _close(found, sure, lowest[0]) or top)
     sentences.append(
         f"For the lowest p99 at {number(asked)} operations per second: {chosen.name}, with "
         f"{_p99_words(chosen)}."
@@ -318,7 +323,15 @@ def _cheapest(run: Run, variants: Sequence[Variant]) -> Variant:
     found = Comparisons(run, figures.cpu, variants)
     ranked = found.ranked(variant.name for variant in variants)[::-1]
     equal = [name for name in ranked if found.same(name, ranked[0])]
-    return _simplest(run, equal or [variant.name for variant in variants])
+    if not equal:
+        return _simplest(run, [variant.name for variant in variants])
+    return _simplest(run, _close(found, equal, ranked[0]))
+
+
+def _close(found: Comparisons, names: Sequence[str], best: str) -> list[str]:
+    """Return those whose median is within ``MARGIN`` of the best."""
+    ratios = {name: found.ratio(name, best) for name in names}
+    return [n for n, r in ratios.items() if r and 1 / (1 + MARGIN) <= r.median <= 1 + MARGIN]
 
 
 def _simplest(run: Run, names: Sequence[str]) -> Variant:

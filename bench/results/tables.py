@@ -160,20 +160,26 @@ def warnings_of(run: Run) -> Iterator[str]:
     if run.broken is not None:
         yield f"the run ended early, and shows what was measured until then: {run.broken}"
     yield from run.conditions.get("warnings") or ()
+    late = [text for variant in run.variants if (text := _late(variant))]
+    if late:
+        yield (
+            f"the asked rate of {number(run.load.get('rate'))} operations per second was not "
+            f"reached by {'; '.join(late)}. Their latencies are those of a growing backlog"
+        )
     for variant in run.variants:
-        late = [m for m in usable(variant) if not figures.reached(m)]
-        if late:
-            found = estimate([m.rate for m in late])
-            asked = late[0].asked_rate
-            assert found is not None
-            yield (
-                f"{variant.name}: the asked rate of {number(asked)} per second was not reached in "
-                f"{len(late)} of {count(len(usable(variant)), 'round')}; it was "
-                f"{number(found.median)}. Its latencies are those of a growing backlog"
-            )
         for measured in variant.rounds:
             if measured.broken is not None:
-                yield f"{variant.name}, round {measured.round + 1}, is left out: {measured.broken}"
+                yield f"left out: {variant.name}, round {measured.round + 1}: {measured.broken}"
+
+
+def _late(variant: Variant) -> str | None:
+    """Return what a variant reached of the asked rate, in the rounds in which it fell behind."""
+    rounds = usable(variant)
+    found = estimate([m.rate for m in rounds if not figures.reached(m)])
+    if found is None:
+        return None
+    behind = sum(not figures.reached(m) for m in rounds)
+    return f"{variant.name} ({number(found.median)} in {behind} of {count(len(rounds), 'round')})"
 
 
 def columns_of(run: Run) -> list[Column]:
@@ -308,7 +314,12 @@ def _legend(run: Run) -> Iterator[str]:
 
 
 def peers_of(run: Run) -> Iterator[str]:
-    """Yield how many times each peer the default is."""
+    """Yield how many times each peer the default is.
+
+    An open loop yields nothing, because it holds the faster ones back.
+    """
+    if run.load.get("rate") is not None:
+        return
     found = Comparisons(run)
     for variant in run.variants:
         ratio = found.ratio("default", variant.name) if variant.kind == "peer" else None

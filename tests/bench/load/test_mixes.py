@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -50,6 +51,20 @@ def test_real_records_lie_beside_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(FINE + '[values]\nfile = "records.jsonl.gz"\n')
     assert load_mix(str(file)).values.records == (b"plain text", b"the value", b'{"other": 1}')
+
+
+def test_the_mix_of_the_documents_is_one(tmp_path: Path) -> None:
+    """The example in docs/benchmark.md can be pasted, and the kinds of operations are all there."""
+    document = (Path(__file__).parents[3] / "docs/benchmark.md").read_text()
+    found = re.search(r"```toml\n(.*?)```", document, re.DOTALL)
+    assert found is not None
+    file = tmp_path / "shop.toml"
+    file.write_text(found[1])
+    assert load_mix(str(file)).keys.count == 20_000
+    for kind, about in KINDS.items():
+        assert f"| `{kind}` | {about} |" in document
+    for name in READY_MADE:
+        assert f"| `{name}` | " in document
 
 
 @pytest.mark.parametrize(
