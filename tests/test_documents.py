@@ -139,10 +139,8 @@ def commands(document: Path) -> Iterator[list[str]]:
     for block in fences.findall(document.read_text()):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"[|&;]+", line):
-                words = shlex.split(part, comments=True) if "batchkeeper" in part else []
-                names = [n for n, word in enumerate(words) if Path(word).name == "batchkeeper"]
-                if names and all("=" in word for word in words[: names[0]]):
-                    arguments = words[names[0] + 1 :]
+                if call := re.match(r"\s*(?:\w+=\S+ +)*batchkeeper\b(.*)", part):
+                    arguments = shlex.split(call[1], comments=True)
                     yield list(itertools.takewhile(lambda word: word not in "<>", arguments))
 
 
