@@ -135,8 +135,9 @@ def test_shell_examples_run(document: str, block: str, tmp_path: Path) -> None:
 
 def commands(document: Path) -> Iterator[list[str]]:
     """Yield the arguments of each call of ``batchkeeper`` in a document's blocks of shell."""
-    fences = re.compile(r"^```(?:text|sh)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-    for block in fences.findall(document.read_text()):
+    fences = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    blocks = fences.findall(document.read_text())
+    for block in (text for language, text in blocks if language in {"", "sh", "text"}):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"[|&;]+", line):
                 if call := re.match(r"\s*(?:\w+=\S+ +)*batchkeeper\b(.*)", part):
