@@ -93,7 +93,7 @@ class AsyncWatch(AsyncIterator[WatchEvent]):
 
     @property
     def closed(self) -> bool:
-        """Whether no more events will come: the watch or its store was closed, or it failed."""
+        """Whether no more events will come, because of a close or a failure."""
         return self._feed.closed
 
     @property

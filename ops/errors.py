@@ -145,7 +145,7 @@ class NotEmptyError(MetadataStoreError):
 
 
 class InvalidPathError(MetadataStoreError, ValueError):
-    """The path breaks the path rule (see :func:`batchkeeper.ops.paths.check_path`)."""
+    """The path breaks the path rule (see ``batchkeeper.ops.paths.check_path``)."""
 
 
 class InvalidSettingError(MetadataStoreError, ValueError):

@@ -70,7 +70,28 @@ def register(spark: SparkSession) -> None:
 def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
     """Put and delete the rows of a frame, and return the outcome of each row.
 
-    See :func:`batchkeeper.pipeline.bulk.bulk_apply`.
+    The call works in classic sessions and over Spark Connect. Batchkeeper must be installed on the
+    executors, too. Conditional rows, which have an expected version, are safe to repeat; others are
+    written at least once.
+
+    Args:
+        df: a frame with the columns ``path`` (string) and ``value`` (binary), and optionally
+            ``expected_version`` (bigint; null for unconditional rows, -1 for a path that must hold
+            no value) and ``op`` (``put``, the default for null, or ``delete``, which takes no
+            value).
+        url: the store's URL.
+        options: the options of the data source. ``on_error`` is refused, because every row is
+            returned with its own error.
+
+    Returns:
+        A frame with one row for each row of ``df``, in the same order within a partition: ``path``,
+        ``status``, ``version`` (of the path afterwards, if known) and ``error`` (null for rows that
+        are done). The frame is lazy: each action on it writes the rows again. Save or cache it
+        before you use it several times.
+
+    Raises:
+        InvalidSettingError: a column or an option is invalid.
+        UnsupportedError: the store cannot be used from Spark.
     """
     from .bulk import bulk_apply as apply
 

@@ -35,29 +35,8 @@ _SCHEMA: Final = pa.schema(
 def bulk_apply(df: DataFrame, url: str, **options: object) -> DataFrame:
     """Put and delete the rows of a frame, and return the outcome of each row.
 
-    The call works in classic sessions and over Spark Connect. Batchkeeper must be installed on the
-    executors, too. :class:`batchkeeper.pipeline.writer.BatchWriter` explains the guarantees for
-    conditional and for other rows.
-
-    Args:
-        df: a frame with the columns ``path`` (string) and ``value`` (binary), and optionally
-            ``expected_version`` (bigint; null for unconditional rows, -1 for a path that must hold
-            no value) and ``op`` (``put``, the default for null, or ``delete``, which takes no
-            value).
-        url: the store's URL.
-        options: the options of the data source, see
-            :class:`batchkeeper.pipeline.options.SourceOptions`. ``on_error`` is refused, because
-            every row is returned with its own error.
-
-    Returns:
-        A frame with one row for each row of ``df``, in the same order within a partition: ``path``,
-        ``status`` (see :data:`batchkeeper.pipeline.row_report.Status`), ``version`` (of the path
-        afterwards, if known) and ``error`` (null for rows that are done). The frame is lazy: each
-        action on it writes the rows again. Save or cache it before you use it several times.
-
-    Raises:
-        InvalidSettingError: a column or an option is invalid.
-        UnsupportedError: the store cannot be used from Spark.
+    ``batchkeeper.pipeline.bulk_apply`` documents arguments and result, ``SourceOptions`` the
+    options, ``BatchWriter`` the guarantees, and ``row_report.Status`` the statuses.
     """
     given = {name.lower() for name in options}
     if "on_error" in given:

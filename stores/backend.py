@@ -225,7 +225,7 @@ class Backend(Protocol):
 
     ``deadline`` is a value of ``time.monotonic()``. A read, or a write that was never sent, is
     retried until then and ends by then or soon after. A write that still waits to be sent after
-    :func:`send_by` may end then: the engine calls again for the operations with time left. A write
+    ``send_by`` may end then: the engine calls again for the operations with time left. A write
     that was sent without an answer is
     sent again only if the store can tell the copy from the original. Its call returns when it can
     no longer take effect. That may be after the deadline: the engine has then already ended the
@@ -299,7 +299,7 @@ class Scans(Protocol):
         """Yield the values under ``prefix`` and ``within`` a range, in pages, in order of paths.
 
         The generator holds a few pages at most. It requests nothing before the first page is taken;
-        closing it frees its memory. A page with foreign keys is a :class:`ScanPage`, and may have
+        closing it frees its memory. A page with foreign keys is a ``ScanPage``, and may have
         no results.
 
         Args:
@@ -362,7 +362,7 @@ class History(Protocol):
         The generator always ends after the last change, also if that lies long before ``until``. A
         second call yields the same changes. The generator requests nothing before the first page is
         taken; closing it frees its memory. A page with changes of foreign keys is a
-        :class:`ChangePage`, and may have no other changes.
+        ``ChangePage``, and may have no other changes.
 
         Args:
             prefix: as for a scan.

@@ -1,20 +1,30 @@
-"""The documents: their first example runs, and their links lead somewhere."""
+"""The documents: their examples run, and their links lead somewhere."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import inspect
+import itertools
+import os
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
 
+import batchkeeper as bk
+from batchkeeper import cli
 from batchkeeper.testing import FaultInjector
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def examples(document: str) -> list[str]:
@@ -28,14 +38,162 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_first_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first example runs unchanged without a server, and prints what its comments say."""
-    first = examples("README.md")[0]
-    assert "memory://" in first
-    exec(compile(first, "README.md", "exec"), {})
+#: The documents whose examples run on a store in memory, and on a real etcd.
+IN_MEMORY = (
+    "README.md",
+    "docs/barriers-and-queues.md",
+    "docs/batching.md",
+    "docs/cache.md",
+    "docs/elections.md",
+    "docs/fencing.md",
+    "docs/groups.md",
+    "docs/guarantees.md",
+    "docs/locks.md",
+    "docs/watches.md",
+)
+ON_ETCD = ("docs/counters.md", "docs/quickstart.md", "docs/stores.md")
+#: Those that have tests of their own: below, and in tests/pipeline.
+ELSEWHERE = (
+    "docs/hubs.md",
+    "docs/observability.md",
+    "docs/spark.md",
+    "docs/spark-cluster.md",
+    "docs/testing.md",
+)
+
+
+def run_examples(document: str, url: str) -> None:
+    """Run the examples of a document one after the other, with the names of those before.
+
+    Each finds an open ``store`` and the package as ``bk``. It may use ``await`` as if inside a
+    coroutine; then the store is one for tasks.
+    """
+    space: dict[str, Any] = {"bk": bk}
+    for number, example in enumerate(examples(document)):
+        source = example.replace("etcd://127.0.0.1:2379", url)
+        code = compile(source, f"{document}:{number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if code.co_flags & inspect.CO_COROUTINE:
+            asyncio.run(_run_as_coroutine(code, space, url))
+        else:
+            with bk.open_store(url) as space["store"]:
+                exec(code, space)
+
+
+async def _run_as_coroutine(code: CodeType, space: dict[str, Any], url: str) -> None:
+    async with bk.open_async_store(url) as space["store"]:
+        await eval(code, space)
+
+
+@pytest.mark.parametrize("document", IN_MEMORY)
+def test_the_examples_run(document: str) -> None:
+    """Each example runs, in the order of the document, without a server."""
+    run_examples(document, "memory://example-of-a-document")
+
+
+@pytest.mark.parametrize("document", ON_ETCD)
+def test_the_examples_run_on_etcd(document: str, fresh_url: Callable[[str], str]) -> None:
+    """Each example runs, in the order of the document, on a real server."""
+    run_examples(document, fresh_url("etcd"))
+
+
+def test_all_examples_run() -> None:
+    """No document with examples is missing in the lists above."""
+    found = {str(path.relative_to(ROOT)) for path in DOCUMENTS if "```python" in path.read_text()}
+    assert found == {*IN_MEMORY, *ON_ETCD, *ELSEWHERE}
+
+
+def test_the_first_example_of_the_readme_prints_what_it_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The first example prints what its comments say."""
+    exec(compile(examples("README.md")[0], "README.md", "exec"), {})
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("GetResult(value=b'hub-1', stat=Stat(")
     assert printed[1] == "['t1']"
+
+
+SHELL = [
+    (str(path.relative_to(ROOT)), block)
+    for path in DOCUMENTS
+    for block in re.findall(r"```sh\n(.*?)```", path.read_text(), re.DOTALL)
+]
+
+
+@pytest.mark.parametrize(("document", "block"), SHELL, ids=[name for name, _ in SHELL])
+def test_shell_examples_run(document: str, block: str, tmp_path: Path) -> None:
+    """A block marked ``sh`` runs in an empty folder, and each of its lines succeeds."""
+    command = tmp_path / "bin" / "batchkeeper"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m batchkeeper "$@"\n')
+    command.chmod(0o755)
+    env = {**os.environ, "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-euc", block], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (document, done.stderr)
+
+
+def commands(document: Path) -> Iterator[list[str]]:
+    """Yield the arguments of each call of ``batchkeeper`` in a document's blocks of shell."""
+    fences = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    blocks = fences.findall(document.read_text())
+    for block in (text for language, text in blocks if language in {"", "sh", "text"}):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"[|&;]+", line):
+                if call := re.match(r"\s*(?:\w+=\S+ +)*batchkeeper\b(.*)", part):
+                    arguments = shlex.split(call[1], comments=True)
+                    yield list(itertools.takewhile(lambda word: word not in "<>", arguments))
+
+
+@pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT))
+)
+def test_the_command_knows_the_documented_calls(document: Path) -> None:
+    """Each call of the command in a document has commands and options that there are."""
+    for arguments in commands(document):
+        if arguments != ["COMMAND", "--help"]:
+            cli._parser(arguments).parse_args(arguments)
+
+
+def test_the_documents_call_the_command() -> None:
+    """The search for calls finds them: with variables before them, on several lines, in pipes."""
+    found = {path.name: list(commands(path)) for path in DOCUMENTS}
+    assert ["servers", "install", "etcd@3.7", "zookeeper@3.6"] in found["stores.md"]
+    assert ["scan", "/", "--no-ephemeral", "-o", "jsonl"] in found["command.md"]
+    assert any("--master" in arguments for arguments in found["spark-cluster.md"])
+
+
+@pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT))
+)
+def test_documented_names_exist(document: Path) -> None:
+    """What a document calls as an attribute of the package or of a store is there."""
+    text = document.read_text()
+    for name in re.findall(r"\bbk\.(\w+)", text):
+        assert hasattr(bk, name), name
+    for name in re.findall(r"\bstore\.(\w+)\(", text):
+        assert hasattr(bk.MetadataStore, name), name
+
+
+#: The faces that the reference covers, with the page of each.
+FACES = (
+    ("batchkeeper", ("stores", "operations", "errors", "coordination", "extending")),
+    ("batchkeeper.hubs", ("hubs",)),
+    ("batchkeeper.observability", ("observability",)),
+    ("batchkeeper.pipeline", ("extending",)),
+    ("batchkeeper.testing", ("extending",)),
+)
+#: Types that only annotations name: unions, literals and functions.
+ALIASES = {"Capability", "Operation", "Result", "SessionEvent", "SessionState", "Target", "Wrapper"}
+
+
+@pytest.mark.parametrize(("module", "pages"), FACES, ids=[module for module, _ in FACES])
+def test_the_reference_is_complete(module: str, pages: tuple[str, ...]) -> None:
+    """Each public name has its place in the reference, once."""
+    text = "".join((ROOT / f"docs/reference/{page}.md").read_text() for page in pages)
+    listed = re.findall(r"^\.\. auto\w+:: (\w+)$", text, re.MULTILINE)
+    assert set(importlib.import_module(module).__all__) - set(listed) - ALIASES == set()
+    assert len(listed) == len(set(listed))
 
 
 def test_the_worked_example_of_faults_runs() -> None:
@@ -75,44 +233,20 @@ def test_the_examples_of_observability_run(
         assert not said or said == line or said.startswith("an estimate")
 
 
-@pytest.mark.parametrize(
-    "document", ["README.md", "docs/stores.md", "docs/spark.md", "docs/testing.md"]
-)
-def test_the_examples_are_python(document: str) -> None:
-    """Each example compiles, and may use await as if inside a coroutine."""
-    for example in examples(document):
-        compile(example, document, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-
-
-def test_the_examples_of_watches_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first example runs unchanged without a server, and prints its events."""
-    threads, tasks = examples("docs/watches.md")
+def test_the_first_example_of_watches_prints_its_events(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first example prints its events."""
+    threads, _ = examples("docs/watches.md")
     exec(compile(threads, "docs/watches.md", "exec"), {})
     assert capsys.readouterr().out.splitlines() == [
         "WatchEvent(kind='created', path='/topics/t1', version=0, revision=1)",
         "WatchEvent(kind='modified', path='/topics/t1', version=1, revision=2)",
         "deleted /topics/t1",
     ]
-    compile(tasks, "docs/watches.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-# The tests of the others, in tests/coordination, also look at what their examples print.
-RECIPES = ("barriers-and-queues", "counters", "fencing", "groups")
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_the_examples_of_recipes_run(recipe: str) -> None:
-    """Each example that opens a store in memory runs unchanged; the others are Python."""
-    name = f"docs/{recipe}.md"
-    found = [compile(e, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT) for e in examples(name)]
-    whole = [e for e in examples(name) if "memory://" in e]
-    assert found
-    assert whole
-    for example in whole:
-        exec(compile(example, name, "exec"), {})
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+@pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT))
+)
 def test_links_lead_somewhere(document: Path) -> None:
     """A link within the repository names a file that is there, and one of its headings."""
     for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):

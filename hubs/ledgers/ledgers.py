@@ -105,7 +105,7 @@ class LedgerTable:
     def new_id(self) -> int:
         """Return an id that no call has returned before, on any process, and none will.
 
-        Ids grow as those of :class:`Counter` do; some are left out. If somebody has created a
+        Ids grow as those of ``Counter`` do; some are left out. If somebody has created a
         ledger with this id without asking for one, ``create`` says so.
 
         Raises:

@@ -146,7 +146,7 @@ class AsyncSubscriptionDataManager:
                 of its subscriptions, such as the check of a lock.
 
         Returns:
-            In the order given: the new version of the subscription, ``None`` if the mark was
+            In the order given, the new version of the subscription, ``None`` if the mark was
             ignored, or the error: ``NoSubscriptionStateError`` if there is no such subscription,
             ``DamagedRecordError`` if its state cannot be read, ``TransactionRefusedError`` if an
             operation beside it was refused.

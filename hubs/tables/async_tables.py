@@ -156,7 +156,7 @@ class AsyncTable:
         return await self._cursor(check_fields(fields), lambda _: True, "ascending")
 
     def row(self, key: str, beside: tuple[Part, ...] = ()) -> Row:
-        """Return the place of a key's record, whether it is there or not; see :class:`Row`.
+        """Return the place of a key's record, whether it is there or not; see ``Row`` in ``rows``.
 
         Raises:
             IllegalOperationError: it is no key.
@@ -214,7 +214,7 @@ class AsyncScannableTable(AsyncTable):
             last: the other end; ``None`` for no end.
             last_inclusive: whether ``last`` belongs to the range.
             order: ``"ascending"`` or ``"descending"``.
-            fields: as for :meth:`get`.
+            fields: as for ``get``.
 
         Raises:
             IllegalOperationError: the range is inverted: ``first`` comes after ``last`` in this

@@ -170,7 +170,7 @@ class FaultInjector:
     held back.
 
     Args:
-        plan: decides about each call for which no fault is armed; see :data:`Plan`.
+        plan: decides about each call for which no fault is armed; see ``Plan``.
     """
 
     def __init__(self, plan: Plan | None = None) -> None:
