@@ -285,9 +285,9 @@ def test_the_package_is_the_command_for_python_m() -> None:
 
 
 def test_the_command_is_installed() -> None:
-    """The wheel brings the command `batchkeeper`, which is the function `main` of the CLI."""
+    """The wheel brings the command `batchkeeper`, which starts as `python -m` does."""
     (command,) = importlib.metadata.distribution("batchkeeper").entry_points.select(
         group="console_scripts"
     )
-    assert (command.name, command.value) == ("batchkeeper", "batchkeeper.cli:main")
+    assert (command.name, command.value) == ("batchkeeper", "batchkeeper.__main__:main")
     assert callable(command.load())
