@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Final, NoReturn
 
 from . import MetadataStoreError, StoreKind
-from .commands import load, output, transactions, values, walks, watches
-from .commands.arguments import InputError, Run
+from .commands import load, named_stores, output, transactions, values, walks, watches
+from .commands.arguments import InputError, Run, add_common
 from .ops.acceleration import ACCELERATED, REASON
 from .ops.exit_codes import BAD_INPUT, OK, exit_code
 from .stores import BUILT_IN
@@ -94,8 +94,9 @@ def _mend_streams() -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    code: int = _bench_command().run(arguments)
-    return code
+    with named_stores.in_place(arguments, "target", "store"):
+        code: int = _bench_command().run(arguments)
+        return code
 
 
 def _bench_command() -> ModuleType:
@@ -124,6 +125,7 @@ def _hubs_command() -> ModuleType:
 
 
 def _spark(arguments: argparse.Namespace) -> int:
+    named_stores.for_spark(arguments)
     code: int = _spark_command().run(arguments)
     return code
 
@@ -181,9 +183,9 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    parser.set_defaults(store=None, output="table", verbose=False)
-    parser.set_defaults(connect_timeout=10.0, timeout=30.0)
-    _add_common(parser)
+    parser.set_defaults(store=None, config=None, output="table", verbose=False)
+    parser.set_defaults(connect_timeout=None, timeout=None)
+    add_common(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
 
     def add(name: str, run: Run, about: str) -> argparse.ArgumentParser:
@@ -200,7 +202,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     for group in (values, walks, watches, transactions, load):
         group.declare(add)
     for command in commands.choices.values():
-        _add_common(command)
+        add_common(command)
 
     bench = add("bench", _bench, "compare batch settings on a store")
     if "bench" in argv:
@@ -228,14 +230,3 @@ def _stores() -> str:
 def _in_words(kinds: Sequence[StoreKind]) -> str:
     *titles, last = [kind.title for kind in kinds]
     return f"{', '.join(titles)} and {last}"
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    # Both parsers have these options, so they may precede or follow the command. A default would
-    # overwrite an option before the command.
-    common = parser.add_argument_group("common options", argument_default=argparse.SUPPRESS)
-    common.add_argument("--store", metavar="URL", help="the store (default: $BATCHKEEPER_STORE)")
-    common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
-    common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
-    common.add_argument("--timeout", type=float, metavar="SECONDS", help="default: 30")
-    common.add_argument("-v", "--verbose", action="store_true", help="log to standard error")

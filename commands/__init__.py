@@ -1,6 +1,7 @@
 """The commands of ``batchkeeper``, in groups. ``cli.py`` starts them.
 
 - ``arguments``: arguments that several commands share, and the store that they name.
+- ``named_stores``: the configuration file, and the stores that it names.
 - ``output``: writes values, records and messages.
 - ``values``: ``get``, ``put``, ``delete`` and ``ls``.
 - ``walks``: ``scan``, ``count`` and ``delete -r``, which walk over all values under a path.

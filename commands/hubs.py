@@ -15,7 +15,8 @@ from ..coordination.background import each
 from ..hubs import Hosts, HubInfo, HubMembership, open_managers, open_ownership, score
 from ..hubs.names import escaped, text_of
 from ..ops.exit_codes import NO_CONNECTION, OK
-from .arguments import Run, open_named
+from .arguments import Run, add_common, open_named
+from .named_stores import in_place
 from .output import Format, tell, write, write_json, write_rows
 
 __all__ = ["add_arguments", "run"]
@@ -69,9 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument(
             "--region", metavar="PATH", default=_REGION, help="default: %(default)s"
         )
-        _add_common(command)
+        add_common(command, verbose=False)
     simulation.add_arguments(
-        add("simulate", simulation.run, "let hub processes be killed while they serve, and judge")
+        add("simulate", _simulate, "let hub processes be killed while they serve, and judge")
     )
 
 
@@ -81,13 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
     return of_hubs(arguments)
 
 
-def _add_common(command: argparse.ArgumentParser) -> None:
-    # A default here would overwrite an option given before the command.
-    common = command.add_argument_group("common options", argument_default=argparse.SUPPRESS)
-    common.add_argument("--store", metavar="URL", help="the store (default: $BATCHKEEPER_STORE)")
-    common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
-    common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
-    common.add_argument("--timeout", type=float, metavar="SECONDS", help="default: 30")
+def _simulate(arguments: argparse.Namespace) -> int:
+    with in_place(arguments, "store"):
+        return simulation.run(arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:
