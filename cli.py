@@ -12,12 +12,12 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from . import MetadataStoreError, StoreKind
-from .commands import load, named_stores, output, transactions, values, walks, watches
+from .commands import completion, load, named_stores, output, transactions, values, walks, watches
 from .commands.arguments import InputError, Run, add_common
 from .ops.acceleration import ACCELERATED, REASON
 from .ops.exit_codes import BAD_INPUT, OK, exit_code
@@ -135,15 +135,40 @@ def _spark_command() -> ModuleType:
     return importlib.import_module(".pipeline.jobs.command", __package__)
 
 
+def _completion(arguments: argparse.Namespace) -> int:
+    return completion.run_with(lambda: _parser((), whole=True), arguments)
+
+
 # --- arguments
 
 
 class _ArgumentParser(argparse.ArgumentParser):
-    """Ends with one line and the exit code for bad input."""
+    """Ends with one line that names the right help, and with the exit code for bad input."""
 
     def error(self, message: str) -> NoReturn:
         output.tell(f"{message} (see {self.prog} --help)")
         raise SystemExit(BAD_INPUT)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        self._refuse(unknown)
+        return found, unknown
+
+    def _refuse(self, unknown: Sequence[str]) -> None:
+        # The parser of the whole command would name its own help, and not that of the command.
+        if unknown:
+            options = self._option_string_actions
+            advice = _advice(unknown[0].partition("=")[0], options)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{advice}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            known = ", ".join(action.choices)
+            advice = _advice(value, action.choices) or f" (known: {known})"
+            self.error(f"no {str(action.metavar).lower()} {value!r}{advice}")
+        super()._check_value(action, value)
 
 
 class _CommandParser(_ArgumentParser):
@@ -154,14 +179,24 @@ class _CommandParser(_ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        plain = self._subparsers is not None or "--" in (args or ())  # argparse cannot do both
-        if plain or self._between:
+        if self._between:
+            return argparse.ArgumentParser.parse_known_args(self, args, namespace)
+        if self._subparsers is not None or "--" in (args or ()):  # argparse cannot do both
             return super().parse_known_args(args, namespace)
         self._between = True  # the next line calls this method again
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            found, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._between = False
+        self._refuse(unknown)
+        return found, unknown
+
+
+def _advice(given: str, known: Iterable[str]) -> str:
+    """Return a question for the end of a message, if something known looks like what was given."""
+    difflib = importlib.import_module("difflib")  # It is slow to import, and most need no advice.
+    near = difflib.get_close_matches(given, list(known), n=1)
+    return f": did you mean {near[0]!r}?" if near else ""
 
 
 class _Version(argparse.Action):
@@ -175,7 +210,13 @@ class _Version(argparse.Action):
         raise SystemExit(OK)
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str], *, whole: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of the command.
+
+    Args:
+        argv: the arguments. Commands that are slow to import declare theirs only if they are named.
+        whole: whether they do so in any case.
+    """
     parser = _ArgumentParser(
         prog="batchkeeper",
         description=f"Read and write metadata in {_in_words(_KINDS)}, in batches.",
@@ -205,20 +246,24 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         add_common(command)
 
     bench = add("bench", _bench, "compare batch settings on a store")
-    if "bench" in argv:
+    if whole or "bench" in argv:
         _bench_command().add_arguments(bench)
 
     servers = add("servers", _servers, "list the servers that bench and tests use; install others")
-    if "servers" in argv:
+    if whole or "servers" in argv:
         _servers_command().add_arguments(servers)
 
     hubs = add("hubs", _hubs, "list message hubs and their topics; simulate hubs that are killed")
-    if "hubs" in argv:
+    if whole or "hubs" in argv:
         _hubs_command().add_arguments(hubs)
 
     spark = add("spark", _spark, "run bulk jobs on Spark: load, export, restore, copy, diff")
-    if "spark" in argv:
+    if whole or "spark" in argv:
         _spark_command().add_arguments(spark)
+
+    completion.add_arguments(
+        add("completion", _completion, "write a script that completes this command in a shell")
+    )
     return parser
 
 

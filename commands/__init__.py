@@ -7,6 +7,7 @@
 - ``walks``: ``scan``, ``count`` and ``delete -r``, which walk over all values under a path.
 - ``load``: ``load``, which puts the records of a file.
 - ``transactions``: ``txn``, which executes the operations of a file together.
+- ``completion``: ``completion``, which writes a shell's script for completion.
 - ``watches``: ``watch``, which writes the changes under a path.
 - ``hubs``: ``hubs list``, ``topics``, ``drain``, ``watch`` and ``simulate``.
 """
