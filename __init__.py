@@ -15,7 +15,7 @@ etcd transaction, one ZooKeeper multi or one RocksDB write batch for many operat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # Type checkers know the name; `typing` would have to be loaded.
 
 if TYPE_CHECKING:
     from .batching import (

@@ -1,16 +1,15 @@
 """The entry of the command: ``batchkeeper``, and ``python -m batchkeeper``.
 
 Ctrl-C ends the command without a traceback, also while its modules are loaded and while Python
-ends. So this module imports as little as it can.
+ends. So this module imports nothing but what Python itself has loaded.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` itself takes a while to load
+import atexit
 import os
-import signal
 import sys
-from importlib import import_module
-from typing import NoReturn
 
 __all__ = ["main"]
 
@@ -20,24 +19,28 @@ _INTERRUPTED = 130
 def main() -> int:
     """Run the command and return its exit code."""
     # A shell that starts a command in the background makes it ignore the signal: so it stays.
-    heeded = signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    heeded = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
     if heeded:
-        signal.signal(signal.SIGINT, _leave)
-    run = import_module(".cli", __package__).main
+        _signal.signal(_signal.SIGINT, _leave)
+        # The last function at the end of Python, which would let the signal itself end the process
+        # then, without an exit code.
+        atexit.register(_signal.signal, _signal.SIGINT, _signal.SIG_IGN)
+    from .cli import main as run
+
     if heeded:
         # From here on, an interrupt is an exception: what was sent is waited for, and files close.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     try:
-        code: int = run()
+        code = run()
     except KeyboardInterrupt:  # between two lines of this function
         code = _INTERRUPTED
     finally:
         if heeded:
-            signal.signal(signal.SIGINT, _leave)
+            _signal.signal(_signal.SIGINT, _leave)
     return code
 
 
-def _leave(*_: object) -> NoReturn:
+def _leave(*_: object) -> None:
     """End the process at once, when there is nothing to wait for."""
     # An exception could come out of any module that is being loaded, or of Python's own at its end,
     # which would print it.

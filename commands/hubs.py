@@ -18,6 +18,7 @@ from ..ops.exit_codes import NO_CONNECTION, OK
 from .arguments import Run, add_common, open_named
 from .named_stores import in_place
 from .output import Format, tell, write, write_json, write_rows
+from .watches import until_closed
 
 __all__ = ["add_arguments", "run"]
 
@@ -180,7 +181,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         store.watch(region) as events,
     ):
         tell(f"watching {region!r}")
-        for event in events:
+        for event in until_closed(events):
             shown = _shown(store, region, event)
             if shown is not None:
                 write_json(shown, "jsonl")
