@@ -195,8 +195,9 @@ class _CommandParser(_ArgumentParser):
 def _advice(given: str, known: Iterable[str]) -> str:
     """Return a question for the end of a message, if something known looks like what was given."""
     difflib = importlib.import_module("difflib")  # It is slow to import, and most need no advice.
-    near = difflib.get_close_matches(given, list(known), n=1)
-    return f": did you mean {near[0]!r}?" if near else ""
+    names = {name.lstrip("-"): name for name in known}  # All options have these in common.
+    near = difflib.get_close_matches(given.lstrip("-"), names, n=1)
+    return f": did you mean {names[near[0]]!r}?" if near else ""
 
 
 class _Version(argparse.Action):
