@@ -120,7 +120,7 @@ def _hubs(arguments: argparse.Namespace) -> int:
 
 
 def _hubs_command() -> ModuleType:
-    # Loaded on demand: with the hubs and the simulation, it takes longer to import than the rest.
+    # Loaded on demand: with the hubs, it takes longer to import than the rest.
     return importlib.import_module(".commands.hubs", __package__)
 
 
@@ -256,7 +256,7 @@ def _parser(argv: Sequence[str], *, whole: bool = False) -> argparse.ArgumentPar
 
     hubs = add("hubs", _hubs, "list message hubs and their topics; simulate hubs that are killed")
     if whole or "hubs" in argv:
-        _hubs_command().add_arguments(hubs)
+        _hubs_command().add_arguments(hubs, simulate=whole or "simulate" in argv)
 
     spark = add("spark", _spark, "run bulk jobs on Spark: load, export, restore, copy, diff")
     if whole or "spark" in argv:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any, Final
 
 from .. import Get, GetResult, MetadataStore, NotFoundError, Stat, ValueDecodeError, WatchEvent
 from ..bench.arguments import seconds
-from ..bench.simulation import command as simulation
 from ..coordination.background import each
 from ..hubs import Hosts, HubInfo, HubMembership, open_managers, open_ownership, score
 from ..hubs.names import escaped, text_of
@@ -39,8 +40,13 @@ _AT_ONCE: Final = 32
 _LOOK: Final = 0.2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the commands."""
+def add_arguments(parser: argparse.ArgumentParser, *, simulate: bool) -> None:
+    """Declare the commands.
+
+    Args:
+        parser: the parser of the group.
+        simulate: whether ``simulate`` declares its arguments, which takes a while to import.
+    """
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(name: str, run: Run, about: str) -> argparse.ArgumentParser:
@@ -72,9 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--region", metavar="PATH", default=_REGION, help="default: %(default)s"
         )
         add_common(command, verbose=False)
-    simulation.add_arguments(
-        add("simulate", _simulate, "let hub processes be killed while they serve, and judge")
+    simulation = add(
+        "simulate", _simulate, "let hub processes be killed while they serve, and judge"
     )
+    if simulate:
+        _simulation().add_arguments(simulation)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -85,7 +93,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _simulate(arguments: argparse.Namespace) -> int:
     with in_place(arguments, "store"):
-        return simulation.run(arguments)
+        code: int = _simulation().run(arguments)
+        return code
+
+
+def _simulation() -> ModuleType:
+    return importlib.import_module("..bench.simulation.command", __package__)
 
 
 def _list(arguments: argparse.Namespace) -> int:

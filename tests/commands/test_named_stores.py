@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from argparse import Namespace
 from pathlib import Path
 
@@ -173,6 +174,15 @@ def test_a_jobs_store_comes_from_the_environment(
     job.store = "dsik"
     with pytest.raises(named_stores.InputError, match="known: disk"):
         named_stores.for_spark(job)
+
+
+def test_the_file_in_the_documents(config: Path) -> None:
+    """The example has no mistake, and names two stores."""
+    document = Path(__file__).parents[2] / "docs" / "command.md"
+    (example,) = re.findall(r"```toml\n(.*?)```", document.read_text(), re.DOTALL)
+    config.write_text(example)
+    assert named_stores.find("dev", None).url == "etcd://127.0.0.1:2379"
+    assert named_stores.find("prod", None).timeout == 60.0
 
 
 def test_memory_stays_what_it_is(run: Run, config: Path) -> None:
