@@ -94,7 +94,9 @@ def _mend_streams() -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    with named_stores.in_place(arguments, "target", "store"):
+    # These words come before the files of earlier runs, and are no names of stores.
+    of_results = arguments.target in {"compare", "report"}
+    with named_stores.in_place(arguments, *(() if of_results else ("target", "store"))):
         code: int = _bench_command().run(arguments)
         return code
 
@@ -122,6 +124,17 @@ def _hubs(arguments: argparse.Namespace) -> int:
 def _hubs_command() -> ModuleType:
     # Loaded on demand: with the hubs, it takes longer to import than the rest.
     return importlib.import_module(".commands.hubs", __package__)
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    named_stores.settle(arguments, named_stores.NamedStore(""))
+    code: int = _top_command().run(arguments)
+    return code
+
+
+def _top_command() -> ModuleType:
+    # Loaded on demand: it draws with rich.
+    return importlib.import_module(".commands.top", __package__)
 
 
 def _spark(arguments: argparse.Namespace) -> int:
@@ -257,6 +270,10 @@ def _parser(argv: Sequence[str], *, whole: bool = False) -> argparse.ArgumentPar
     hubs = add("hubs", _hubs, "list message hubs and their topics; simulate hubs that are killed")
     if whole or "hubs" in argv:
         _hubs_command().add_arguments(hubs, simulate=whole or "simulate" in argv)
+
+    top = add("top", _top, "show what a running client does: rates, queues, latencies, session")
+    if whole or "top" in argv:
+        _top_command().add_arguments(top)
 
     spark = add("spark", _spark, "run bulk jobs on Spark: load, export, restore, copy, diff")
     if whole or "spark" in argv:

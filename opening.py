@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from .batching import AsyncMetadataStore, BatchingConfig, MetadataStore
+from .batching import AsyncMetadataStore, BatchingConfig, Hook, MetadataStore
+from .batching.hooks import check_hooks
 from .batching.settings import check_seconds
 from .ops import InvalidSettingError
 from .ops.log import get_logger
@@ -38,6 +39,7 @@ def open_store(
     password: str | None = None,
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
+    hooks: Hook | Sequence[Hook] = (),
 ) -> MetadataStore:
     """Open a store for the threads of this process.
 
@@ -63,6 +65,12 @@ def open_store(
             stands next to the store, and each later one around the one before; the engine calls
             the last. Closing the store closes the last, and each wrapper closes the back end that
             it wraps, as ``stores.PassingBackend`` does.
+        hooks: an object, or a sequence of objects, with one or more of the methods
+            ``on_batch_sent(Batch)``, ``on_batch_ended(EndedBatch)``, ``on_conflict(Conflict)`` and
+            ``on_session(SessionChange)``. The first three run on the threads that send batches, so
+            they must be quick and must not wait for the store; ``on_session`` runs on the thread of
+            the done-callbacks, or on the loop for tasks. An exception in a method is logged the
+            first time, and changes nothing.
 
     Raises:
         InvalidSettingError: the URL or a setting is invalid.
@@ -75,9 +83,11 @@ def open_store(
     config = _check_batching(batching)
     options = _connect_options(connect_timeout, session_timeout, username, password, create)
     wrappers = _check_wrappers(wrap)
+    checked = check_hooks(hooks)
     backend = _connect(url, options, wrappers)
     with _closing_on_failure(backend):
-        return MetadataStore(backend, config, timeout, url, store_kind(url).capabilities)
+        stated = store_kind(url).capabilities
+        return MetadataStore(backend, config, timeout, url, stated, checked)
 
 
 def open_async_store(
@@ -91,6 +101,7 @@ def open_async_store(
     password: str | None = None,
     create: bool = True,
     wrap: Wrapper | Sequence[Wrapper] = (),
+    hooks: Hook | Sequence[Hook] = (),
 ) -> _Opening:
     """Open a store for the tasks of the running event loop.
 
@@ -101,7 +112,8 @@ def open_async_store(
     timeout = check_seconds("operation_timeout", operation_timeout)
     config = _check_batching(batching)
     options = _connect_options(connect_timeout, session_timeout, username, password, create)
-    return _Opening(url, options, config, timeout, _check_wrappers(wrap))
+    wrappers = _check_wrappers(wrap)
+    return _Opening(url, options, config, timeout, wrappers, check_hooks(hooks))
 
 
 class _Opening:
@@ -114,12 +126,14 @@ class _Opening:
         config: BatchingConfig,
         timeout: float,
         wrappers: Sequence[Wrapper],
+        hooks: Sequence[Hook],
     ) -> None:
         self._url = url
         self._options = options
         self._config = config
         self._timeout = timeout
         self._wrappers = wrappers
+        self._hooks = hooks
         self._store: AsyncMetadataStore | None = None
         self._lock = threading.Lock()  # guards _given_up and _backend
         self._given_up = False
@@ -138,7 +152,9 @@ class _Opening:
         loop = asyncio.get_running_loop()
         with _closing_on_failure(backend):
             stated = store_kind(self._url).capabilities
-            return AsyncMetadataStore(backend, self._config, self._timeout, self._url, loop, stated)
+            return AsyncMetadataStore(
+                backend, self._config, self._timeout, self._url, loop, stated, self._hooks
+            )
 
     def _connect(self) -> Backend:
         backend = _connect(self._url, self._options, self._wrappers)

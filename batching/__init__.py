@@ -11,6 +11,8 @@
 - ``execution``: one request at the back end, and its errors
 - ``futures``: the future of an entry, and done-callbacks
 - ``metrics``: the snapshot that ``metrics()`` returns
+- ``hooks``: tells the application about batches, conflicts and sessions
+- ``attachments``: what ends with a store
 - ``recording``: counts for it, a batch at a time
 - ``settings``: ``BatchingConfig``, validated
 - ``checks``: refuses bad operations before they are queued
@@ -32,6 +34,7 @@
 from .async_store import AsyncMetadataStore
 from .async_watches import AsyncWatch
 from .bulk import OutcomeStream
+from .hooks import Batch, Conflict, EndedBatch, Hook, SessionChange
 from .metrics import Counts, Histogram, LaneMetrics, Metrics
 from .scans import AsyncResultStream, ResultStream
 from .sessions import Session, SessionListener
@@ -43,15 +46,20 @@ __all__ = [
     "AsyncMetadataStore",
     "AsyncResultStream",
     "AsyncWatch",
+    "Batch",
     "BatchingConfig",
+    "Conflict",
     "Counts",
+    "EndedBatch",
     "Histogram",
+    "Hook",
     "LaneMetrics",
     "MetadataStore",
     "Metrics",
     "OutcomeStream",
     "ResultStream",
     "Session",
+    "SessionChange",
     "SessionListener",
     "Watch",
 ]

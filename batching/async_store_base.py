@@ -21,7 +21,8 @@ from .bulk import Bulk, lies_ready
 from .engine import Engine
 from .entry import CANCELLED, ENDED, Entry, entry_of
 from .feeds import AskedWatch
-from .sessions import Listeners
+from .hooks import Hook
+from .sessions import Listeners, listen_for_hooks
 from .settings import BatchingConfig, check_seconds
 
 __all__ = ["AsyncStoreBase"]
@@ -99,8 +100,9 @@ class AsyncStoreBase:
         name: str,
         loop: asyncio.AbstractEventLoop,
         capabilities: frozenset[Capability] = frozenset(),
+        hooks: Sequence[Hook] = (),
     ) -> None:
-        self._engine = Engine(backend, batching, name, capabilities)
+        self._engine = Engine(backend, batching, name, capabilities, hooks)
         self._loop = loop
         self._sink = _LoopSink(loop)
         self._timeout = operation_timeout
@@ -110,6 +112,7 @@ class AsyncStoreBase:
         self._listeners = Listeners(
             lambda notice: _hand_over(loop, notice.run_callbacks), Exception
         )
+        listen_for_hooks(self._engine, self._listeners)
 
     async def _run(
         self,

@@ -42,10 +42,12 @@ from ..ops.log import get_logger
 from ..stores.backend import Answer, Backend
 from . import lifetime
 from .accumulator import Accumulator, Cause
+from .attachments import Attachments
 from .entry import CANCELLED, QUEUED, ROOM, SENT, Entry, Epoch, common
 from .execution import execute, name_close, overdue, shut_out, too_heavy
 from .facets import Facets
 from .feeds import Feeds
+from .hooks import Hook, Hooks
 from .lane import Lane
 from .metrics import Metrics
 from .queues import Queues, WhenFull
@@ -73,6 +75,7 @@ class Engine:
         config: the settings; the back end's limits cap them.
         name: the store's URL, for messages.
         capabilities: the capabilities of the store kind.
+        hooks: what the application wants to be told.
     """
 
     def __init__(
@@ -81,12 +84,15 @@ class Engine:
         config: BatchingConfig,
         name: str,
         capabilities: frozenset[Capability] = frozenset(),
+        hooks: Sequence[Hook] = (),
     ) -> None:
         self.limits = limits = backend.limits
         self.max_queued_bytes = config.max_queued_bytes
         self.name = name
         self.capabilities = capabilities
         self._backend = backend
+        self.hooks = Hooks(hooks, name)
+        self.attachments = Attachments()
         self._lock = lock = Lock()
         self._queues = queues = Queues(lock, config, limits, self._add_sender, backend.session)
         self.reads, self.writes, self.lanes = queues.reads, queues.writes, queues.lanes
@@ -311,7 +317,10 @@ class Engine:
             if current_thread() in self._unstarted:
                 self._unstarted.remove(current_thread())
         delivered: Sequence[Entry] | None = None
-        while (batch := self._next_batch(lane, delivered)) is not None:
+        hooks = self.hooks if self.hooks.of_batches else None
+        while (taken := self._next_batch(lane, delivered)) is not None:
+            batch, cause = taken
+            told = None if hooks is None else hooks.sent(lane.name, cause, batch)
             started = time.monotonic()
             answers = execute(self._backend, batch, self._end_unsent)
             if self._cut_off:
@@ -323,6 +332,9 @@ class Engine:
                 self._learn_limits()
             delivered = self._finish(lane, batch, answers, seconds)
             self._deliver(delivered)
+            # Before the sender settles the batch, so that a flush covers the hooks as well.
+            if hooks is not None and told is not None:
+                hooks.ended(told, delivered, seconds)
 
     def _end_unsent(self, late: Sequence[Entry], error: MetadataStoreError) -> None:
         """End operations of a batch that could not be sent by their deadlines."""
@@ -345,8 +357,10 @@ class Engine:
             value_bytes=limits.value_bytes,
         )
 
-    def _next_batch(self, lane: Lane, delivered: Sequence[Entry] | None) -> list[Entry] | None:
-        """Settle the sender's last batch, if any, and wait for the next one."""
+    def _next_batch(
+        self, lane: Lane, delivered: Sequence[Entry] | None
+    ) -> tuple[list[Entry], Cause] | None:
+        """Settle the sender's last batch, if any, and wait for the next one, with its cause."""
         batches, queues = lane.batches, self._queues
         if not self._dropped.empty():
             self._withdraw_dropped()
@@ -376,7 +390,7 @@ class Engine:
             self._start_senders()
         if log.isEnabledFor(DEBUG):
             log.debug("batch sent", lane=lane.name, cause=cause, operations=len(batch))
-        return batch
+        return batch, cause
 
     def _finish(
         self, lane: Lane, batch: Sequence[Entry], answers: Sequence[Answer], seconds: float
@@ -531,6 +545,7 @@ class Engine:
                 # After the back end, which may have reported the last writes to watches.
                 self.feeds.close()
                 lifetime.closed(self)
+                self.attachments.close()
 
     def _stop(self) -> None:
         lanes = self._queues.all_lanes
@@ -567,6 +582,7 @@ class Engine:
         self.feeds = Feeds()
         self._forked = self._closing = True
         self._open = Lock()
+        self.attachments.abandon()
 
     def check_not_forked(self) -> None:
         """Raise in a forked child, where a wait for the parent's threads would never end.

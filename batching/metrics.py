@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import accumulate
 from typing import Any, Final
 
@@ -83,6 +83,15 @@ class Histogram:
     def mean(self) -> float:
         """The average value; 0 without values."""
         return self.sum / self.count if self.count else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON, under the names of the attributes."""
+        return {
+            "bounds": list(self.bounds),
+            "counts": list(self.counts),
+            "sum": self.sum,
+            "max": self.max,
+        }
 
     def percentile(self, percent: float) -> float:
         """Estimate the value that ``percent`` of the values do not exceed; 0 without values.
@@ -189,6 +198,10 @@ class LaneMetrics:
     queue_seconds: Histogram = _NO_SECONDS
     store_seconds: Histogram = _NO_SECONDS
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON, under the names of the attributes."""
+        return _plain(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
@@ -242,3 +255,24 @@ class Metrics:
     watch_events: int = 0
     watch_drops: int = 0
     session_losses: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as objects that ``json.dumps`` takes.
+
+        The names are those of the attributes, which stay as they are. Lanes and histograms are
+        dicts; counts by name are dicts without the names that never occurred. Later versions may
+        add names.
+        """
+        return _plain(self)
+
+
+def _plain(metrics: LaneMetrics | Metrics) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in fields(metrics):
+        value = getattr(metrics, field.name)
+        if isinstance(value, LaneMetrics | Histogram):
+            value = value.to_dict()
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        found[field.name] = value
+    return found

@@ -15,12 +15,13 @@ from .accumulator import Cause
 from .entry import Entry, common
 from .metrics import BYTES, OPERATIONS, SECONDS, Counts, Distribution, LaneMetrics, Metrics
 
-__all__ = ["LaneRecord", "Record"]
+__all__ = ["CONFLICTS", "RESULTS", "LaneRecord", "Record", "all_results"]
 
-_CONFLICTS = frozenset(kind.__name__ for kind in (BadVersionError, NotFoundError, NotEmptyError))
+#: The names of the errors that count as conflicts.
+CONFLICTS = frozenset(kind.__name__ for kind in (BadVersionError, NotFoundError, NotEmptyError))
 
-# The types of all results. An answer of any other type is an error.
-_RESULTS = frozenset(chain.from_iterable(row.results for row in KINDS.values()))
+#: The types of all results. An answer of any other type is an error.
+RESULTS = frozenset(chain.from_iterable(row.results for row in KINDS.values()))
 
 _answer = attrgetter("answer")
 _kind = attrgetter("kind")
@@ -98,7 +99,7 @@ class Record:
         else:
             self._operations.update(map(_kind, entries))
         # Errors are looked for one by one only where there are some.
-        if not all_results(entries, _RESULTS):
+        if not all_results(entries, RESULTS):
             for entry in entries:
                 if isinstance(entry.answer, MetadataStoreError):
                     self._failures[entry.kind] += 1
@@ -121,7 +122,7 @@ class Record:
             errors=Counts(self._errors),
             operations=Counts(self._operations),
             failures=Counts(self._failures),
-            conflicts=sum(self._errors[name] for name in _CONFLICTS),
+            conflicts=sum(self._errors[name] for name in CONFLICTS),
             aborts=events["conflict"],
             splits=events["split"],
             retries=events["retry"],

@@ -11,8 +11,9 @@ from ..ops.errors import StoreClosedError
 from ..ops.log import get_logger
 from ..ops.sessions import SessionEvent, SessionState
 from ..stores.backend import Session as Facet
+from .engine import Engine
 
-__all__ = ["Listeners", "Session", "SessionCallback", "SessionListener"]
+__all__ = ["Listeners", "Session", "SessionCallback", "SessionListener", "listen_for_hooks"]
 
 log = get_logger("batchkeeper.sessions")
 
@@ -173,3 +174,13 @@ class Listeners:
             listeners = tuple(self._listeners)
         for listener in listeners:
             self._dispatch(Notice(listener, event, self._caught))
+
+
+def listen_for_hooks(engine: Engine, listeners: Listeners) -> None:
+    """Tell the hooks of a new store of its session's events, if it has a session."""
+    if engine.hooks.of_sessions and "ephemerals" in engine.capabilities:
+        try:
+            listeners.add(engine.facets.session(), engine.hooks.session)
+        except BaseException:
+            engine.close(0)
+            raise

@@ -6,7 +6,7 @@ Both are written by hand, because the faces differ here in more than ``async`` a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import ParamSpec, TypeVar
 
@@ -19,8 +19,9 @@ from .engine import Engine
 from .entry import Entry, entry_of
 from .feeds import AskedWatch
 from .futures import FutureSink, OperationFuture
+from .hooks import Hook
 from .scans import ended
-from .sessions import Listeners
+from .sessions import Listeners, listen_for_hooks
 from .settings import BatchingConfig, check_seconds
 from .watches import Watch
 
@@ -40,12 +41,14 @@ class StoreBase:
         operation_timeout: float,
         name: str,
         capabilities: frozenset[Capability] = frozenset(),
+        hooks: Sequence[Hook] = (),
     ) -> None:
-        self._engine = engine = Engine(backend, batching, name, capabilities)
+        self._engine = engine = Engine(backend, batching, name, capabilities, hooks)
         self._sink = FutureSink(engine)
         self._timeout = operation_timeout
         # SystemExit as well: it would end the thread of all callbacks.
         self._listeners = Listeners(self._sink.dispatch, BaseException)
+        listen_for_hooks(engine, self._listeners)
 
     def _run(
         self,

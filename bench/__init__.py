@@ -3,14 +3,17 @@
 - ``command``: the options of ``batchkeeper bench``
 - ``arguments``: types of arguments
 - ``target``: the store that is measured
-- ``runner``: interleaved rounds of settings
-- ``workload``: the hubs' work
-- ``drive``: keeps that work under way, and times it
-- ``readback``: checks that nothing acknowledged was lost
-- ``baseline``: the plain clients' loop
+- ``removing``: removes what was put there
+- ``sweep``: interleaved rounds of variants
+- ``load``: what is done to the store, by whom, and whether it was done right
+- ``results``: what was found, and what follows from it
+- ``live``: shows a run while it goes on
+- ``conditions``: versions, the machine, the store and its disk
+- ``machine``: how busy it is, and the servers that run on it
+- ``workload``: what all loads share
+- ``baseline``: the plain clients
 - ``figures``: medians, spread, histograms, ratios
-- ``tables``: the results as tables and as JSON
-- ``progress``: shows progress on standard error
+- ``progress``: shows the progress of the other benchmarks on standard error
 - ``disk``: the disk below a directory
 - ``servers``: throw-away real servers on loopback
 - ``releases``: finds the servers of this machine, by version and place

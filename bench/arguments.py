@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from ..pipeline.arguments import duration
 
-__all__ = ["at_least", "integer", "list_of", "number", "seconds"]
+__all__ = ["at_least", "count", "integer", "items", "list_of", "number", "seconds", "size"]
 
 _Number = TypeVar("_Number", int, float)
+
+_Value = TypeVar("_Value")
+
+_SIZES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 
 def integer(text: str) -> int:
@@ -55,4 +60,45 @@ def seconds(text: str) -> float:
     found = duration(text)
     if not 0 <= found < math.inf:
         raise argparse.ArgumentTypeError(f"not a duration such as 10s or 100ms: {text!r}")
+    return found
+
+
+def count(text: str) -> int:
+    """Return an int of at least 0."""
+    return at_least(0, int)(text)
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size: ``1000``, ``256KiB``, ``64MiB`` or ``1GiB``."""
+    found = re.fullmatch(r"(\d+)(B|KiB|MiB|GiB|)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"not a size such as 1000 or 256KiB: {text!r}")
+    return int(found[1]) * _SIZES[found[2]]
+
+
+def items(kind: Callable[[str], _Value]) -> Callable[[str], list[_Value]]:
+    """Return a type of argument: values with commas between them, or ranges of them.
+
+    ``LOW..HIGH`` doubles from ``LOW`` to ``HIGH``: ``16..128`` is ``16,32,64,128``.
+    """
+
+    def parse(text: str) -> list[_Value]:
+        found: list[_Value] = []
+        for part in text.split(","):
+            low, dots, high = part.partition("..")
+            found += _doubled(kind(low), kind(high), part) if dots else [kind(part)]
+        if len(set(found)) != len(found):
+            raise argparse.ArgumentTypeError(f"a value stands there twice: {text}")
+        return found
+
+    return parse
+
+
+def _doubled(low: Any, high: Any, text: str) -> list[Any]:
+    if isinstance(low, str) or not 0 < low <= high:
+        raise argparse.ArgumentTypeError(f"not a range of numbers above 0, such as 16..128: {text}")
+    found = []
+    while low <= high:
+        found.append(low)
+        low *= 2
     return found

@@ -8,28 +8,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 import uuid
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
-from ..ops.errors import StoreUnavailableError
 from ..stores.urls import StoreURL
-from .drive import Duration
-from .workload import put_path, put_value
 
 __all__ = [
     "PLAIN_CLIENTS",
     "PlainClient",
-    "PlainSamples",
     "Put",
     "etcd3_client",
     "kazoo_client",
-    "measure_plain",
 ]
 
 _TIMEOUT: Final = 10.0
@@ -51,47 +44,6 @@ class PlainClient:
     call: str
     target: float
     connect: Callable[[StoreURL, str], AbstractContextManager[Put]]
-
-
-@dataclass(frozen=True, slots=True)
-class PlainSamples:
-    """The plain client's puts per second, and the latency of each put in nanoseconds."""
-
-    rate: float
-    latencies: array[int]
-
-
-def measure_plain(
-    client: PlainClient, url: StoreURL, root: str, value_bytes: int, duration: Duration
-) -> PlainSamples:
-    """Measure puts of the plain client in a loop.
-
-    Raises:
-        StoreUnavailableError: the client cannot connect, or a put fails.
-    """
-    with client.connect(url, root) as put:
-        most = duration.operations or float("inf")
-        number = 0
-
-        def put_for(seconds: float) -> PlainSamples:
-            nonlocal number
-            latencies: array[int] = array("q")
-            clock = time.perf_counter_ns
-            begun = now = clock()
-            end = begun + seconds * 1e9
-            while len(latencies) < most and now < end:
-                put(put_path(root, number), put_value(number, value_bytes))
-                before, now = now, clock()
-                latencies.append(now - before)
-                number += 1
-            return PlainSamples(len(latencies) / (clock() - begun) * 1e9, latencies)
-
-        try:
-            if duration.warm_up:
-                put_for(duration.warm_up)
-            return put_for(duration.seconds)
-        except Exception as error:
-            raise StoreUnavailableError(f"{client.call} failed: {error!r}") from error
 
 
 # The clients' packages are imported when needed: importing all of them takes longer than opening a

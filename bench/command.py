@@ -3,47 +3,84 @@
 from __future__ import annotations
 
 import argparse
-import json
+import dataclasses
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 
-from ..ops.errors import InvalidSettingError
-from .arguments import at_least, integer, list_of, number
-from .drive import Duration
+from ..batching import BatchingConfig
+from ..ops.errors import InvalidSettingError, UnsupportedError
+from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED
+from .arguments import at_least, count, items, seconds, size
+from .conditions import as_document, quiet_warnings
 from .figures import check_extra
-from .progress import show_progress, tell
+from .live import show_live
+from .load.job import Pace
+from .load.mixes import READY_MADE, load_mix
+from .load.peers import peers_of
+from .load.processes import LocalCrew, opened_crew
+from .progress import tell
 from .releases import ServerMissingError
-from .runner import Schedule, measure, settings_of
+from .results.advice import summary
+from .results.compare import compare, print_comparison
+from .results.records import Run, read_run, write_run
+from .results.report import check_extra as check_plots
+from .results.report import write_report
+from .results.tables import as_csv, print_run
 from .servers import MEMBERS, ServerStartError
-from .tables import as_json, print_report
+from .sweep import Sweep, batching_variants, check_processes, measure, peer_variants
 from .target import BARE_TARGETS, open_target
-from .workload import DEFAULT_MIX, STEPS, Workload, WrongAnswerError
+from .workload import WrongAnswerError
 
 __all__ = ["add_arguments", "run"]
-
-_FINE: Final = 0
-_CHECK_FAILED: Final = 1
-_NO_CONNECTION: Final = 2
 
 _DEFAULT_TARGET: Final = "rocksdb"
 
 # Wide enough for every table: piped output must not be wrapped to the width of a screen.
 _PIPE_WIDTH: Final = 500
 
+_DESCRIPTION: Final = """\
+Load a store with a mix of operations, once with each batch setting, and say which setting to use.
+Every answer is checked, and every acknowledged write is read back; the exit code is 1 if one is
+missing or wrong.
+
+  batchkeeper bench etcd --max-ops 1,16,64,1000 --max-delay 0,1ms,5ms
+  batchkeeper bench etcd --rate 5000 --p99-budget 5ms
+  batchkeeper bench zookeeper --mix ledger --peers
+  batchkeeper bench compare BEFORE.json AFTER.json
+  batchkeeper bench report RESULTS.json
+"""
+
+#: How each field of ``BatchingConfig`` is read from the command line.
+_FIELDS: Final[Mapping[str, tuple[Callable[[str], Any], str, str]]] = {
+    "max_ops": (count, "N", "most operations in a batch"),
+    "max_bytes": (size, "SIZE", "most bytes in a batch"),
+    "max_delay": (seconds, "TIME", "longest time that an operation waits for others"),
+    "max_in_flight": (count, "N", "most batches in flight"),
+    "linger": (str, "NAME", "adaptive or fixed"),
+    "read_queue_size": (count, "N", "most operations in the queue of reads"),
+    "write_queue_size": (count, "N", "most operations in the queue of writes"),
+    "max_queued_bytes": (size, "SIZE", "most bytes in each queue"),
+    "max_singles": (count, "N", "most single executions beside the batches"),
+    "on_full": (str, "NAME", "single, block or raise"),
+}
+#: What is compared where no field is given.
+_DEFAULT_GRID: Final[Mapping[str, Sequence[Any]]] = {
+    "max_ops": [16, 128],
+    "max_delay": [0.001, 0.005],
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    defaults = Workload()
-    parser.description = (
-        "Compare batch settings under the workload of message hubs: they claim topics, advance\n"
-        "consume marks, read both, and drop topics. Every acknowledged write is read back\n"
-        "afterwards; the exit code is 1 if one is missing or wrong."
-    )
+    pace = Pace()
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = _DESCRIPTION
     parser.add_argument(
         "target",
         nargs="?",
@@ -51,152 +88,192 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a store's URL, which --store before the command may also give (BATCHKEEPER_STORE is "
         "ignored, so that a bench never runs on a store by accident); or one of "
         f"{', '.join(BARE_TARGETS)}, for a store in this process or on a throw-away server "
-        f"(default: {_DEFAULT_TARGET})",
+        f"(default: {_DEFAULT_TARGET}); or compare, or report",
+    )
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        type=Path,
+        help="results, for compare (two files) and report (one)",
     )
     parser.add_argument(
         "--members",
-        type=integer,
+        type=count,
         metavar="N",
         help=f"members of the throw-away server: {', '.join(map(str, MEMBERS))} (default: 1)",
     )
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        default=Path(".scratch"),
-        help="folder for the JSON, and for the data of stores and servers that the bench creates "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "json", "jsonl"),
-        default=argparse.SUPPRESS,  # The same option may be given before the command.
-        help="format on standard output (default: table)",
-    )
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="write the results to this file, too (default: a new file in DIR)",
-    )
-    work = parser.add_argument_group("work")
-    work.add_argument(
-        "--hubs",
-        type=integer,
-        default=defaults.hubs,
-        metavar="N",
-        help="hubs at work at the same time (default: %(default)s)",
-    )
-    work.add_argument(
-        "--outstanding",
-        type=integer,
-        default=defaults.outstanding,
-        metavar="N",
-        help="operations under way for each hub (default: %(default)s)",
-    )
-    work.add_argument(
-        "--topics",
-        type=integer,
-        default=defaults.topics,
-        metavar="N",
-        help="topics of all hubs together (default: %(default)s)",
-    )
-    work.add_argument(
-        "--value-bytes",
-        type=integer,
-        default=defaults.value_bytes,
-        metavar="N",
-        help="the size of each value (default: %(default)s)",
-    )
-    work.add_argument(
+    load = parser.add_argument_group("load")
+    load.add_argument(
         "--mix",
-        type=_mix,
-        default=DEFAULT_MIX,
-        metavar="STEP=WEIGHT,...",
-        help=f"weights of the steps after a claim: {', '.join(STEPS)} "
-        f"(default: {','.join(f'{step}={weight:g}' for step, weight in DEFAULT_MIX.items())}; "
-        f"an omitted step has the weight 0)",
+        default=READY_MADE[0],
+        metavar="MIX",
+        help=f"{', '.join(READY_MADE)}, or a TOML file (default: %(default)s)",
     )
-    work.add_argument(
-        "--seed",
-        type=integer,
-        default=defaults.seed,
+    load.add_argument(
+        "--keys",
+        type=count,
         metavar="N",
-        help="seed of the random choices (default: %(default)s)",
+        help="keys that exist at the beginning (default: the mix's)",
     )
-    work.add_argument(
+    load.add_argument(
+        "--value-bytes", type=size, metavar="SIZE", help="size of each value (default: the mix's)"
+    )
+    load.add_argument(
+        "--in-flight",
+        type=at_least(1, int),
+        metavar="N",
+        help=f"operations under way (default: {pace.in_flight})",
+    )
+    load.add_argument(
+        "--rate",
+        type=at_least(0.001, float),
+        metavar="R",
+        help="start R operations per second, whatever the store does, instead of keeping a number "
+        "under way; latencies count from the moment at which an operation was due",
+    )
+    load.add_argument(
         "--threads",
+        type=at_least(1, int),
+        metavar="N",
+        help=f"threads that submit (default: {pace.threads})",
+    )
+    load.add_argument(
+        "--tasks",
+        type=at_least(1, int),
+        metavar="N",
+        help="asyncio tasks that submit instead, each with one operation under way",
+    )
+    load.add_argument(
+        "--processes",
         type=at_least(1, int),
         default=1,
         metavar="N",
-        help="threads that run the hubs (default: %(default)s)",
+        help="processes that share the load, each with a client of its own (default: %(default)s)",
     )
-    batch = parser.add_argument_group("batch settings; the bench measures all combinations")
-    batch.add_argument(
-        "--max-ops",
-        type=list_of(int),
-        default="100,1000",
-        metavar="N,...",
-        help="most operations in a batch (default: %(default)s)",
+    load.add_argument(
+        "--spark",
+        nargs="?",
+        const="local",
+        metavar="MASTER",
+        help="let Spark's executors be the processes; MASTER is a cluster's URL (default: local)",
     )
-    batch.add_argument(
-        "--max-delay",
-        type=list_of(float),
-        default="0.001,0.005",
-        metavar="SECONDS,...",
-        help="longest time that an operation waits for others (default: %(default)s)",
+    load.add_argument(
+        "--peers",
+        action="store_true",
+        help="measure other clients of the store in the same rounds: etcd3, kazoo, rocksdict",
     )
-    batch.add_argument(
-        "--max-in-flight",
-        type=list_of(int),
-        default="1,4",
-        metavar="N,...",
-        help="most batches in flight (default: %(default)s)",
+    load.add_argument(
+        "--seed",
+        type=count,
+        default=1,
+        metavar="N",
+        help="seed of all choices (default: %(default)s)",
     )
+    batch = parser.add_argument_group(
+        "batch settings",
+        "Each takes a value, a list (1,16,64) or a range (16..1024 doubles); all combinations are "
+        "measured, beside single execution and the default. Without any: max_ops 16,128 with "
+        "max_delay 1ms,5ms.",
+    )
+    for field, (_, metavar, about) in _FIELDS.items():
+        batch.add_argument(
+            f"--{field.replace('_', '-')}",
+            dest=f"grid_{field}",
+            type=items(_FIELDS[field][0]),
+            metavar=f"{metavar},...",
+            help=f"{about} (default: {getattr(BatchingConfig(), field)})",
+        )
     length = parser.add_argument_group("length")
     length.add_argument(
         "--rounds",
         type=at_least(1, int),
-        default=3,
+        default=5,
         metavar="N",
-        help="rounds; each measures every setting once (default: %(default)s)",
+        help="rounds; each measures every setting once, in another order (default: %(default)s)",
     )
     length.add_argument(
         "--seconds",
-        type=at_least(0, float),
-        default=0.3,
-        metavar="SECONDS",
-        help="length of each measurement (default: %(default)s)",
+        type=seconds,
+        default=pace.seconds,
+        metavar="TIME",
+        help="length of each measurement (default: %(default)ss)",
     )
     length.add_argument(
         "--warm-up",
-        type=at_least(0, float),
-        default=0.1,
-        metavar="SECONDS",
-        help="uncounted time before each measurement (default: %(default)s)",
+        type=seconds,
+        default=pace.warm_up,
+        metavar="TIME",
+        help="uncounted time before each measurement (default: %(default)ss)",
     )
     length.add_argument(
-        "--operations",
-        type=at_least(1, int),
-        metavar="N",
-        help="end a measurement after N operations for each thread",
+        "--until-stable",
+        nargs="?",
+        const=0.05,
+        type=at_least(0.005, float),
+        metavar="SHARE",
+        help="measure more rounds until the figures are known within this share (default: 0.05)",
     )
+    length.add_argument(
+        "--successive-halving",
+        action="store_true",
+        help="drop the worse half of many settings after a few rounds, again and again",
+    )
+    length.add_argument(
+        "--p99-budget",
+        type=seconds,
+        metavar="TIME",
+        help="advise a setting that keeps the p99 below this, at --rate",
+    )
+    result = parser.add_argument_group("results")
+    result.add_argument(
+        "--dir",
+        type=Path,
+        default=Path(".scratch"),
+        help="folder for the results, and for the data of stores and servers that the bench makes "
+        "(default: %(default)s)",
+    )
+    result.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json", "jsonl", "csv"),
+        default=argparse.SUPPRESS,  # The same option may be given before the command.
+        help="format on standard output (default: table)",
+    )
+    result.add_argument(
+        "--json", type=Path, metavar="FILE", help="file for the results (default: a new one in DIR)"
+    )
+    result.add_argument("--csv", type=Path, metavar="FILE", help="write them as CSV, too")
+    result.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="file for the report, an HTML page (default: beside the results)",
+    )
+    result.add_argument("--no-report", action="store_true", help="write no report")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print the report, and return the exit code.
+    """Measure, print the results, and return the exit code.
 
     Raises:
         MetadataStoreError: a setting or the URL is bad, the extra ``bench`` is missing, or the
             store failed. The classes have the same exit codes as in the other commands.
     """
+    if arguments.target == "compare":
+        return _compare(arguments.files)
+    if arguments.target == "report":
+        return _report(arguments)
+    if arguments.files:
+        raise InvalidSettingError(
+            f"what is {str(arguments.files[0])!r}? Files are only for compare and report"
+        )
     try:
-        _run(arguments)
+        return _measure(arguments)
     except WrongAnswerError as error:
-        return _fail(_CHECK_FAILED, f"the store lost or changed an acknowledged write: {error}")
+        return _fail(REFUSED, f"the store lost or changed an acknowledged write: {error}")
     except (ServerMissingError, ServerStartError) as error:
-        return _fail(_NO_CONNECTION, str(error))
-    return _FINE
+        return _fail(NO_CONNECTION, str(error))
 
 
 def _fail(code: int, message: str) -> int:
@@ -204,43 +281,160 @@ def _fail(code: int, message: str) -> int:
     return code
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _compare(files: Sequence[Path]) -> int:
+    if len(files) != 2:
+        raise InvalidSettingError(f"compare needs two files of results, not {len(files)}")
+    found = compare(read_run(files[0]), read_run(files[1]))
+    print_comparison(_console(), found)
+    return found.exit_code
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    if len(arguments.files) != 1:
+        raise InvalidSettingError(f"report needs one file of results, not {len(arguments.files)}")
+    source: Path = arguments.files[0]
+    file = arguments.report or source.with_suffix(".html")
+    check_plots()
+    _write_report(read_run(source), file)
+    return OK
+
+
+def _measure(arguments: argparse.Namespace) -> int:
     check_extra()
-    plan = Schedule(
-        workload=Workload(
-            hubs=arguments.hubs,
-            outstanding=arguments.outstanding,
-            topics=arguments.topics,
-            value_bytes=arguments.value_bytes,
-            mix=arguments.mix,
-            seed=arguments.seed,
-        ),
-        settings=settings_of(arguments.max_ops, arguments.max_delay, arguments.max_in_flight),
-        rounds=arguments.rounds,
-        duration=Duration(arguments.seconds, arguments.warm_up, arguments.operations),
-        threads=arguments.threads,
-    )
+    if arguments.report and not arguments.no_report:
+        check_plots()
+    sweep = _sweep(arguments)
     name = _target_name(arguments)
     file = _json_file(arguments, name)
     timeout = getattr(arguments, "connect_timeout", 10.0)
     with open_target(name, arguments.dir, tell, timeout, arguments.members) as target:
-        steps = plan.rounds * (len(plan.settings) + (target.plain is not None))
-        with show_progress(Console(stderr=True), steps) as step:
-            results = measure(target, plan, step)
-    found = as_json(target, plan, results)
-    report = json.dumps(found, indent=2)
+        check_processes(target, sweep.processes, spark=arguments.spark is not None)
+        if arguments.peers:
+            peers = peer_variants(peers_of(target.kind.scheme))
+            sweep = dataclasses.replace(sweep, variants=[*sweep.variants, *peers])
+        conditions = as_document(target)
+        for warning in quiet_warnings(conditions):
+            tell(warning)
+        with _crew(arguments, sweep) as crew, show_live(Console(stderr=True)) as live:
+            found = measure(
+                target,
+                sweep,
+                crew,
+                live,
+                command=sys.argv[1:],
+                conditions=conditions,
+                spark=arguments.spark is not None,
+            )
+    _show(arguments, found, file)
+    if found.broken is not None:
+        return _fail(NO_CONNECTION, f"the run ended early: {found.broken}")
+    return OK
+
+
+def _show(arguments: argparse.Namespace, found: Run, file: Path) -> None:
+    document = write_run(found, summary(found))
     output = getattr(arguments, "output", "table")
-    if output != "table":
-        sys.stdout.write(f"{report if output == 'json' else json.dumps(found)}\n")
+    if output == "json":
+        sys.stdout.write(f"{document}\n")
+    elif output == "jsonl":
+        sys.stdout.write(f"{write_run(found, summary(found), indent=None)}\n")
+    elif output == "csv":
+        sys.stdout.write(as_csv(found))
     else:
-        terminal = sys.stdout.isatty()
-        print_report(Console(width=None if terminal else _PIPE_WIDTH), target, plan, results)
-    # Write the file last, so that a full disk does not prevent the report.
+        print_run(_console(), found)
+    # Files are written last, so that a full disk does not prevent the table.
+    _write(file, f"{document}\n")
+    tell(f"the results: {file}")
+    if arguments.csv:
+        _write(arguments.csv, as_csv(found))
+    if not arguments.no_report:
+        _write_report(found, arguments.report or file.with_suffix(".html"))
+
+
+def _write_report(found: Run, file: Path) -> None:
     try:
-        file.write_text(report + "\n")
+        write_report(found, file)
+    except UnsupportedError as error:
+        tell(f"no report: {error}")  # With --report, this was found out before the run.
     except OSError as error:
         raise InvalidSettingError(f"{file} cannot be written: {error.strerror}") from error
-    tell(f"the same as JSON: {file}")
+    else:
+        tell(f"the report: {file}")
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise InvalidSettingError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def _sweep(arguments: argparse.Namespace) -> Sweep:
+    mix = load_mix(arguments.mix)
+    if arguments.keys is not None:
+        mix = dataclasses.replace(mix, keys=dataclasses.replace(mix.keys, count=arguments.keys))
+    if arguments.value_bytes is not None:
+        values = dataclasses.replace(mix.values, bytes=arguments.value_bytes, file=None, records=())
+        mix = dataclasses.replace(mix, values=values)
+    if arguments.tasks and (arguments.threads or arguments.in_flight):
+        raise InvalidSettingError(
+            "--tasks stands for itself: each task has one operation under way; "
+            "leave out --threads and --in-flight"
+        )
+    if arguments.p99_budget is not None and arguments.rate is None:
+        raise InvalidSettingError(
+            "--p99-budget needs --rate: with a number of operations under way, the latency is that "
+            "of a queue of this length, and says nothing about your service"
+        )
+    default = Pace()
+    in_flight = arguments.tasks or arguments.in_flight or default.in_flight
+    processes = arguments.processes
+    if processes == 1 and arguments.spark is not None:
+        processes = 2
+    if in_flight < (arguments.threads or 1) * processes:
+        raise InvalidSettingError(
+            f"--in-flight {in_flight} is less than one operation for each thread of each process"
+        )
+    grid = {
+        field: values
+        for field in _FIELDS
+        if (values := getattr(arguments, f"grid_{field}")) is not None
+    }
+    return Sweep(
+        mix=mix,
+        variants=batching_variants(grid or _DEFAULT_GRID),
+        pace=Pace(
+            in_flight=in_flight,
+            threads=arguments.threads or default.threads,
+            tasks=arguments.tasks is not None,
+            rate=arguments.rate,
+            seconds=arguments.seconds,
+            warm_up=arguments.warm_up,
+        ),
+        seed=arguments.seed,
+        rounds=arguments.rounds,
+        until_stable=arguments.until_stable,
+        successive_halving=arguments.successive_halving,
+        p99_budget=arguments.p99_budget,
+        processes=processes,
+    )
+
+
+@contextmanager
+def _crew(arguments: argparse.Namespace, sweep: Sweep) -> Iterator[LocalCrew]:
+    if arguments.spark is None:
+        with opened_crew(sweep.processes) as crew:
+            yield crew
+        return
+    # Loaded on demand: Spark is an extra of its own.
+    from .load.executors import spark_crew  # noqa: PLC0415
+
+    with spark_crew(arguments.spark, sweep.processes, arguments.dir) as crew:
+        yield crew
 
 
 def _target_name(arguments: argparse.Namespace) -> str:
@@ -253,7 +447,7 @@ def _target_name(arguments: argparse.Namespace) -> str:
 
 
 def _json_file(arguments: argparse.Namespace, name: str) -> Path:
-    """Return the file for the JSON; refuse now if it cannot be written at the end."""
+    """Return the file for the results; refuse now if it cannot be written at the end."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     bare = name if name in BARE_TARGETS else "url"
     file: Path = arguments.json or arguments.dir / f"bench-{bare}-{stamp}.json"
@@ -265,13 +459,3 @@ def _json_file(arguments: argparse.Namespace, name: str) -> Path:
     except OSError as error:
         raise InvalidSettingError(f"{file.parent} cannot be used: {error.strerror}") from error
     return file
-
-
-def _mix(text: str) -> Mapping[str, float]:
-    mix: dict[str, float] = {}
-    for part in text.split(","):
-        step, equals, weight = part.partition("=")
-        if not equals or step in mix:
-            raise argparse.ArgumentTypeError(f"must be STEP=WEIGHT, each step once: {part!r}")
-        mix[step] = number(weight, float)
-    return mix

@@ -6,23 +6,23 @@ import math
 import statistics
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..batching import LaneMetrics, Metrics
 from ..ops.errors import UnsupportedError
 
 __all__ = [
     "PERCENTILES",
-    "Batches",
     "Figure",
     "Ratio",
-    "batches_between",
     "check_extra",
+    "figure_as_json",
     "histogram",
+    "histogram_class",
     "percentiles",
     "ratio",
+    "ratio_as_json",
 ]
 
 PERCENTILES: Final = (50.0, 95.0, 99.0)
@@ -78,25 +78,38 @@ def check_extra() -> None:
     """Check that the extra ``bench`` is installed. Benchmarks call it before they measure.
 
     Raises:
-        UnsupportedError: the package for histograms is missing. The message says how to install it.
+        UnsupportedError: a package of the extra is missing. The message says how to install it.
     """
-    _histogram_class()
+    histogram_class()
+    try:
+        import psutil
+    except ImportError as error:
+        raise _missing("psutil", error) from error
+    del psutil
 
 
-def _histogram_class() -> Any:
+def _missing(package: str, error: ImportError) -> UnsupportedError:
+    return UnsupportedError(
+        f"the package {package!r} cannot be imported ({error}): pip install 'batchkeeper[bench]'"
+    )
+
+
+def histogram_class() -> Any:
+    """Return the class of HdrHistogram.
+
+    Raises:
+        UnsupportedError: its package is missing.
+    """
     try:
         from hdrh.histogram import HdrHistogram
     except ImportError as error:
-        raise UnsupportedError(
-            f"the package 'hdrhistogram' cannot be imported ({error}): "
-            f"pip install 'batchkeeper[bench]'"
-        ) from error
+        raise _missing("hdrhistogram", error) from error
     return HdrHistogram
 
 
 def histogram(*times: array[int]) -> Any:
     """Return an ``HdrHistogram`` in microseconds of latencies in nanoseconds."""
-    found = _histogram_class()(1, _HIGHEST, _DIGITS)
+    found = histogram_class()(1, _HIGHEST, _DIGITS)
     # Recording is slow in pure Python, so equal values are recorded together. 0 cannot be recorded.
     counts: Counter[int] = Counter()
     for nanoseconds in times:
@@ -115,41 +128,14 @@ def percentiles(found: Any) -> dict[str, float]:
     return {**named, "max": found.get_max_value() / 1e6}
 
 
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """The batches that a store sent in a period, their operations, and the causes of sending."""
-
-    batches: int
-    operations: int
-    causes: Mapping[str, int]
-
-    @property
-    def size(self) -> float:
-        """The average number of operations in a batch."""
-        return self.operations / self.batches if self.batches else 0.0
-
-    @staticmethod
-    def total(parts: Iterable[Batches]) -> Batches:
-        parts = list(parts)
-        causes: Counter[str] = Counter()
-        for part in parts:
-            causes.update(part.causes)
-        return Batches(
-            sum(part.batches for part in parts), sum(part.operations for part in parts), causes
-        )
+def figure_as_json(figure: Figure) -> dict[str, Any]:
+    return {
+        "median": figure.median,
+        "low": figure.low,
+        "high": figure.high,
+        "rounds": list(figure.rounds),
+    }
 
 
-def batches_between(before: Metrics, after: Metrics) -> Batches:
-    """Return the batches sent between two snapshots, in all lanes of the store."""
-
-    def lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
-        return metrics.reads, metrics.writes, metrics.singles
-
-    causes: Counter[str] = Counter()
-    batches = operations = 0
-    for earlier, later in zip(lanes(before), lanes(after), strict=True):
-        batches += later.batches - earlier.batches
-        operations += later.operations - earlier.operations
-        causes.update(later.causes)
-        causes.subtract(earlier.causes)
-    return Batches(batches, operations, +causes)
+def ratio_as_json(ratio: Ratio) -> dict[str, float]:
+    return {"median": ratio.median, "low": ratio.low, "high": ratio.high}

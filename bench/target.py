@@ -20,7 +20,7 @@ from ..stores.registry import parse_url, store_kind
 from ..stores.urls import StoreURL
 from .baseline import PLAIN_CLIENTS, PlainClient
 from .disk import Disk, examine
-from .readback import remove_below
+from .removing import remove_below
 from .servers import LocalServer, check_members
 
 __all__ = ["BARE_TARGETS", "Target", "open_target"]

@@ -27,7 +27,7 @@ def spawn(name: str, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwar
         try:
             call(*args, **kwargs)
         except Exception:
-            log.exception("a background thread failed", thread=name)
+            log.exception("a background thread failed", thread_name=name)
 
     threading.Thread(target=run, name=f"batchkeeper-{name}", daemon=True).start()
 

@@ -3,7 +3,8 @@
 Without configuration, structlog prints every event, also debug events, to standard output. A
 library must not do that, and must not configure logging for its application either. So this module
 renders events with structlog and passes them to the standard library's logging, where the
-application's own configuration decides.
+application's own configuration decides. Each record also has the fields as attributes, ``event``
+among them, as logging's ``extra`` sets them; formatters for JSON write these.
 
 structlog takes half as long to import as the rest of the package, so the first event that passes
 its level imports it. An event below its level costs one check of the standard logger, which caches
@@ -13,12 +14,17 @@ its answer.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from structlog.processors import KeyValueRenderer
     from structlog.stdlib import BoundLogger
 
 __all__ = ["Logger", "get_logger"]
+
+# Attributes that every record has; ``extra`` must not set them.
+_RESERVED: Final = frozenset(vars(logging.makeLogRecord({}))) | {"asctime", "message"}
 
 
 class Logger:
@@ -60,7 +66,8 @@ class Logger:
             # A log event must not make its caller fail. The import fails without file descriptors
             # or memory, which may be what the event reports, and at the end of the interpreter.
             rendered = " ".join(f"{key}={value!r}" for key, value in fields.items())
-            getattr(self._standard, method)("event=%r %s", event, rendered)
+            extra = _extra({"event": event, **fields})
+            getattr(self._standard, method)("event=%r %s", event, rendered, extra=extra)
         else:
             getattr(bound, method)(event, **fields)
 
@@ -74,12 +81,35 @@ class Logger:
             processors=[
                 structlog.stdlib.filter_by_level,
                 structlog.processors.format_exc_info,
-                structlog.processors.KeyValueRenderer(key_order=["event"]),
+                _Rendering(structlog.processors.KeyValueRenderer(key_order=["event"])),
             ],
             wrapper_class=structlog.stdlib.BoundLogger,
             context_class=dict,
         ).bind()
         return self._bound
+
+
+class _Rendering:
+    """The last processor: passes on an event as text and as fields."""
+
+    def __init__(self, text: KeyValueRenderer) -> None:
+        self._text = text
+
+    def __call__(
+        self, logger: Any, method: str, event: MutableMapping[str, Any]
+    ) -> tuple[tuple[str], dict[str, Any]]:
+        extra = _extra(event)
+        return (self._text(logger, method, event),), {"extra": extra}
+
+
+def _extra(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields for a record. A name that every record has gets an underscore at its end."""
+    taken = set(_RESERVED)
+    factory = logging.getLogRecordFactory()
+    if factory is not logging.LogRecord:
+        # The application's own records have further attributes.
+        taken |= vars(factory("", logging.NOTSET, "", 0, "", (), None)).keys()
+    return {f"{key}_" if key in taken else key: value for key, value in fields.items()}
 
 
 def get_logger(name: str) -> Logger:

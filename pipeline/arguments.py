@@ -36,8 +36,13 @@ class _Output(argparse.Action):
         setattr(namespace, self.dest, _OTHER_NAMES.get(str(values), values))
 
 
-def add_output(command: argparse._ActionsContainer) -> None:
-    """Add ``-o``, with etcdctl's ``-w``. It has no default, which would replace an earlier one."""
+def add_output(command: argparse._ActionsContainer, note: str = "") -> None:
+    """Add ``-o``, with etcdctl's ``-w``. It has no default, which would replace an earlier one.
+
+    Args:
+        command: a parser, or a group of its arguments.
+        note: what the formats mean for this command, for the help.
+    """
     command.add_argument(
         *("-o", "--output", "-w", "--write-out"),
         dest="output",
@@ -45,7 +50,8 @@ def add_output(command: argparse._ActionsContainer) -> None:
         choices=(*FORMATS, *_OTHER_NAMES),
         metavar="FORMAT",
         default=argparse.SUPPRESS,
-        help=f"{', '.join(FORMATS)} or simple, which is table (default: table)",
+        help=f"{', '.join(FORMATS)} or simple, which is table (default: table)"
+        + (f"; {note}" if note else ""),
     )
 
 

@@ -16,11 +16,11 @@ COMMAND: Final = (
     "import sys; from batchkeeper.cli import main; sys.exit(main())",
 )
 
-#: Arguments of ``batchkeeper bench`` that make it short: few hubs, operations and settings.
+#: Arguments of ``batchkeeper bench`` that make it short: few operations and settings.
 TINY_BENCH: Final = (
-    *("--hubs", "2", "--outstanding", "8", "--topics", "32", "--rounds", "2", "--warm-up", "0"),
-    *("--operations", "100", "--seconds", "60"),
-    *("--max-ops", "5,50", "--max-delay", "0.005", "--max-in-flight", "1"),
+    *("--in-flight", "16", "--keys", "64", "--rounds", "2", "--warm-up", "0"),
+    *("--seconds", "60ms", "--max-ops", "5,50", "--max-delay", "5ms"),
+    "--no-report",
 )
 
 

@@ -61,6 +61,20 @@ def test_the_examples_of_hubs_run(example: str) -> None:
         asyncio.run(found)
 
 
+@pytest.mark.parametrize("example", examples("docs/observability.md"))
+def test_the_examples_of_observability_run(
+    example: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of them runs unchanged, and prints what its comments say."""
+    exec(compile(example, "docs/observability.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    # Of each print, its comment; the ones without are numbers that differ from run to run.
+    prints = re.findall(r"^ *print\(.*?\)(?: +# (.*))?$", example, re.MULTILINE)
+    assert len(printed) == len(prints)
+    for line, said in zip(printed, prints, strict=True):
+        assert not said or said == line or said.startswith("an estimate")
+
+
 @pytest.mark.parametrize(
     "document", ["README.md", "docs/stores.md", "docs/spark.md", "docs/testing.md"]
 )
@@ -116,6 +130,7 @@ PACKAGED = {
     "commands",
     "coordination",
     "hubs",
+    "observability",
     "ops",
     "pipeline",
     "stores",

@@ -41,12 +41,13 @@ EXTENSION = "batchkeeper/_accelerator.abi3.so"
 
 
 def sources(root: Path) -> set[str]:
-    """Return the files of the package: its modules, and the marker for its types.
+    """Return the files of the package: its modules, its data, and the marker for its types.
 
     Of the root's folders, packages are those with an ``__init__.py``, and the conformance suite.
     """
     found = {"py.typed", *(path.name for path in root.glob("*.py"))} - {"setup.py"}
     found.update(str(path.relative_to(root)) for path in root.glob("tests/conformance/*.py"))
+    found.update(str(path.relative_to(root)) for path in root.glob("observability/*.json"))
     for package in root.glob("*/__init__.py"):
         found.update(str(path.relative_to(root)) for path in package.parent.rglob("*.py"))
     return found
@@ -259,8 +260,9 @@ def test_the_names_of_the_package_are_loaded_when_they_are_used() -> None:
 
 def test_the_bench_can_be_imported_without_its_extras() -> None:
     """The benchmarks can be imported without the packages of `bench` and `spark`, but for jobs."""
-    program = "import sys; sys.modules.update(dict.fromkeys(['hdrh', 'pyarrow', 'pyspark'])); "
-    program += "import batchkeeper.bench.runner, batchkeeper.bench.limits.command, "
+    missing = ["hdrh", "psutil", "pyarrow", "pyspark"]
+    program = f"import sys; sys.modules.update(dict.fromkeys({missing})); "
+    program += "import batchkeeper.bench.command, batchkeeper.bench.limits.command, "
     program += "batchkeeper.bench.spark, batchkeeper.bench.spark.rows"
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -3,7 +3,7 @@
 ::
 
     python -m batchkeeper.bench.limits etcd
-    python -m batchkeeper.bench.limits zookeeper --grid
+    python -m batchkeeper.bench.limits zookeeper --only puts
 
 measures the rows of :mod:`.rows` on a throw-away server on this machine. Each row is compared with
 a figure of the same rounds: of the store's raw ceiling, of its plain client, or of another row.
@@ -32,6 +32,5 @@ a figure of the same rounds: of the store's raw ceiling, of its plain client, or
 - ``recovery``: the topics of a hub that is killed
 - ``processes``: another process that takes part
 - ``neighbour``: another client of the same server
-- ``grid``: compares the defaults with sixty settings
 - ``tables``: the results
 """

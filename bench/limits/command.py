@@ -20,10 +20,9 @@ from ..releases import ServerMissingError
 from ..servers import ServerStartError
 from ..target import Target, open_target
 from ..workload import WrongAnswerError
-from .grid import grid_extent, measure_grid, quick_grid
 from .rounds import Extent, measure, needed, quick, rows_of
 from .rows import ROWS, STORES
-from .tables import as_json, grid_as_json, print_grid, print_report
+from .tables import as_json, print_report
 
 __all__ = ["main"]
 
@@ -73,11 +72,6 @@ def _parser() -> argparse.ArgumentParser:
         help=f"measure only this row; repeat the option for several rows "
         f"({', '.join(row.name for row in ROWS)})",
     )
-    parser.add_argument(
-        "--grid",
-        action="store_true",
-        help="instead, compare the default settings with the best of sixty",
-    )
     parser.add_argument("--rounds", type=at_least(1, int), metavar="N", help="default: 5; quick: 1")
     parser.add_argument(
         "--seconds",
@@ -103,9 +97,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> None:
     check_extra()
-    run = _run_grid if arguments.grid else _run_rows
     with open_target(arguments.store, arguments.dir, _tell) as target:
-        found, show = run(arguments, target)
+        found, show = _run_rows(arguments, target)
     if arguments.output == "json":
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     else:
@@ -124,19 +117,6 @@ def _run_rows(arguments: argparse.Namespace, target: Target) -> _Report:
     with show_progress(Console(stderr=True), steps) as step:
         results = measure(target, rows, extent, step)
     return as_json(target, extent, results), lambda console: print_report(
-        console, target, extent, results
-    )
-
-
-def _run_grid(arguments: argparse.Namespace, target: Target) -> _Report:
-    extent = (
-        quick_grid(arguments.rounds or 1)
-        if arguments.quick
-        else grid_extent(arguments.store, arguments.rounds or 5)
-    )
-    with show_progress(Console(stderr=True), extent.steps) as step:
-        results = measure_grid(target, extent, step)
-    return grid_as_json(target, extent, results), lambda console: print_grid(
         console, target, extent, results
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -10,14 +9,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ..figures import Figure, Ratio
-from ..tables import conditions, conditions_as_json, figure_as_json, ratio_as_json
+from ..conditions import conditions, conditions_as_json
+from ..figures import Figure, Ratio, figure_as_json, ratio_as_json
 from ..target import Target
-from .grid import DEFAULT, LEAST_RATE, LOADS, MOST_LATENCY, GridExtent, GridResults
 from .rounds import Extent, Results
 from .rows import Row
 
-__all__ = ["as_json", "grid_as_json", "print_grid", "print_report"]
+__all__ = ["as_json", "print_report"]
 
 
 def as_json(target: Target, extent: Extent, results: Results) -> dict[str, Any]:
@@ -161,79 +159,3 @@ def _details(results: Results) -> Iterator[str]:
             yield f"{row.name}: {said}: {_value(name[1], figure.median)} ({low} to {high})"
     for variant, way in results.ways.items():
         yield f"{variant}: {way}, the best of the ways tried"
-
-
-def grid_as_json(target: Target, extent: GridExtent, results: GridResults) -> dict[str, Any]:
-    """Return all results. Times are in seconds, rates in operations per second."""
-    return {
-        **conditions_as_json(target),
-        "rounds": extent.rounds,
-        "settings": [
-            {
-                "name": setting.name,
-                "batching": dataclasses.asdict(setting.batching),
-                "trial": [
-                    {"load": load, "rate": point.rate, "latency": point.latency}
-                    for load, point in results.trials[setting.name].items()
-                ],
-            }
-            for setting in extent.settings
-        ],
-        "picked": results.picked,
-        "loads": [_load(results, load) for load in LOADS],
-    }
-
-
-def _load(results: GridResults, load: int) -> dict[str, Any]:
-    return {
-        "load": load,
-        "measured": {
-            name: {
-                "rate": figure_as_json(results.rate(name, load)),
-                "latency": figure_as_json(results.latency(name, load)),
-            }
-            for name in (DEFAULT, *results.picked)
-        },
-        "best": results.best(load),
-        "rate_of_best": ratio_as_json(results.rates(load)),
-        "rate_target": LEAST_RATE,
-        "latency_of_best": ratio_as_json(results.latencies(load)),
-        "latency_target": MOST_LATENCY,
-        "reached": results.reached(load),
-    }
-
-
-def print_grid(console: Console, target: Target, extent: GridExtent, results: GridResults) -> None:
-    """Print the default beside the picked settings, and whether it reaches its targets."""
-    _say(console, *conditions(target))
-    _say(
-        console,
-        f"tried    {len(results.trials)} settings at {len(LOADS)} loads once; the best three and "
-        f"the default measured afresh",
-        f"measured {extent.rounds} interleaved rounds of {extent.fresh.seconds:g} s at the most, "
-        f"warm-up excluded; medians",
-        "",
-    )
-    table = _new_table(console)
-    table.add_column("under way", justify="right", no_wrap=True)
-    table.add_column("setting", no_wrap=True)
-    for head in ("puts/s", "least", "most", "median ms", "least", "most"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for load in LOADS:
-        for name in (DEFAULT, *results.picked):
-            rate, latency = results.rate(name, load), results.latency(name, load)
-            table.add_row(
-                str(load),
-                name,
-                *(f"{value:,.0f}" for value in (rate.median, rate.low, rate.high)),
-                *(f"{v * 1000:.3g}" for v in (latency.median, latency.low, latency.high)),
-            )
-    console.print(table)
-    for load in LOADS:
-        verdict = "reached" if results.reached(load) else "missed"
-        _say(
-            console,
-            f"{load} under way: the default has {results.rates(load).median:.2f} of the rate "
-            f"(target {LEAST_RATE:g}) and {results.latencies(load).median:.2f} of the median "
-            f"latency (target {MOST_LATENCY:g}) of the best, {results.best(load)}: {verdict}",
-        )

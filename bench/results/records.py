@@ -12,11 +12,12 @@ Times are in seconds, sizes in bytes, rates in operations per second.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from ...ops.errors import InvalidSettingError
 
@@ -36,6 +37,8 @@ __all__ = [
 SCHEMA: Final = "batchkeeper.bench"
 #: Grows when a field changes its meaning or goes. New fields do not change it.
 SCHEMA_VERSION: Final = 2
+
+_T = TypeVar("_T")
 
 VariantKind: TypeAlias = Literal["batching", "single", "peer"]
 
@@ -185,7 +188,7 @@ class Run:
     broken: str | None = None
 
 
-def write_run(run: Run, summary: Mapping[str, Any]) -> str:
+def write_run(run: Run, summary: Mapping[str, Any], *, indent: int | None = 1) -> str:
     """Return a run as JSON, with its ``summary`` for those who do not compute their own."""
     document = {
         "schema": SCHEMA,
@@ -193,7 +196,7 @@ def write_run(run: Run, summary: Mapping[str, Any]) -> str:
         **dataclasses.asdict(run),
         "summary": summary,
     }
-    return json.dumps(document, indent=1)
+    return json.dumps(document, indent=indent)
 
 
 def read_run(file: Path) -> Run:
@@ -239,8 +242,7 @@ def _measured(document: Mapping[str, Any]) -> Measured:
     return _known(Measured, {**document, "latencies": latencies, "series": series})
 
 
-def _known(kind: Any, document: Mapping[str, Any]) -> Any:
+def _known(kind: Callable[..., _T], document: Mapping[str, Any]) -> _T:
     """Make an object of the fields that this version knows; later ones may have been added."""
-    return kind(
-        **{f.name: document[f.name] for f in dataclasses.fields(kind) if f.name in document}
-    )
+    names = inspect.signature(kind).parameters
+    return kind(**{name: document[name] for name in names if name in document})

@@ -9,9 +9,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from ..conditions import conditions, conditions_as_json
+from ..figures import figure_as_json, ratio_as_json
 from ..limits.rounds import Results
 from ..limits.rows import Row
-from ..tables import conditions, conditions_as_json, figure_as_json, ratio_as_json
 from .rounds import Extent, Found
 
 __all__ = ["as_json", "print_report"]

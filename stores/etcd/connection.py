@@ -375,8 +375,9 @@ class EtcdConnection:
                 self._members[place].connected = False
             # A member that answers but is of no use would otherwise fill the log.
             self._quiet = time.monotonic() - self._found < _WORTH_LOGGING
-        emit = _log.debug if self._quiet else _log.info
-        emit("etcd member given up", address=link.address, reason=short(message))
+            quiet = self._quiet or self._closing.is_set()
+        emit = _log.debug if quiet else _log.warning
+        emit("etcd connection lost", address=link.address, reason=short(message))
 
     def _search(self, deadline: float) -> Link:
         rounds = 0
@@ -403,7 +404,7 @@ class EtcdConnection:
                     member.connected = True
                     member.lookup_failure = None
                     emit = _log.debug if self._quiet else _log.info
-                    emit("etcd member in use", address=link.address, version=link.version)
+                    emit("etcd connected", address=link.address, version=link.version)
                     return link
             if reachable:
                 # A member was reachable and still of no use, for example because its login fails.

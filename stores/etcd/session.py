@@ -410,7 +410,7 @@ class EtcdSession:
     def _heard(self, mine: SessionLease, sent: float, ttl: int) -> None:
         """Process the answer to a keep-alive."""
         if ttl <= 0:
-            _log.info("etcd session lost", session=_name(mine.lease))
+            _log.warning("etcd session lost", session=_name(mine.lease))
             now = time.monotonic()
             if now >= self.valid_until():
                 # The session ended in an outage that nothing else showed: this process was stopped,

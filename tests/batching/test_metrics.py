@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import logging
 import pickle
 from bisect import bisect_left
@@ -244,3 +245,24 @@ def test_without_debug_a_batch_makes_no_event(
         store.put("/a", b"").result(PATIENCE)
         store.close()
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]
+
+
+def test_a_snapshot_becomes_json_and_loses_nothing() -> None:
+    """The names are those of the attributes, at every depth, and json.dumps takes all values."""
+    with bk.open_store("memory://json") as store:
+        store.put("/a", b"1").result()
+        store.put("/a", b"1", 7).exception()
+        metrics = store.metrics()
+    plain = json.loads(json.dumps(metrics.to_dict()))
+    assert plain == metrics.to_dict()
+    assert list(plain) == [field.name for field in dataclasses.fields(metrics)]
+    assert plain["operations"] == {"put": 2}
+    assert plain["errors"] == {"BadVersionError": 1}
+    writes = plain["writes"]
+    assert list(writes) == [field.name for field in dataclasses.fields(metrics.writes)]
+    assert writes["causes"] == dict(metrics.writes.causes)
+    found = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in writes["store_seconds"].items()
+    }
+    assert Histogram(**found) == metrics.writes.store_seconds
+    assert sum(found["counts"]) == 2

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from batchkeeper import Stat
-from batchkeeper.bench.baseline import PLAIN_CLIENTS
+from batchkeeper.bench.load.peers import peers_of
+from batchkeeper.bench.results.records import read_run
 from batchkeeper.bench.target import BARE_TARGETS
 from batchkeeper.cli import main
 from batchkeeper.stores import BUILT_IN, memory
@@ -21,7 +22,7 @@ from batchkeeper.stores.registry import ConnectOptions, StoreURL
 
 from ..programs import TINY_BENCH
 
-SETTINGS = ["single", "default", "5 ops, 5 ms, 1 in flight", "50 ops, 5 ms, 1 in flight"]
+VARIANTS = ["single", "default", "max_ops=5 max_delay=5ms", "max_ops=50 max_delay=5ms"]
 
 # The throw-away servers, which these tests start by their names.
 TARGETS = [
@@ -57,7 +58,7 @@ def test_the_option_store_names_the_target(
     url = "memory://measured"
     common = ["--store", url, "-o", "json"]
     assert main([*common, "bench", "--dir", str(tmp_path), *TINY_BENCH, *positional]) == 0
-    assert json.loads(capsys.readouterr().out)["target"] == url
+    assert json.loads(capsys.readouterr().out)["conditions"]["target"] == url
 
 
 def test_two_different_targets_are_bad_input(
@@ -77,105 +78,153 @@ def test_the_environment_names_no_target(
     """The store in BATCHKEEPER_STORE is not measured if no target is given."""
     monkeypatch.setenv("BATCHKEEPER_STORE", "memory://of-everyday-use")
     assert bench("-o", "json") == 0
-    assert json.loads(capsys.readouterr().out)["target"] == "rocksdb"
+    assert json.loads(capsys.readouterr().out)["conditions"]["target"] == "rocksdb"
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_is_measured_from_end_to_end(
-    target: str,
-    bench: Callable[..., int],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    target: str, bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each kind of store gives a table with every setting, and a file with the same as JSON."""
+    """Each kind of store, with its peers, gives a table and a file of results."""
     file = tmp_path / "result.json"
-    assert bench(target, "--json", str(file)) == 0
+    assert bench(target, "--peers", "--json", str(file)) == 0
     out, err = capsys.readouterr()
-    for name in SETTINGS:
-        # One row of the hubs' work, one of the puts.
-        assert sum(line.startswith(f"{name} ") for line in out.splitlines()) == 2
-    assert "all as acknowledged" in out
-    assert err.splitlines()[-1] == f"batchkeeper: the same as JSON: {file}"
-    report = json.loads(file.read_text())
-    assert [setting["name"] for setting in report["settings"]] == SETTINGS
-    assert report["paths_read_back"] > 2 * len(SETTINGS) * 32
+    peers = [peer.title for peer in peers_of(target)]
+    for name in [*VARIANTS, *peers]:
+        assert any(line.startswith(f"{name} ") for line in out.splitlines()), name
+    assert err.splitlines()[-1] == f"batchkeeper: the results: {file}"
+    run = read_run(file)
+    assert [variant.name for variant in run.variants] == [*VARIANTS, *peers]
+    for variant in run.variants:
+        assert [found.round for found in variant.rounds] == [0, 1]
+        for found in variant.rounds:
+            assert found.errors == {}
+            assert found.answers_checked > 0
+            assert found.paths_read_back >= 64
+            assert found.latencies["all"].count == found.operations
+            assert found.client_cpu > 0
+            assert (found.server_cpu is not None) is (BUILT_IN[target].server is not None)
+            assert (found.batches > 0) is (variant.kind != "peer")
+    assert (run.conditions["disk"] is None) is BUILT_IN[target].in_process
+    assert run.load["mix"]["name"] == "hub"
+    # Nothing is left of the store, of the server and of the peers.
     assert [path for path in tmp_path.iterdir() if path != file] == []
-    assert (report["plain_client"] is None) is (target not in PLAIN_CLIENTS)
-    assert (report["disk"] is None) is BUILT_IN[target].in_process
-    if target in PLAIN_CLIENTS:
-        plain = report["plain_client"]
-        assert f"puts against {plain['call']} in a loop" in out
-        assert plain["target"] == {"rocksdb": 8, "etcd": 15, "zookeeper": 15}[target]
-        assert plain["best_setting"] in SETTINGS[1:]
-        assert set(plain["times_plain"]) == set(SETTINGS)
-        assert len(plain["puts_per_second"]["rounds"]) == 2
-        assert f"disk     {report['disk']['file_system']}; an fsync takes" in out
-        assert report["disk"]["fsync_seconds"] > 0
 
 
-def test_the_json_holds_every_figure(
+def test_variants_are_the_combinations_of_all_lists(
     bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With ``-o json`` standard output is one document with stable names, and nothing else."""
-    assert bench("memory", "-o", "json") == 0
+    """Any setting takes values, lists and ranges; what equals the default is not measured twice."""
+    lists = ["--max-ops", "2..8,1000", "--linger", "adaptive,fixed", "--max-bytes", "256KiB"]
+    assert bench("memory", *lists, "--max-delay", "5ms", "--rounds", "1", "-o", "json") == 0
     report = json.loads(capsys.readouterr().out)
-    assert set(report) == {
-        *("batchkeeper", "machine", "target", "store", "members", "disk", "workload", "rounds"),
-        *("duration", "settings", "plain_client", "paths_read_back"),
-    }
-    assert report["workload"]["mix"] == {
-        "advance": 50, "owner": 20, "mark": 20, "rival": 0, "drop": 10
-    }  # fmt: skip
-    single, *others = report["settings"]
-    assert not single["batching"]["enabled"]
-    assert single["hub"]["operations_per_batch"] == 1
-    assert single["hub"]["times_single"] == {"median": 1, "low": 1, "high": 1}
-    for setting in [single, *others]:
-        for phase in (setting["hub"], setting["puts"]):
-            rate = phase["operations_per_second"]
-            assert rate["low"] <= rate["median"] <= rate["high"]
-            assert min(rate["rounds"]) == rate["low"] > 0
-            latency = phase["latency_seconds"]["all"]
-            assert 0 < latency["p50"] <= latency["p95"] <= latency["p99"] <= latency["max"]
-            assert phase["flush_causes"]
-        assert setting["hub"]["latency_seconds"]["reads"]["p50"] > 0
-        assert setting["puts"]["latency_seconds"]["reads"]["p50"] == 0
-    assert others[1]["batching"]["max_ops"] == 5
-    assert 1 < others[1]["puts"]["operations_per_batch"] <= 5
+    assert (report["schema"], report["schema_version"]) == ("batchkeeper.bench", 2)
+    names = [variant["name"] for variant in report["variants"]]
+    assert names[:3] == [
+        *("single", "default"),
+        "max_ops=2 max_bytes=256KiB max_delay=5ms linger=adaptive",
+    ]
+    assert len(names) == 2 + 4 * 2 - 1
+    settings = report["variants"][-1]["settings"]
+    assert (settings["max_ops"], settings["linger"]) == (1000, "fixed")
+    assert report["variants"][-1]["varied"]["max_bytes"] == 256 * 1024
 
 
-def test_the_output_option_may_stand_before_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_single_line_of_json_and_csv(
+    bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``batchkeeper -o jsonl bench`` gives the report on one line."""
-    assert main(["-o", "jsonl", "bench", "--dir", str(tmp_path), *TINY_BENCH, "memory"]) == 0
-    assert json.loads(one_line(capsys.readouterr().out))["target"] == "memory"
-
-
-def test_without_a_name_the_json_lies_in_the_directory(
-    bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The file is new, and its path is printed."""
-    assert bench("memory") == 0
-    (file,) = tmp_path.iterdir()
-    assert file.name.startswith("bench-memory-")
-    assert str(file) in capsys.readouterr().err
+    """``-o jsonl`` is one line, and ``-o csv`` one for each variant and round."""
+    assert bench("memory", "-o", "jsonl") == 0
+    assert json.loads(one_line(capsys.readouterr().out))["conditions"]["target"] == "memory"
+    assert bench("memory", "-o", "csv") == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("variant,")
+    assert len(rows) == 2 * len(VARIANTS)
 
 
 def test_progress_is_lines_where_there_is_no_terminal(
     bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every step has a line with its number, and the rounds begin at different settings."""
+    """Every measurement has a line with its number."""
     assert bench("memory") == 0
     steps = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
-    assert steps[0] == "[1/8] round 1 of 2: single"
-    assert steps[4] == f"[5/8] round 2 of 2: {SETTINGS[2]}"
-    assert len(steps) == 8
+    assert [step.split("]")[0] for step in steps] == [f"[{n}/8" for n in range(1, 9)]
+    assert sorted(step.split(": ")[1] for step in steps) == sorted(VARIANTS * 2)
 
 
-def test_several_threads_share_the_work(bench: Callable[..., int]) -> None:
-    """The hubs run on as many threads as are asked for, and what they wrote is checked."""
-    assert bench("memory", "--threads", "3") == 0
+@pytest.mark.parametrize(
+    "loop",
+    [
+        ("--threads", "3", "--mix", "hot-path"),
+        ("--rate", "2000", "--p99-budget", "1s"),
+        ("--until-stable", "0.9", "--rounds", "1"),
+    ],
+    ids=["threads", "rate", "stable"],
+)
+def test_other_loads(loop: tuple[str, ...], bench: Callable[..., int]) -> None:
+    """They are measured, and what they wrote is checked."""
+    assert bench("memory", *loop) == 0
+
+
+def test_tasks_submit_instead_of_threads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each task has one operation under way."""
+    tiny = [argument for argument in TINY_BENCH if argument not in ("--in-flight", "16")]
+    assert main(["bench", "--dir", str(tmp_path), *tiny, "memory", "--tasks", "5"]) == 0
+    assert "5 operations" in capsys.readouterr().out
+
+
+def test_halving_measures_what_is_left_more_often(
+    bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All settings take part in the first rounds; the default and single execution in all."""
+    grid = ("--max-ops", "1,2,200,400", "--rounds", "2", "--successive-halving")
+    assert bench("memory", *grid, "-o", "json") == 0
+    report = json.loads(capsys.readouterr().out)
+    rounds = {variant["name"]: len(variant["rounds"]) for variant in report["variants"]}
+    assert len(rounds) == 6
+    assert min(rounds.values()) >= 3
+    assert rounds["default"] == rounds["single"] == max(rounds.values()) >= 5
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("where", [("--processes", "2"), ("--spark",)], ids=["processes", "spark"])
+def test_several_processes_share_the_load(
+    where: tuple[str, ...], bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Processes of this machine, or executors of Spark, each have a client of their own."""
+    assert bench("etcd", *where, "--rounds", "1", "--max-ops", "50", "-o", "json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["load"]["processes"] == 2
+    assert report["load"]["spark"] is (where == ("--spark",))
+    for variant in report["variants"]:
+        assert variant["rounds"][0]["paths_read_back"] >= 64
+
+
+def test_runs_are_compared_and_reported(
+    bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``compare`` reads two files of results, and ``report`` one."""
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    for file in (first, second):
+        assert bench("memory", "--json", str(file)) == 0
+    assert main(["bench", "report", str(first)]) == 0
+    assert first.with_suffix(".html").read_text().startswith("<!DOCTYPE html>")
+    capsys.readouterr()
+    assert main(["bench", "compare", str(first), str(second)]) in (0, 1)
+    assert "default" in capsys.readouterr().out
+
+
+def test_a_run_writes_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless it is told not to, beside the results, and their paths are printed."""
+    assert main(["bench", "--dir", str(tmp_path), *TINY_BENCH[:-1], "memory"]) == 0
+    page, results = sorted(tmp_path.iterdir())
+    assert (page.suffix, results.suffix) == (".html", ".json")
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        f"batchkeeper: the results: {results}",
+        f"batchkeeper: the report: {page}",
+    ]
 
 
 class Liar(PassingBackend):
@@ -216,16 +265,16 @@ def test_a_store_that_lies_fails_the_bench(
     honest = memory.connect
 
     def connect(url: StoreURL, options: ConnectOptions) -> Backend:
-        return Liar(honest(url, options), "/puts/7", instead)
+        return Liar(honest(url, options), "/0/7", instead)
 
     monkeypatch.setattr(memory, "connect", connect)
-    assert bench("memory") == 1
+    assert bench("memory", "--mix", "bulk-load") == 1
     out, err = capsys.readouterr()
     assert out == ""
     last = err.splitlines()[-1]
     assert last.startswith("batchkeeper: the store lost or changed an acknowledged write: ")
     assert said in last
-    assert last.endswith("/puts/7")
+    assert last.endswith("/0/7")
 
 
 @pytest.mark.parametrize(
@@ -233,20 +282,27 @@ def test_a_store_that_lies_fails_the_bench(
     [
         (["nonsense"], "neither a store's URL nor one of rocksdb, etcd, zookeeper, memory"),
         (["ftp://host"], "unknown store scheme 'ftp'"),
-        (["--hubs", "x"], "argument --hubs: not an int: 'x'"),
-        (["--hubs", "0"], "hubs must be an int from 1 to 10000, not 0"),
+        (["memory", "file"], "what is 'file'? Files are only for compare and report"),
+        (["compare", "one"], "compare needs two files of results, not 1"),
+        (["report"], "report needs one file of results, not 0"),
+        (["compare", "/nowhere/a", "/nowhere/b"], "/nowhere/a cannot be read: No such file"),
+        (["--in-flight", "x"], "argument --in-flight: not an int: 'x'"),
         (["--rounds", "0"], "argument --rounds: must be at least 1, not 0"),
-        (["--seconds", "nan"], "argument --seconds: not a number: 'nan'"),
+        (["--seconds", "nan"], "argument --seconds: not a duration such as 10s or 100ms: 'nan'"),
+        (["--rate", "0"], "argument --rate: must be at least 0.001, not 0"),
         (["--max-ops", "5,"], "argument --max-ops: not an int: ''"),
+        (["--max-ops", "5,5"], "argument --max-ops: a value stands there twice: 5,5"),
+        (["--max-ops", "9..5"], "not a range of numbers above 0, such as 16..128: 9..5"),
         (["--max-ops", "0"], "max_ops must be an int from 1 to 1000000, not 0"),
         (["--max-delay", "61"], "max_delay must be from 0 to 60 seconds, not 61.0"),
-        (["--max-in-flight", "257"], "max_in_flight must be an int from 1 to 256, not 257"),
-        (["--mix", "advance"], "argument --mix: must be STEP=WEIGHT, each step once: 'advance'"),
-        (
-            ["--mix", "mark=1,mark=2"],
-            "argument --mix: must be STEP=WEIGHT, each step once: 'mark=2'",
-        ),
-        (["--mix", "dance=1"], "the mix has no step 'dance'"),
+        (["--max-bytes", "1k"], "not a size such as 1000 or 256KiB: '1k'"),
+        (["--linger", "long"], "linger must be one of adaptive, fixed, not 'long'"),
+        (["--mix", "hubb"], "unknown mix 'hubb'; did you mean hub?"),
+        (["--tasks", "5"], "leave out --threads and --in-flight"),
+        (["--threads", "17"], "--in-flight 16 is less than one operation for each thread"),
+        (["--p99-budget", "5ms"], "--p99-budget needs --rate"),
+        (["memory", "--processes", "2"], "several processes cannot share memory (memory)"),
+        (["rocksdb", "--spark"], "several processes cannot share RocksDB (rocksdb)"),
         (
             ["--json", "/nowhere/at/all/file"],
             "not a file that can be written: /nowhere/at/all/file",
@@ -294,10 +350,10 @@ def test_a_cluster_is_measured(
     """``--members 3`` measures a cluster; the table and the JSON name the number of members."""
     file = tmp_path / "result.json"
     assert bench(target, "--members", "3", "--json", str(file)) == 0
-    assert "members  3, all on this machine" in capsys.readouterr().out.splitlines()
-    report = json.loads(file.read_text())
-    assert report["members"] == 3
-    assert report["store"].count(":") == 4  # Three addresses, and the one of the scheme.
+    assert "3 members" in capsys.readouterr().out
+    conditions = json.loads(file.read_text())["conditions"]
+    assert conditions["members"] == 3
+    assert conditions["store"].count(":") == 4  # Three addresses, and the one of the scheme.
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,8 @@ from array import array
 
 import pytest
 
-from batchkeeper import LaneMetrics, Metrics
 from batchkeeper.bench.figures import (
-    Batches,
     Figure,
-    batches_between,
     histogram,
     percentiles,
     ratio,
@@ -60,24 +57,3 @@ def test_ratios_compare_medians_and_rounds() -> None:
 def test_a_ratio_to_nothing_is_infinite() -> None:
     """A ratio to a base of zero is infinite, and no division by zero."""
     assert ratio(Figure((1.0,)), Figure((0.0,))).median == math.inf
-
-
-def lane(batches: int, operations: int, **causes: int) -> LaneMetrics:
-    return LaneMetrics(0, 0, 0, batches, operations, 0, causes)
-
-
-def test_batches_between_snapshots_are_of_all_lanes() -> None:
-    """Reads, writes and singles are added up, less what was there before."""
-    before = Metrics(lane(1, 5, idle=1), lane(2, 20, ops=2), lane(0, 0), 0, 0, {})
-    after = Metrics(lane(2, 9, idle=2), lane(5, 50, ops=3, delay=2), lane(4, 4, ops=4), 0, 0, {})
-    found = batches_between(before, after)
-    assert (found.batches, found.operations) == (8, 38)
-    assert found.causes == {"idle": 1, "ops": 5, "delay": 2}
-    assert found.size == 38 / 8
-
-
-def test_batches_of_rounds_add_up() -> None:
-    """The size of a batch over several rounds is the average of all their batches."""
-    total = Batches.total([Batches(1, 10, {"ops": 1}), Batches(3, 2, {"ops": 1, "idle": 2})])
-    assert total == Batches(4, 12, {"ops": 2, "idle": 2})
-    assert Batches.total([]).size == 0.0

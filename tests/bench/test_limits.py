@@ -17,7 +17,6 @@ from batchkeeper.bench.limits import caches, counters, failover, locks
 from batchkeeper.bench.limits.ceilings import ceilings
 from batchkeeper.bench.limits.command import main
 from batchkeeper.bench.limits.counters import check_runs
-from batchkeeper.bench.limits.grid import LOADS, GridResults, Point, pick, settings
 from batchkeeper.bench.limits.rounds import Results, needed, rows_of, variants
 from batchkeeper.bench.limits.rows import ROWS, STORES, Goal, Row, verdict
 from batchkeeper.bench.limits.work import Figures, items, steps
@@ -365,80 +364,3 @@ def test_one_conditional_put_in_ten_conflicts() -> None:
     assert {step.path for step in wrong} == {"/r/9", "/r/19"}
     # The paths are at version 0: both a create and an expectation of another version are wrong.
     assert {step.expected for step in wrong} == {ABSENT, 7}
-
-
-def _points(*rates: float) -> dict[int, Point]:
-    return {load: Point(rate, 1 / rate) for load, rate in zip(LOADS, rates, strict=True)}
-
-
-def test_the_grid_picks_the_best_at_each_load() -> None:
-    """One setting for each load, and none twice: those good at all loads take the free places."""
-    trials = {
-        "idle": _points(9, 1, 1),
-        "good": _points(8, 8, 8),
-        "full": _points(1, 1, 9),
-        "many": _points(1, 9, 1),
-    }
-    assert pick(trials) == ["idle", "many", "full"]
-    trials["many"] = _points(1, 2, 9.5)
-    assert pick(trials) == ["idle", "good", "many"]
-    trials = {"idle": _points(9, 9, 9), "full": _points(5, 5, 5), "none": _points(1, 1, 30)}
-    trials["much"] = _points(2, 2, 2)
-    assert pick(trials) == ["idle", "none", "full"]
-
-
-def test_the_grid_holds_the_default_against_the_best() -> None:
-    """At each load, the setting with the best fresh rate counts, with its rate and latency."""
-    results = GridResults(picked=["a", "b"])
-    for load in LOADS:
-        results.points["a", load] = [Point(100.0, 1.0)] * 3
-        results.points["b", load] = [Point(50.0, 0.1)] * 3
-        results.points["default", load] = [Point(90.0, 1.25)] * 3
-    assert results.best(1) == "a"
-    assert results.reached(1)
-    results.points["default", 1] = [Point(89.0, 1.0)] * 3
-    assert not results.reached(1)
-    results.points["default", 1] = [Point(100.0, 1.26)] * 3
-    assert not results.reached(1)
-    results.points["b", 64] = [Point(1.0, 0.1), Point(101.0, 0.1), Point(101.0, 0.1)]
-    assert results.best(64) == "b"
-    assert not results.reached(64)
-
-
-def test_the_grid_has_sixty_settings() -> None:
-    """All of them differ, in name and in kind."""
-    found = settings()
-    assert len({setting.name for setting in found}) == 60
-    assert len({setting.batching for setting in found}) == 60
-
-
-@pytest.mark.parametrize("store", ["rocksdb", *SERVED])
-def test_the_grid_is_measured(
-    store: str, limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Settings are tried, and the best of them measured with the default at every load."""
-    assert limits(store, "--grid", "-o", "json") == 0
-    report = json.loads(capsys.readouterr().out)
-    names = [setting["name"] for setting in report["settings"]]
-    assert sorted(report["picked"]) == sorted(names)
-    for setting in report["settings"]:
-        assert [point["load"] for point in setting["trial"]] == list(LOADS)
-    assert [load["load"] for load in report["loads"]] == list(LOADS)
-    for load in report["loads"]:
-        assert set(load["measured"]) == {"default", *names}
-        assert load["best"] in names
-        for found in load["measured"].values():
-            assert 0 < found["rate"]["median"] < math.inf
-            assert 0 < found["latency"]["median"] < 60
-        fine = load["rate_of_best"]["median"] >= 0.9 and load["latency_of_best"]["median"] <= 1.25
-        assert load["reached"] == fine
-
-
-def test_the_grid_is_printed(
-    limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The table has each setting at each load, and a line with the verdict of the load."""
-    assert limits("rocksdb", "--grid") == 0
-    out = capsys.readouterr().out
-    assert sum(" default " in line for line in out.splitlines()) >= len(LOADS)
-    assert out.count(" under way: the default has ") == len(LOADS)

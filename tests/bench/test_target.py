@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.baseline import PLAIN_CLIENTS, measure_plain
 from batchkeeper.bench.disk import Disk, examine
-from batchkeeper.bench.drive import Duration
 from batchkeeper.bench.target import open_target
-from batchkeeper.stores import BUILT_IN, parse_url
+from batchkeeper.stores import BUILT_IN
 
 
 def listening(url: str) -> bool:
@@ -131,23 +129,3 @@ def test_a_disk_is_examined_and_left_as_it_was(tmp_path: Path) -> None:
     assert disk.file_system != "unknown"
     assert 0 < disk.fsync < 60
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("scheme", PLAIN_CLIENTS)
-def test_the_plain_client_puts(scheme: str, fresh_url: Callable[[str], str]) -> None:
-    """Each store's own client is measured with puts that really reach the store."""
-    url = fresh_url(scheme)
-    samples = measure_plain(
-        PLAIN_CLIENTS[scheme], parse_url(url), "/b/plain", 100, Duration(60.0, 0.0, operations=20)
-    )
-    assert samples.rate > 0
-    assert len(samples.latencies) == 20
-    assert min(samples.latencies) > 0
-    if scheme == "rocksdb":
-        # In a directory beside the store's, which is removed.
-        directory = Path(parse_url(url).path)
-        assert [path for path in directory.parent.iterdir() if path != directory] == []
-    else:
-        with bk.open_store(url) as store:
-            names = store.get_children("/b/plain").result()
-        assert sorted(names, key=int) == [str(number) for number in range(20)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.resources
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 import structlog
@@ -107,3 +110,63 @@ def test_an_event_is_not_lost_where_structlog_cannot_be_imported(
     assert (warning.levelname, warning.getMessage()) == ("WARNING", "event='no files' path='/a'")
     assert (error.levelname, error.getMessage().strip()) == ("ERROR", "event='failed'")
     assert error.exc_info is not None
+
+
+def test_a_record_has_the_fields_of_its_event(caplog: pytest.LogCaptureFixture) -> None:
+    """Formatters find each field under its name; one that every record has gets an underscore."""
+    caplog.set_level(logging.INFO, NAME)
+    get_logger(NAME).info("seen", path="/a", count=3, name="mine", message="text")
+    (record,) = caplog.records
+    fields = vars(record)
+    assert (fields["event"], fields["path"], fields["count"]) == ("seen", "/a", 3)
+    assert (fields["name_"], fields["message_"], record.name) == ("mine", "text", NAME)
+
+
+def test_a_record_has_its_fields_also_without_structlog(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way without structlog sets the same attributes."""
+    monkeypatch.setitem(sys.modules, "structlog", None)
+    get_logger(NAME).warning("no files", path="/a")
+    fields = vars(caplog.records[0])
+    assert (fields["event"], fields["path"]) == ("no files", "/a")
+
+
+def test_fields_leave_the_attributes_of_an_application_s_records_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A factory that gives records a path of its own neither loses it nor makes the event fail."""
+    usual = logging.getLogRecordFactory()
+
+    def factory(*args: object, **kwargs: object) -> logging.LogRecord:
+        record = usual(*args, **kwargs)
+        record.path = "the application's"
+        return record
+
+    logging.setLogRecordFactory(factory)
+    try:
+        get_logger(NAME).warning("seen", path="/a")
+    finally:
+        logging.setLogRecordFactory(usual)
+    fields = vars(caplog.records[0])
+    assert (fields["path"], fields["path_"]) == ("the application's", "/a")
+
+
+def test_no_event_of_ours_has_a_field_that_would_be_renamed() -> None:
+    """So the attributes of records have the names that the code, and the text, show."""
+    package = Path(str(importlib.resources.files("batchkeeper")))
+    taken = vars(logging.makeLogRecord({})).keys() | {"asctime", "message"}
+    folders = ("batching", "coordination", "hubs", "observability", "ops", "pipeline", "stores")
+    modules = [path for folder in folders for path in package.joinpath(folder).rglob("*.py")]
+    calls = [
+        node
+        for module in modules
+        for node in ast.walk(ast.parse(module.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in {"log", "_log"}
+    ]
+    assert len(calls) > 50
+    fields = {keyword.arg for call in calls for keyword in call.keywords} - {"exc_info"}
+    assert fields & taken == set()

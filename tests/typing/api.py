@@ -22,6 +22,13 @@ from concurrent.futures import Future
 from typing import Any, Literal, assert_never, assert_type
 
 import batchkeeper as bk
+from batchkeeper.observability import (
+    MetricsServer,
+    OpenTelemetryHooks,
+    OpenTelemetryMetrics,
+    PrometheusCollector,
+    serve_metrics,
+)
 from batchkeeper.ops.errors import error_class
 from batchkeeper.stores import Answer, Limits, PassingBackend
 from batchkeeper.stores.backend import ReadRequest, WriteRequest
@@ -31,6 +38,35 @@ from batchkeeper.testing import FaultInjector, Hit, Injection
 assert_type(bk.accelerated, bool)
 
 # Opening
+
+
+class Conflicts:
+    def on_conflict(self, conflict: bk.Conflict) -> None:
+        assert_type(conflict.error, bk.MetadataStoreError)
+
+    def on_session(self, change: bk.SessionChange) -> None:
+        assert_type(change.event, bk.SessionEvent)
+
+
+class Batches:
+    def on_batch_ended(self, ended: bk.EndedBatch) -> None:
+        assert_type(ended.batch, bk.Batch)
+        assert_type(ended.errors, Mapping[str, int])
+
+
+class WrongBatches:
+    def on_batch_ended(self, ended: bk.Batch) -> None: ...
+
+
+def observe(threads: bk.MetadataStore, tasks: bk.AsyncMetadataStore) -> None:
+    collector = PrometheusCollector(threads, name="threads")
+    collector.add(tasks)
+    OpenTelemetryMetrics(threads).add(tasks, name="tasks")
+    bk.open_async_store("memory://api", hooks=[OpenTelemetryHooks(spans=False), Batches()])
+    with serve_metrics(tasks, port=0, host="localhost") as served:
+        assert_type(served, MetricsServer)
+        assert_type(served.url, str)
+    assert_type(threads.metrics().to_dict(), dict[str, Any])
 
 
 def open_for_threads() -> None:
@@ -46,8 +82,14 @@ def open_for_threads() -> None:
         password=None,
         create=False,
         wrap=[FaultyBackend, PassingBackend],
+        hooks=[Conflicts(), Batches()],
     )
+    any_hook: bk.Hook = Batches()
+    bk.open_store("memory://api", hooks=any_hook)
     assert_type(store, bk.MetadataStore)
+    bk.open_store("memory://api", hooks=Conflicts())
+    bk.open_store("memory://api", hooks=object())  # type: ignore[arg-type]
+    bk.open_store("memory://api", hooks=WrongBatches())  # type: ignore[arg-type]
     bk.open_store("memory://api", None)
     bk.open_store(b"memory://api")  # type: ignore[arg-type]
     bk.open_store("memory://api", None, 1.0)  # type: ignore[call-arg]

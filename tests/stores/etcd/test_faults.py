@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -229,6 +230,25 @@ def test_a_write_without_a_connection_is_sent_when_there_is_one(
             answers = [future.result()[0] for future in futures]
         assert [answer.version for answer in answers[:8]] == [0] * 8
         assert answers[8:] == [True] * 8
+
+
+def test_a_server_that_is_gone_is_reported_once(
+    own_etcd: Callable[..., EtcdServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any number of attempts to connect causes one warning, and one message of the return."""
+    server = own_etcd()
+    with closing(connect(server.url, ConnectOptions())) as backend:
+        caplog.set_level(logging.INFO)
+        assert isinstance(backend, EtcdBackend)
+        backend._connection._found -= 60  # as if it had lasted
+        server.stop()
+        for _ in range(3):
+            with pytest.raises(StoreUnavailableError):
+                backend.read([Get("/there")], soon(0.2))
+        server.start()
+        backend.read([Get("/there")], soon())
+    said = [(vars(record)["event"], record.levelname) for record in caplog.records]
+    assert said == [("etcd connection lost", "WARNING"), ("etcd connected", "INFO")]
 
 
 def test_a_write_that_a_kill_catches_is_indeterminate(

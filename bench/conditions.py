@@ -1,0 +1,104 @@
+"""The conditions of a measurement: versions, the machine and its load, the store and its disk."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from .machine import busy_share
+from .releases import describe_etcd, describe_zookeeper
+from .target import Target
+
+__all__ = ["as_document", "conditions", "conditions_as_json", "quiet_warnings"]
+
+_PACKAGES: Final = ("etcd3", "grpcio", "kazoo", "protobuf", "rocksdict")
+_SERVERS: Final = {"etcd": describe_etcd, "zookeeper": describe_zookeeper}
+#: A machine with more of its processors in use disturbs what is measured.
+_QUIET: Final = 0.1
+
+
+def as_document(target: Target) -> dict[str, Any]:
+    """Return the conditions, as results keep them; looks at the machine for half a second."""
+    disk = target.disk
+    busy = busy_share()
+    found: dict[str, Any] = {
+        "batchkeeper": _version("batchkeeper"),
+        "python": platform.python_version(),
+        "packages": {name: there for name in _PACKAGES if (there := _version(name))},
+        "system": platform.platform(),
+        "cpus": os.cpu_count(),
+        "target": target.name,
+        "store": target.url.text,
+        "server": _server(target),
+        "members": target.members,
+        "disk": disk
+        and {
+            "directory": str(disk.directory),
+            "file_system": disk.file_system,
+            "fsync_seconds": disk.fsync,
+        },
+        "busy": busy,
+        "warnings": [],
+    }
+    found["warnings"] = list(quiet_warnings(found))
+    return found
+
+
+def quiet_warnings(conditions: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a warning if the machine was not quiet before the run."""
+    busy = conditions["busy"]
+    if busy > _QUIET:
+        yield (
+            f"the machine is not quiet: {busy:.0%} of its processors were in use before the run; "
+            f"figures vary more, and only ratios within the run mean something"
+        )
+
+
+def _server(target: Target) -> str | None:
+    """Return the version of the server that was started for the measurement."""
+    if target.members is None:
+        return None
+    return re.split(r" \(", _SERVERS[target.kind.scheme]())[0]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None  # It is not installed, or runs from a checkout.
+
+
+def conditions_as_json(target: Target) -> dict[str, Any]:
+    """Return the conditions of a measurement: the version, the machine, the store and the disk."""
+    disk = target.disk
+    return {
+        "batchkeeper": _version("batchkeeper"),
+        "machine": {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "cpus": os.cpu_count(),
+        },
+        "target": target.name,
+        "store": target.url.text,
+        "members": target.members,
+        "disk": disk
+        and {
+            "directory": str(disk.directory),
+            "file_system": disk.file_system,
+            "fsync_seconds": disk.fsync,
+        },
+    }
+
+
+def conditions(target: Target) -> Iterator[str]:
+    """Yield lines with the store and its disk."""
+    yield f"store    {target.url.text}"
+    if target.members is not None and target.members > 1:
+        yield f"members  {target.members}, all on this machine"
+    if target.disk is not None:
+        disk = target.disk
+        yield f"disk     {disk.file_system}; an fsync takes {disk.fsync * 1000:.3f} ms"

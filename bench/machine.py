@@ -1,0 +1,96 @@
+"""This machine: how busy it is, and the servers that run on it."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .target import Target
+
+if TYPE_CHECKING:
+    import psutil
+
+__all__ = ["ServerUse", "busy_share", "server_processes"]
+
+
+def busy_share(seconds: float = 0.5) -> float:
+    """Return the share of this machine's processors in use for some time, from 0 to 1."""
+    import psutil
+
+    return psutil.cpu_percent(interval=seconds) / 100
+
+
+def server_processes(target: Target) -> list[psutil.Process]:
+    """Return the processes of the target's servers that run here; empty if none is known.
+
+    They are the servers that were started for the measurement, or those that listen on loopback at
+    the addresses of the URL. The latter are found for the same user, or for root.
+    """
+    import psutil
+
+    if target.groups:
+        return [psutil.Process(pid) for pid in target.groups]
+    if target.kind.in_process or target.kind.local_directory:
+        return []
+    ports = set()
+    for address in target.url.addresses(0):
+        host, _, port = address.rpartition(":")
+        if _loopback(host):
+            ports.add(int(port))
+    found = {}
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            listening = connection.status == psutil.CONN_LISTEN and connection.pid
+            if listening and getattr(connection.laddr, "port", None) in ports:
+                found[connection.pid] = psutil.Process(connection.pid)
+    return list(found.values())
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class ServerUse:
+    """The CPU that the processes of servers use from now on, and their memory."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        import psutil
+
+        self._processes = []
+        with contextlib.suppress(psutil.Error):
+            self._processes = [psutil.Process(pid) for pid in pids]
+        self._before = _cpu(self._processes)
+
+    @property
+    def cpu(self) -> float | None:
+        """Seconds of CPU so far; ``None`` if no server is known, or one has gone."""
+        now = _cpu(self._processes)
+        return None if now is None or self._before is None else now - self._before
+
+    @property
+    def memory(self) -> int | None:
+        """Their resident memory now, in bytes; ``None`` likewise."""
+        import psutil
+
+        try:
+            return sum(process.memory_info().rss for process in self._processes) or None
+        except psutil.Error:
+            return None
+
+
+def _cpu(processes: Sequence[psutil.Process]) -> float | None:
+    import psutil
+
+    if not processes:
+        return None
+    try:
+        return sum(sum(process.cpu_times()[:2]) for process in processes)
+    except psutil.Error:
+        return None

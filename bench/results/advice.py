@@ -1,0 +1,429 @@
+"""What to set, in words and as a line to paste.
+
+A run has one goal. A closed loop asks for the most throughput. An open loop asks for the least CPU
+that keeps a budget for the 99th percentile at the asked rate or, without a budget, for the lowest
+99th percentile.
+
+Advice has to hold when the run is repeated. So it names a setting other than the default only if
+that setting is better beyond doubt (see ``statistics``). Among settings that cannot be told apart
+and whose medians are within ``MARGIN``, it chooses by what a repetition does not change: the fewest
+fields to set, and then the order of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from ...batching import BatchingConfig
+from . import figures
+from .figures import rate, usable, values
+from .records import Run, Variant
+from .statistics import MARGIN, Comparisons, Estimate, estimate
+from .wording import count, interval, listed, milliseconds, number, share, times
+
+__all__ = ["Advice", "advise", "changes", "line_to_paste", "summary"]
+
+Goal = Literal["throughput", "budget", "latency"]
+
+_MORE: Final = "Measure with --rounds 10 or --until-stable."
+#: The chance to call a budget kept whose median round misses it. Five rounds are the fewest for it.
+_DOUBT: Final = 0.05
+_FEWEST_FOR_BUDGET: Final = 5
+#: What is left open is said if a setting may be faster than the default by more than this.
+_WORTH_MORE_ROUNDS: Final = 2 * MARGIN
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to set.
+
+    Attributes:
+        goal: ``throughput``, ``budget`` or ``latency``.
+        variant: the name of the advised variant; ``None`` if nothing is advised.
+        line: the line to paste, with the fields that differ from the default; ``None`` likewise.
+        sentences: the reasons, and what to do if nothing is advised.
+    """
+
+    goal: Goal
+    variant: str | None
+    line: str | None
+    sentences: Sequence[str]
+
+
+def advise(run: Run) -> Advice:
+    """Return advice for the goal of a run."""
+    asked, budget = run.load.get("rate"), run.schedule.get("p99_budget")
+    goal: Goal = "throughput" if asked is None else "latency" if budget is None else "budget"
+    chosen: Variant | None = None
+    sentences = list(_obstacles(run))
+    if not sentences:
+        choose = {"throughput": _throughput, "budget": _budget, "latency": _latency}[goal]
+        chosen, sentences = choose(run)
+        if goal == "throughput" and budget is not None:
+            sentences.append(
+                "A budget for the p99 needs a rate, because latency at saturation is that of a "
+                "queue: add --rate."
+            )
+    return Advice(
+        goal,
+        chosen.name if chosen else None,
+        line_to_paste(chosen.settings) if chosen else None,
+        sentences,
+    )
+
+
+def changes(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a ``BatchingConfig`` that differ from the default."""
+    default = BatchingConfig()
+    if settings.get("enabled") is False:
+        # Nothing else has an effect then, but for what limits single executions.
+        settings = {
+            name: settings[name] for name in settings if name in ("enabled", "max_in_flight")
+        }
+    return {
+        name: value
+        for name, value in settings.items()
+        if not hasattr(default, name) or value != getattr(default, name)
+    }
+
+
+def line_to_paste(settings: Mapping[str, Any]) -> str:
+    """Return the call of ``BatchingConfig`` with the fields that differ from the default."""
+    fields = ", ".join(f"{name}={value!r}" for name, value in changes(settings).items())
+    return f"BatchingConfig({fields})"
+
+
+def _obstacles(run: Run) -> Iterator[str]:
+    """Yield why a run is no ground for advice."""
+    if run.broken is not None:
+        yield f"Nothing is advised: the run ended early ({run.broken}). Measure again."
+        return
+    rivals = figures.rivals(run)
+    if not any(usable(variant) for variant in rivals):
+        yield "Nothing is advised: no measurement ran to its end. Measure again."
+    elif len(rivals) < 2:
+        yield "Nothing is advised: one setting alone has none to be compared with."
+    elif not Comparisons(run, variants=rivals).known:
+        yield (
+            f"Nothing is advised: {count(figures.finished(run), 'round')} cannot tell a difference "
+            f"from noise. {_MORE}"
+        )
+
+
+def _throughput(run: Run) -> tuple[Variant | None, list[str]]:
+    rivals = figures.rivals(run)
+    found = Comparisons(run, variants=rivals)
+    best, *others = found.ranked(variant.name for variant in rivals)
+    top = [best, *(name for name in others if found.same(name, best))]
+    default, single = (_of(rivals, name) for name in ("default", "single"))
+    if default is not None and default.name in top:
+        return default, [*_as_good(run, found, top), *_left_open(run, found, best)]
+    # What beats the default by chance only is as good as the best, but no reason to change
+    # anything.
+    sure = [name for name in top if default is None or found.above(name, default.name)]
+    if not sure:
+        # The best by the rounds of all is not ahead in those that it shares with the default.
+        return default, list(_as_good(run, found, top))
+    close = _close(found, sure, best) or sure
+    if single is not None and single.name in close:
+        return single, list(_no_batching(run, found))
+    chosen = _simplest(run, close)
+    sentences = [_most(run, found, chosen)]
+    same = [name for name in top if name != chosen.name]
+    if same:
+        sentences.append(
+            f"As fast, as far as the rounds can tell: {listed(same)}. Of those within "
+            f"{share(MARGIN)} of the best, the advised one sets the fewest fields, or comes first."
+        )
+    if single is not None and found.ratio(chosen.name, single.name) is not None:
+        sentences.append(f"It is {_ratio(found, chosen.name, single.name, 'single execution')}.")
+    return chosen, sentences
+
+
+def _as_good(run: Run, found: Comparisons, top: Sequence[str]) -> Iterator[str]:
+    default = _median(run, "default", rate)
+    yield (
+        f"The default is as good: no setting is faster beyond doubt. It handles {number(default)} "
+        f"operations per second."
+    )
+    over_single = found.ratio("default", "single")
+    if "single" in top and over_single is not None and over_single.high > 1 + _WORTH_MORE_ROUNDS:
+        yield (
+            f"Whether batching helps is not decided: in the median, the default is "
+            f"{times(over_single.median)} times single execution. {_MORE}"
+        )
+    elif "single" in top:
+        yield (
+            "Batching does not help here: single execution cannot be told apart from the default, "
+            "so this load gives no reason to choose between them."
+        )
+    elif found.ratio("default", "single") is not None:
+        yield f"It is {_ratio(found, 'default', 'single', 'single execution')}."
+
+
+def _left_open(run: Run, found: Comparisons, best: str) -> Iterator[str]:
+    ratio = found.ratio(best, "default")
+    if best == "default" or ratio is None or ratio.high <= 1 + _WORTH_MORE_ROUNDS:
+        return
+    rounds = count(figures.finished(run), "round")
+    if math.isinf(ratio.high):
+        yield f"{rounds.capitalize()} cannot rule out that another one is faster. {_MORE}"
+    elif ratio.low > 1 / (1 + _WORTH_MORE_ROUNDS) or ratio.median > 1:
+        yield (
+            f"{rounds.capitalize()} with a noise of {share(found.noise or 0)} cannot rule out that "
+            f"{best} is up to {share(ratio.high - 1)} faster. {_MORE}"
+        )
+
+
+def _no_batching(run: Run, found: Comparisons) -> Iterator[str]:
+    batching = [variant.name for variant in run.variants if variant.kind == "batching"]
+    best = found.ranked(batching)[0]
+    relation = "cannot be told apart" if found.same(best, "single") else "is slower"
+    yield (
+        f"Batching does not help here: single execution handles "
+        f"{number(_median(run, 'single', rate))} operations per second. The best batch setting, "
+        f"{best}, handles {number(_median(run, best, rate))}, and {relation}."
+    )
+    if found.ratio("single", "default") is not None:
+        yield f"Single execution is {_ratio(found, 'single', 'default', 'the default')}."
+
+
+def _most(run: Run, found: Comparisons, chosen: Variant) -> str:
+    handles = f"{number(_median(run, chosen.name, rate))} operations per second"
+    if found.ratio(chosen.name, "default") is None:
+        return f"For the most throughput: {chosen.name} handles {handles}."
+    return (
+        f"For the most throughput: {chosen.name} handles {handles}, "
+        f"{_ratio(found, chosen.name, 'default', 'the default')}."
+    )
+
+
+def _budget(run: Run) -> tuple[Variant | None, list[str]]:
+    budget, asked = run.schedule["p99_budget"], run.load["rate"]
+    goal = f"a p99 of {milliseconds(budget)} ms at {number(asked)} operations per second"
+    reaching, sentences = _reaching(run)
+    if not reaching:
+        return None, sentences
+    judged = {variant.name: _keeps(variant, budget) for variant in reaching}
+    keeping = [variant for variant in reaching if judged[variant.name] is True]
+    unsure = [variant for variant in reaching if judged[variant.name] is None]
+    if unsure:
+        few = min(len(usable(variant)) for variant in unsure) < _FEWEST_FOR_BUDGET
+        why = (
+            f"the budget needs {_FEWEST_FOR_BUDGET} rounds"
+            if few
+            else "some of their rounds keep the budget, and some do not"
+        )
+        sentences.append(f"Not decided for {listed(_with_p99(unsure))}: {why}. {_MORE}")
+    if not keeping:
+        if not unsure:
+            lowest = min(reaching, key=lambda variant: _p99(variant).median)
+            sentences.append(
+                f"Nothing keeps {goal}. The lowest p99 is that of {_with_p99([lowest])[0]}: ask "
+                f"for a lower rate, or allow more time."
+            )
+        return None, sentences
+    default = figures.named(run, "default")
+    if default is not None and default in keeping:
+        sentences.append(f"The default keeps {goal}: its p99 is {_p99_words(default)}.")
+        others = [variant for variant in keeping if variant is not default]
+        if others:
+            sentences.append(f"So do {listed([variant.name for variant in others])}.")
+        return default, sentences
+    chosen = _cheapest(run, keeping)
+    sentences.append(f"For {goal}: {chosen.name}. Its p99 is {_p99_words(chosen)}.")
+    others = [variant for variant in keeping if variant is not chosen]
+    if others:
+        sentences.append(
+            f"{listed([v.name for v in others])} would do, too, with no less CPU per operation "
+            f"beyond doubt."
+        )
+    if default is not None and judged.get("default") is False:
+        sentences.append(f"The default does not keep it: its p99 is {_p99_words(default)}.")
+    return chosen, sentences
+
+
+def _latency(run: Run) -> tuple[Variant | None, list[str]]:
+    asked = run.load["rate"]
+    reaching, sentences = _reaching(run)
+    if not reaching:
+        return None, sentences
+    found = Comparisons(run, figures.p99, reaching)
+    default = _of(reaching, "default")
+    lowest = found.ranked(variant.name for variant in reaching)[::-1]
+    if not lowest:
+        return None, [*sentences, "No measurement has latencies."]
+    top = [name for name in lowest if found.same(name, lowest[0])]
+    if default is not None and default.name in top:
+        sentences.append(
+            f"The default is as good at {number(asked)} operations per second: no p99 is lower "
+            f"beyond doubt than its {_p99_words(default)}."
+        )
+        return default, sentences
+    sure = [name for name in top if default is None or not found.same(name, default.name)]
+    chosen = _simplest(run, _close(found, sure, lowest[0]) or top)
+    sentences.append(
+        f"For the lowest p99 at {number(asked)} operations per second: {chosen.name}, with "
+        f"{_p99_words(chosen)}."
+    )
+    if default is not None:
+        sentences.append(f"That of the default is {_p99_words(default)}.")
+    return chosen, sentences
+
+
+def _reaching(run: Run) -> tuple[list[Variant], list[str]]:
+    """Return the variants that keep up with the asked rate, and what was reached by the others."""
+    asked = run.load["rate"]
+    rivals = [variant for variant in figures.rivals(run) if usable(variant)]
+    # In most rounds, so that one stall of the machine does not decide.
+    reaching = [v for v in rivals if sum(map(figures.reached, usable(v))) * 2 > len(usable(v))]
+    missing = [variant for variant in rivals if variant not in reaching]
+    if not reaching:
+        best = max(missing, key=lambda variant: _estimate(variant, rate).median)
+        sentence = (
+            f"No setting reaches {number(asked)} operations per second: the most is "
+            f"{number(_estimate(best, rate).median)}, with {best.name}. Ask for a lower rate, or "
+            f"for more load generators with --processes if the client's CPU is the limit."
+        )
+        return [], [sentence]
+    if not missing:
+        return reaching, []
+    reached = [f"{v.name} ({number(_estimate(v, rate).median)})" for v in missing]
+    return reaching, [
+        f"{number(asked)} operations per second are not reached by {listed(reached)}."
+    ]
+
+
+def _keeps(variant: Variant, budget: float) -> bool | None:
+    """Return whether the median round keeps rate and budget; ``None`` if that cannot be told.
+
+    A round keeps both or it does not. If the median did not, half of all rounds would fail. That as
+    few fail as were seen has then a probability that the binomial distribution gives.
+    """
+    rounds = usable(variant)
+    kept = sum(
+        figures.reached(measured) and (figures.p99(measured) or math.inf) <= budget
+        for measured in rounds
+    )
+    if _tail(len(rounds), len(rounds) - kept) <= _DOUBT:
+        return True
+    return False if _tail(len(rounds), kept) <= _DOUBT else None
+
+
+def _tail(rounds: int, most: int) -> float:
+    """Return the probability of at most this many heads when coins are thrown for all rounds."""
+    return sum(math.comb(rounds, number) for number in range(most + 1)) / 2.0**rounds
+
+
+def _cheapest(run: Run, variants: Sequence[Variant]) -> Variant:
+    """Return the variant with the least CPU per operation; among equals, the simplest."""
+    found = Comparisons(run, figures.cpu, variants)
+    ranked = found.ranked(variant.name for variant in variants)[::-1]
+    equal = [name for name in ranked if found.same(name, ranked[0])]
+    if not equal:
+        return _simplest(run, [variant.name for variant in variants])
+    return _simplest(run, _close(found, equal, ranked[0]))
+
+
+def _close(found: Comparisons, names: Sequence[str], best: str) -> list[str]:
+    """Return those whose median is within ``MARGIN`` of the best."""
+    ratios = {name: found.ratio(name, best) for name in names}
+    return [n for n, r in ratios.items() if r and 1 / (1 + MARGIN) <= r.median <= 1 + MARGIN]
+
+
+def _simplest(run: Run, names: Sequence[str]) -> Variant:
+    """Return the variant that sets the fewest fields; among equals, the first of the run."""
+    return min(
+        (variant for variant in run.variants if variant.name in names),
+        key=lambda variant: len(changes(variant.settings)),
+    )
+
+
+def _of(variants: Sequence[Variant], name: str) -> Variant | None:
+    """Return the variant with this name, if it was measured to its end."""
+    return next((v for v in variants if v.name == name and usable(v)), None)
+
+
+def _median(run: Run, name: str, figure: figures.Figure) -> float | None:
+    variant = figures.named(run, name)
+    found = estimate(values(variant, figure)) if variant else None
+    return found.median if found else None
+
+
+def _estimate(variant: Variant, figure: figures.Figure) -> Estimate:
+    return estimate(values(variant, figure)) or Estimate(math.inf, 0.0, math.inf)
+
+
+def _p99(variant: Variant) -> Estimate:
+    return _estimate(variant, figures.p99)
+
+
+def _p99_words(variant: Variant) -> str:
+    found = _p99(variant)
+    return (
+        f"{milliseconds(found.median)} ms ({milliseconds(found.low)} to {milliseconds(found.high)})"
+    )
+
+
+def _with_p99(variants: Sequence[Variant]) -> list[str]:
+    return [f"{variant.name} ({milliseconds(_p99(variant).median)} ms)" for variant in variants]
+
+
+def _ratio(found: Comparisons, a: str, b: str, called: str) -> str:
+    ratio = found.ratio(a, b)
+    assert ratio is not None
+    return f"{times(ratio.median)} times {called} ({interval(ratio)})"
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """Return medians with their intervals, and the advice, in a form that JSON can take.
+
+    An end of an interval that is not known is ``None``.
+    """
+    rivals = Comparisons(run, variants=figures.rivals(run))
+    everything = Comparisons(run)
+    advice = advise(run)
+    return {
+        "noise": rivals.noise,
+        "variants": {
+            variant.name: _summary_of(variant, everything if variant.kind == "peer" else rivals)
+            for variant in run.variants
+        },
+        "advice": {
+            "goal": advice.goal,
+            "variant": advice.variant,
+            "line": advice.line,
+            "sentences": list(advice.sentences),
+        },
+    }
+
+
+def _summary_of(variant: Variant, found: Comparisons) -> dict[str, Any]:
+    ratio = found.ratio(variant.name, "default")
+    return {
+        "rounds": len(usable(variant)),
+        "rate": _plain(estimate(values(variant, rate))),
+        "times_default": _plain(ratio),
+        "same_as_default": None if ratio is None else found.same(variant.name, "default"),
+        "latency_seconds": {
+            name: _plain(estimate(values(variant, figures.percentile(name))))
+            for name in figures.PERCENTILES
+        },
+        "operations_per_batch": _plain(estimate(values(variant, figures.operations_per_batch))),
+        "client_cpu_seconds_per_operation": _plain(estimate(values(variant, figures.client_cpu))),
+        "server_cpu_seconds_per_operation": _plain(estimate(values(variant, figures.server_cpu))),
+    }
+
+
+def _plain(found: Estimate | None) -> dict[str, float | None] | None:
+    if found is None:
+        return None
+    unknown = math.isinf(found.high)
+    return {
+        "median": found.median,
+        "low": None if unknown else found.low,
+        "high": None if unknown else found.high,
+    }

@@ -1,0 +1,117 @@
+"""What pictures show: the variants that matter, the Pareto front, curves, series."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from hdrh.codec import HdrCookieException, HdrLengthException
+from hdrh.histogram import HdrHistogram
+from matplotlib.lines import Line2D
+
+from ....ops.errors import InvalidSettingError
+from .. import figures
+from ..advice import advise
+from ..figures import usable, values
+from ..records import Moment, Run, Variant
+from ..statistics import estimate
+from .svg import COLOURS, INK
+
+__all__ = ["Look", "curve", "front", "looks", "moments"]
+
+_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 2)))
+#: A curve has this many points for each nine.
+_POINTS: Final = 12
+#: The faster half is of no interest, and curves fall steeply there.
+_MEDIAN: Final = math.ceil(_POINTS * math.log10(2))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a variant looks in all pictures."""
+
+    name: str
+    colour: str
+    marker: str
+    dash: Any
+
+    def handle(self) -> Line2D:
+        """Return its sign in a key."""
+        return Line2D(
+            [], [], color=self.colour, marker=self.marker, ls=self.dash, lw=1.5, label=self.name
+        )
+
+
+def looks(run: Run) -> dict[str, Look]:
+    """Return the looks of the variants that matter most, at most as many as there are colours.
+
+    These are the default, single execution, the advised variant, the Pareto front and peers.
+    """
+    points = {
+        v.name: (rate.median, p99.median)
+        for v in figures.rivals(run)
+        if (rate := estimate(values(v, figures.rate))) and (p99 := estimate(values(v, figures.p99)))
+    }
+    measured = [variant.name for variant in run.variants if usable(variant)]
+    peers = [v.name for v in run.variants if v.kind == "peer"]
+    wanted = ["default", "single", advise(run).variant, *front(points), *peers]
+    chosen = [name for name in dict.fromkeys(wanted) if name in measured] or measured
+    colours = (INK, *COLOURS)
+    return {
+        name: Look(name, colour, marker, dash)
+        for name, colour, marker, dash in zip(chosen, colours, _MARKERS, _DASHES, strict=False)
+    }
+
+
+def front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the Pareto front: those that no other one beats in rate and in latency, by rate."""
+    best: list[str] = []
+    lowest = math.inf
+    for name in sorted(points, key=lambda name: (-points[name][0], points[name][1])):
+        if points[name][1] < lowest:
+            best.append(name)
+            lowest = points[name][1]
+    return best[::-1]
+
+
+def curve(variant: Variant) -> Sequence[tuple[float, float]]:
+    """Return percentiles with their seconds, as far as there are operations for them."""
+    texts = tuple(
+        found.histogram
+        for measured in usable(variant)
+        if (found := measured.latencies.get("all")) and found.count and found.histogram
+    )
+    return _curve(texts) if texts else ()
+
+
+@lru_cache(maxsize=256)
+def _curve(texts: tuple[str, ...]) -> Sequence[tuple[float, float]]:
+    merged = HdrHistogram(1, 3_600_000_000, 3)
+    for text in texts:
+        try:
+            merged.add(HdrHistogram.decode(text))
+        except (ValueError, zlib.error, HdrCookieException, HdrLengthException) as error:
+            raise InvalidSettingError(f"a histogram is damaged ({error!r}): {text[:40]}") from error
+    count = merged.get_total_count()
+    # The last point has one operation above it.
+    nines = max(1.0, math.log10(count))
+    steps = [step / _POINTS for step in range(_MEDIAN, math.floor(nines * _POINTS) + 1)]
+    named = [float(name[1:]) for name in figures.PERCENTILES if name != "max"]
+    percentiles = sorted(
+        {*(100 - 100 / 10**nine for nine in steps), *(p for p in named if 100 - p >= 99.99 / count)}
+    )
+    found = merged.get_percentile_to_value_dict(percentiles)
+    return [(percentile, found[percentile] / 1e6) for percentile in percentiles]
+
+
+def moments(variant: Variant | None) -> Sequence[Moment]:
+    """Return the series of the last round that has one."""
+    for measured in reversed(usable(variant) if variant else []):
+        if measured.series:
+            return measured.series
+    return ()

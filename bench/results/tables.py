@@ -1,0 +1,382 @@
+"""The results for a terminal, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from . import figures
+from .advice import advise
+from .figures import usable, values
+from .records import Measured, Run, Variant
+from .statistics import Comparisons, Estimate, confidence, estimate
+from .wording import count, milliseconds, number, share, spread, times
+
+__all__ = [
+    "Column",
+    "as_csv",
+    "cause_columns",
+    "columns_of",
+    "conditions_of",
+    "latency_columns",
+    "load_of",
+    "peers_of",
+    "print_run",
+    "warnings_of",
+]
+
+#: Names are wrapped at this width at least. Where a column does not fit beside them, it goes into a
+#: second table below.
+_NARROWEST: Final = 16
+_GAP: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of figures, with a cell for each variant."""
+
+    head: str
+    cells: Sequence[str]
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (self.head, *self.cells)))
+
+
+def print_run(console: Console, run: Run) -> None:
+    """Print conditions, load, figures, warnings and advice, within the width of the console."""
+
+    def say(text: str = "", indent: int = 0) -> None:
+        console.print(
+            Padding(Text(text), (0, 0, 0, indent), expand=False) if indent else Text(text)
+        )
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(min_width=10)
+    grid.add_column(overflow="fold")
+    for name, text in (*conditions_of(run), *load_of(run)):
+        grid.add_row(Text(name), Text(text))
+    console.print(grid)
+    for warning in warnings_of(run):
+        say()
+        console.print(Text(f"warning: {warning}", style="bold yellow"))
+    for title, columns in (
+        ("", columns_of(run)),
+        ("Latency in ms", latency_columns(run)),
+        ("Batches by the cause of their flush, and counts of all rounds", cause_columns(run)),
+    ):
+        if columns:
+            say(f"\n{title}" if title else "")
+            _print_columns(console, [variant.name for variant in run.variants], columns)
+    say()
+    for line in (*_legend(run), *peers_of(run)):
+        say(line)
+    for title, lines in _details(run):
+        say()
+        say(title)
+        for line in lines:
+            say(line, 2)
+    _print_advice(console, run)
+
+
+def _print_advice(console: Console, run: Run) -> None:
+    advice = advise(run)
+    console.print(Text("\nAdvice", style="bold"))
+    for sentence in advice.sentences:
+        console.print(Padding(Text(sentence), (0, 0, 0, 2), expand=False))
+    if advice.line is not None:
+        # A line to paste is never wrapped.
+        console.print(Text(f"\n  {advice.line}", style="bold"), soft_wrap=True)
+
+
+def conditions_of(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield the conditions as names and texts."""
+    found = run.conditions
+    members = found.get("members")
+    server = found.get("server")
+    yield (
+        "store",
+        f"{found.get('store') or found.get('target')}"
+        + (f", version {server}" if server else "")
+        + (f", {members} members" if members and members > 1 else ""),
+    )
+    busy = found.get("busy")
+    yield (
+        "machine",
+        f"{found.get('cpus')} processors, {found.get('system')}, Python {found.get('python')}, "
+        f"batchkeeper {found.get('batchkeeper')}"
+        + (f"; {share(busy)} busy before the run" if busy is not None else ""),
+    )
+    disk = found.get("disk")
+    if disk:
+        fsync = disk.get("fsync_seconds")
+        yield (
+            "disk",
+            f"{disk.get('file_system')}"
+            + (f"; an fsync takes {milliseconds(fsync)} ms" if fsync else ""),
+        )
+
+
+def load_of(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield the load and the schedule as names and texts."""
+    load, schedule = run.load, run.schedule
+    mix = load.get("mix") or {}
+    name = mix.get("name") if isinstance(mix, dict) else mix
+    parts = [f"mix {name}" if name else "a mix of its own"]
+    if load.get("rate") is not None:
+        parts.append(f"an open loop of {number(load['rate'])} operations per second")
+    elif load.get("in_flight"):
+        parts.append(f"a closed loop of {number(load['in_flight'])} operations in flight")
+    for field, noun in (("threads", "thread"), ("tasks", "task"), ("processes", "process")):
+        if (load.get(field) or 0) > 1:
+            plural = f"{number(load[field])} processes" if field == "processes" else None
+            parts.append(plural or count(load[field], noun))
+    if load.get("spark"):
+        parts.append("on Spark executors")
+    if load.get("seed") is not None:
+        parts.append(f"seed {load['seed']}")
+    yield "load", ", ".join(parts)
+    rounds, seconds = figures.finished(run), schedule.get("seconds")
+    yield (
+        "measured",
+        f"{count(rounds, 'interleaved round')}"
+        + (f" of {seconds:g} s for each variant" if seconds else "")
+        + (f", after {schedule['warm_up']:g} s of warm-up" if schedule.get("warm_up") else ""),
+    )
+
+
+def warnings_of(run: Run) -> Iterator[str]:
+    """Yield what makes the figures doubtful."""
+    if run.broken is not None:
+        yield f"the run ended early, and shows what was measured until then: {run.broken}"
+    yield from run.conditions.get("warnings") or ()
+    for variant in run.variants:
+        late = [m for m in usable(variant) if not figures.reached(m)]
+        if late:
+            found = estimate([m.rate for m in late])
+            asked = late[0].asked_rate
+            assert found is not None
+            yield (
+                f"{variant.name}: the asked rate of {number(asked)} per second was not reached in "
+                f"{len(late)} of {count(len(usable(variant)), 'round')}; it was "
+                f"{number(found.median)}. Its latencies are those of a growing backlog"
+            )
+        for measured in variant.rounds:
+            if measured.broken is not None:
+                yield f"{variant.name}, round {measured.round + 1}, is left out: {measured.broken}"
+
+
+def columns_of(run: Run) -> list[Column]:
+    """Return the columns of the main table. What no variant has is left out."""
+    rivals, everything = Comparisons(run, variants=figures.rivals(run)), Comparisons(run)
+
+    def ratio(variant: Variant) -> str:
+        comparisons = everything if variant.kind == "peer" else rivals
+        found = comparisons.ratio(variant.name, "default")
+        if found is None:
+            return ""
+        # A ratio that is only noise gets a sign, so that nobody takes it for a finding.
+        same = variant.name != "default" and comparisons.same(variant.name, "default")
+        return f"{'=' if same else ''}{times(found.median)}"
+
+    def median(figure: figures.Figure) -> Sequence[Estimate | None]:
+        return [estimate(values(variant, figure)) for variant in run.variants]
+
+    rates = median(figures.rate)
+    columns = [
+        Column("ops/s", [number(round(e.median)) if e else "" for e in rates]),
+        Column("±", [spread(e).removeprefix("±") if e else "" for e in rates]),
+        Column("x def.", [ratio(variant) for variant in run.variants]),
+        Column("p50 ms", [_ms(e) for e in median(figures.percentile("p50"))]),
+        Column("p99 ms", [_ms(e) for e in median(figures.p99)]),
+        Column(
+            "batch", [f"{e.median:.1f}" if e else "" for e in median(figures.operations_per_batch)]
+        ),
+        Column("µs cl.", [_us(e) for e in median(figures.client_cpu)]),
+        Column("µs srv", [_us(e) for e in median(figures.server_cpu)]),
+    ]
+    return [column for column in columns if any(column.cells)]
+
+
+def latency_columns(run: Run) -> list[Column]:
+    """Return a column for each percentile, in milliseconds."""
+    columns = []
+    for name in figures.PERCENTILES:
+        cells = []
+        for variant in run.variants:
+            found = values(variant, figures.percentile(name))
+            middle = estimate(found)
+            # The greatest of all, because one slow operation is not the less slow for its round.
+            worst = max(found, default=None)
+            cells.append(milliseconds(worst) if name == "max" else _ms(middle))
+        columns.append(Column(name, cells))
+    return [column for column in columns if any(column.cells)]
+
+
+def cause_columns(run: Run) -> list[Column]:
+    """Return the share of each cause of flush, and what was counted, where there is any."""
+    causes = {variant.name: figures.causes(variant) for variant in run.variants}
+    together = sum(map(Counter, causes.values()), Counter())
+    columns = [
+        Column(cause, [_part_of(causes[variant.name], cause) for variant in run.variants])
+        for cause, _ in together.most_common()
+    ]
+    counts: Mapping[str, Callable[[Measured], int]] = {
+        "fall-backs": lambda m: m.fall_backs,
+        "waits": lambda m: m.waits,
+        "conflicts": lambda m: m.conflicts,
+        "late": lambda m: m.not_started,
+        "errors": lambda m: sum(m.errors.values()),
+    }
+    for head, counted in counts.items():
+        totals = [figures.total(variant, counted) for variant in run.variants]
+        if any(totals):
+            columns.append(Column(head, [f"{n:,}" for n in totals]))
+    return columns
+
+
+def _part_of(causes: Mapping[str, int], cause: str) -> str:
+    return share(causes.get(cause, 0) / sum(causes.values())) if causes else ""
+
+
+def _ms(found: Estimate | None) -> str:
+    return milliseconds(found.median) if found else ""
+
+
+def _us(found: Estimate | None) -> str:
+    return number(round(found.median * 1e6, 1)) if found else ""
+
+
+def _print_columns(console: Console, names: Sequence[str], columns: Sequence[Column]) -> None:
+    longest = max(map(len, ("variant", *names)))
+    for number_of_table, part in enumerate(_parts(columns, longest, console.width)):
+        if number_of_table:
+            console.print()
+        # Piped output has no lines, so that tools can split it into columns.
+        table = Table(
+            box=SIMPLE_HEAD if console.is_terminal else None,
+            pad_edge=False,
+            padding=(0, _GAP // 2) if console.is_terminal else (0, _GAP, 0, 0),
+            header_style="bold",
+            collapse_padding=True,
+        )
+        room = console.width - sum(column.width + _GAP for column in part) - 2
+        table.add_column(Text("variant"), overflow="fold", width=max(min(longest, room), 1))
+        for column in part:
+            table.add_column(Text(column.head), justify="right", no_wrap=True)
+        for row, name in enumerate(names):
+            table.add_row(Text(name), *(Text(column.cells[row]) for column in part))
+        console.print(table)
+
+
+def _parts(columns: Sequence[Column], longest: int, width: int) -> Iterator[list[Column]]:
+    """Yield groups of columns that fit beside the names."""
+    room = width - min(longest, _NARROWEST) - 2
+    part: list[Column] = []
+    for column in columns:
+        used = sum(other.width + _GAP for other in part)
+        if part and used + column.width + _GAP > room:
+            yield part
+            part = []
+        part.append(column)
+    if part:
+        yield part
+
+
+def _legend(run: Run) -> Iterator[str]:
+    rounds = figures.finished(run)
+    sure = (
+        f"±: interval of the median ({confidence(rounds):.0%} confidence after "
+        f"{count(rounds, 'round')})"
+        if rounds > 1
+        else "±: not known after one round"
+    )
+    yield (
+        f"{sure}. x def.: times the default in the same rounds; = means that they cannot be told "
+        f"apart. batch: operations per batch. µs: CPU per operation of client and server."
+    )
+
+
+def peers_of(run: Run) -> Iterator[str]:
+    """Yield how many times each peer the default is."""
+    found = Comparisons(run)
+    for variant in run.variants:
+        ratio = found.ratio("default", variant.name) if variant.kind == "peer" else None
+        if ratio is not None:
+            unsure = " (cannot be told apart)" if found.same("default", variant.name) else ""
+            yield f"the default is {times(ratio.median)} times {variant.name}{unsure}"
+
+
+def _details(run: Run) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield errors by kind, and what was checked."""
+    lines = [
+        f"{v.name}: " + ", ".join(f"{name} {n:,}" for name, n in figures.errors(v).items())
+        for v in run.variants
+        if figures.errors(v)
+    ]
+    if lines:
+        yield "Errors", lines
+    checked = sum(figures.total(v, lambda m: m.answers_checked) for v in run.variants)
+    read = sum(figures.total(v, lambda m: m.paths_read_back) for v in run.variants)
+    if checked or read:
+        yield "Checked", [f"{checked:,} answers, and {read:,} paths that were read back"]
+
+
+def as_csv(run: Run) -> str:
+    """Return a row for each variant and round, with times in seconds and a row of names first."""
+    fields = sorted({name for variant in run.variants for name in variant.settings})
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*_CSV, *(f"setting_{name}" for name in fields)])
+    for variant in run.variants:
+        for measured in variant.rounds:
+            row = _row(variant, measured)
+            writer.writerow([*row, *(variant.settings.get(name, "") for name in fields)])
+    return file.getvalue()
+
+
+_CSV: Final = (
+    *("variant", "kind", "round", "broken", "seconds", "operations", "rate", "asked_rate"),
+    *("not_started", *figures.PERCENTILES, "queue_p50", "queue_p99", "store_p50", "store_p99"),
+    *("batches", "operations_per_batch", "fall_backs", "waits", "conflicts", "errors"),
+    *("client_cpu_per_operation", "server_cpu_per_operation", "client_memory", "server_memory"),
+)
+
+
+def _row(variant: Variant, measured: Measured) -> list[Any]:
+    latencies = measured.latencies.get("all")
+    percentiles = latencies.percentiles if latencies else {}
+    return [
+        variant.name,
+        variant.kind,
+        measured.round,
+        measured.broken,
+        measured.seconds,
+        measured.operations,
+        measured.rate,
+        measured.asked_rate,
+        measured.not_started,
+        *(percentiles.get(name) for name in figures.PERCENTILES),
+        *(measured.queue_seconds.get(name) for name in ("p50", "p99")),
+        *(measured.store_seconds.get(name) for name in ("p50", "p99")),
+        measured.batches,
+        figures.operations_per_batch(measured),
+        measured.fall_backs,
+        measured.waits,
+        measured.conflicts,
+        sum(measured.errors.values()),
+        figures.client_cpu(measured),
+        figures.server_cpu(measured),
+        measured.client_memory,
+        measured.server_memory,
+    ]

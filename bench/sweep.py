@@ -1,0 +1,251 @@
+"""Measures several variants in turn, in several rounds.
+
+The speed of a machine changes from minute to minute by more than settings differ. So each round
+measures all variants, in an order of its own, and variants are compared within rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import product
+from typing import Any, Final
+
+from ..batching import BatchingConfig
+from ..ops.errors import InvalidSettingError, MetadataStoreError
+from .live import Live
+from .load.job import Job, Pace
+from .load.mixes import Mix
+from .load.parts import merged
+from .load.peers import PEERS, Peer
+from .load.processes import LocalCrew
+from .machine import server_processes
+from .results.records import Measured, Run, Variant
+from .results.statistics import stable, survivors
+from .target import Target
+
+__all__ = ["Sweep", "batching_variants", "measure"]
+
+#: Rounds of ``--until-stable``.
+MOST_ROUNDS: Final = 40
+_FEWEST_ROUNDS: Final = 5
+#: Rounds of each stage of ``--successive-halving``; the last stage has as many as were asked for.
+_STAGE: Final = 3
+_LEFT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What to measure.
+
+    Attributes:
+        mix: the mix.
+        variants: the variants, single execution first.
+        pace: how all processes together load the store.
+        seed: the seed of all random choices.
+        rounds: each measures every variant once.
+        until_stable: measure on, up to :data:`MOST_ROUNDS`, until the figures are known within this
+            share; ``None`` for exactly ``rounds``.
+        successive_halving: drop the worse half of the batch settings after every few rounds.
+        p99_budget: the most seconds that the advice allows for 99 % of the operations; or ``None``.
+        processes: the number of processes or tasks.
+    """
+
+    mix: Mix
+    variants: Sequence[Variant]
+    pace: Pace
+    seed: int
+    rounds: int
+    until_stable: float | None = None
+    successive_halving: bool = False
+    p99_budget: float | None = None
+    processes: int = 1
+
+
+def batching_variants(grid: Mapping[str, Sequence[Any]]) -> list[Variant]:
+    """Return single execution, the default setting, and all combinations of the given values.
+
+    Args:
+        grid: the values of each field of ``BatchingConfig`` that is varied.
+
+    Raises:
+        InvalidSettingError: a value is out of its range.
+    """
+    single, default = BatchingConfig(enabled=False), BatchingConfig()
+    variants = [
+        Variant("single", "single", dataclasses.asdict(single), {"enabled": False}),
+        Variant("default", "batching", dataclasses.asdict(default), {}),
+    ]
+    for values in product(*grid.values()):
+        varied = dict(zip(grid, values, strict=True))
+        batching = BatchingConfig(**varied)
+        if varied and batching != default:
+            name = " ".join(f"{field}={written(field, value)}" for field, value in varied.items())
+            variants.append(Variant(name, "batching", dataclasses.asdict(batching), varied))
+    return variants
+
+
+def written(field: str, value: Any) -> str:
+    """Return a value of a field as it is written on the command line."""
+    if field == "max_delay":
+        return f"{value * 1000:g}ms"
+    if field.endswith("_bytes") and value and value % 1024 == 0:
+        return f"{value // 1024}KiB"
+    return str(value)
+
+
+def peer_variants(peers: Sequence[Peer]) -> list[Variant]:
+    """Return a variant for each peer. Its name is what the peer does."""
+    return [Variant(peer.title, "peer", {}, {"peer": peer.name}) for peer in peers]
+
+
+def measure(
+    target: Target,
+    sweep: Sweep,
+    crew: LocalCrew,
+    live: Live,
+    *,
+    command: Sequence[str],
+    conditions: Mapping[str, Any],
+    spark: bool,
+) -> Run:
+    """Measure everything in the sweep.
+
+    If the store goes away, the run ends with what there is, and says so in ``broken``.
+
+    Args:
+        target: the store.
+        sweep: what to measure.
+        crew: the processes that do it.
+        live: shows it meanwhile.
+        command: the arguments of the command, for the results.
+        conditions: the conditions, for the results.
+        spark: whether the crew is one of Spark's executors.
+
+    Raises:
+        WrongAnswerError: the store lost or changed an acknowledged write.
+        MetadataStoreError: nothing could be measured, because the store failed at once.
+    """
+    pace = sweep.pace
+    run = Run(
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command,
+        conditions=conditions,
+        load={
+            "mix": sweep.mix.as_table(),
+            "in_flight": pace.in_flight,
+            "threads": pace.threads,
+            "tasks": pace.tasks,
+            "processes": sweep.processes,
+            "spark": spark,
+            "rate": pace.rate,
+            "seed": sweep.seed,
+        },
+        schedule={
+            "rounds": sweep.rounds,
+            "seconds": pace.seconds,
+            "warm_up": pace.warm_up,
+            "until_stable": sweep.until_stable,
+            "successive_halving": sweep.successive_halving,
+            "p99_budget": sweep.p99_budget,
+        },
+        variants=list(sweep.variants),
+    )
+    _Measuring(target, sweep, crew, live, run).all_rounds()
+    return run
+
+
+class _Measuring:
+    def __init__(self, target: Target, sweep: Sweep, crew: LocalCrew, live: Live, run: Run) -> None:
+        self._target = target
+        self._sweep = sweep
+        self._crew = crew
+        self._live = live
+        self._run = run
+        self._dice = random.Random(sweep.seed)
+        self._round = 0
+        self._done = 0
+        self._expected = 0
+
+    def all_rounds(self) -> None:
+        run, sweep = self._run, self._sweep
+        variants = list(run.variants)
+        # Open once, so that the first measurement does not pay for what is loaded on demand.
+        self._target.open().close()
+        if sweep.successive_halving:
+            while len(variants) > _LEFT and not run.broken:
+                self._rounds(variants, _STAGE)
+                left = set(survivors(run))
+                if len(left) == len(variants):
+                    break
+                variants = [variant for variant in variants if variant.name in left]
+        if not run.broken:
+            self._rounds(variants, max(sweep.rounds, _FEWEST_ROUNDS * bool(sweep.until_stable)))
+        while sweep.until_stable and not run.broken and self._round < MOST_ROUNDS:
+            if stable(run, sweep.until_stable):
+                return
+            self._rounds(variants, 1)
+
+    def _rounds(self, variants: Sequence[Variant], count: int) -> None:
+        self._expected = self._done + count * len(variants)
+        for _ in range(count):
+            turns = list(variants)
+            self._dice.shuffle(turns)
+            for variant in turns:
+                self._done += 1
+                said = f"round {self._round + 1}: {variant.name}"
+                self._live.step(said, self._done, self._expected)
+                try:
+                    found = self._measure(variant)
+                except MetadataStoreError as error:
+                    if not any(variant.rounds for variant in self._run.variants):
+                        raise
+                    self._run.broken = f"{variant.name}: {error}"
+                    return
+                variant.rounds.append(found)
+                if found.broken:
+                    self._run.broken = f"{variant.name}: {found.broken}"
+                    return
+            self._round += 1
+
+    def _measure(self, variant: Variant) -> Measured:
+        sweep, target = self._sweep, self._target
+        number = self._run.variants.index(variant)
+        pace = sweep.pace
+        peer = PEERS[variant.varied["peer"]] if variant.kind == "peer" else None
+        if peer is not None:
+            pace = dataclasses.replace(
+                pace,
+                in_flight=peer.in_flight or pace.in_flight,
+                threads=peer.threads,
+                tasks=False,
+            )
+        job = Job(
+            url=target.url.text,
+            connect_timeout=target.connect_timeout,
+            root=f"{target.root}/{self._round}-{number}",
+            batching=None if peer else BatchingConfig(**variant.settings),
+            peer=peer.name if peer else None,
+            mix=sweep.mix,
+            pace=pace,
+            seed=sweep.seed + self._round,
+            server=tuple(process.pid for process in server_processes(target)),
+        )
+        return merged(self._crew.measure(job, self._live.tick), self._round, pace.rate)
+
+
+def check_processes(target: Target, processes: int, *, spark: bool) -> None:
+    """Check that several processes can share a store.
+
+    Raises:
+        InvalidSettingError: they cannot.
+    """
+    kind = target.kind
+    if (processes > 1 or spark) and (kind.in_process or kind.local_directory):
+        raise InvalidSettingError(
+            f"several processes cannot share {kind.title} ({target.name}); "
+            f"leave out --processes and --spark, or name an etcd or a ZooKeeper"
+        )
