@@ -139,7 +139,7 @@ def test_a_bench_on_a_named_store(
     monkeypatch.chdir(tmp_path)
     code, output, _ = run("bench", "disk", *TINY_BENCH, "-o", "json")
     assert code == 0
-    assert json.loads(output)["target"] == f"rocksdb://{tmp_path}/disk"
+    assert json.loads(output)["conditions"]["target"] == f"rocksdb://{tmp_path}/disk"
 
 
 def test_the_sides_of_a_job(config: Path) -> None:
