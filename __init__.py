@@ -15,128 +15,146 @@ etcd transaction, one ZooKeeper multi or one RocksDB write batch for many operat
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, TypeAlias
+TYPE_CHECKING = False  # Type checkers know the name; `typing` would have to be loaded.
 
-from .batching import (
-    AsyncMetadataStore,
-    AsyncResultStream,
-    AsyncWatch,
-    Batch,
-    BatchingConfig,
-    Conflict,
-    Counts,
-    EndedBatch,
-    Histogram,
-    Hook,
-    LaneMetrics,
-    MetadataStore,
-    Metrics,
-    OutcomeStream,
-    ResultStream,
-    Session,
-    SessionChange,
-    SessionListener,
-    Watch,
-)
-from .batching.hooks import check_hooks
-from .batching.settings import check_seconds
-from .coordination import (
-    NOT_CACHED,
-    AsyncCacheListener,
-    AsyncCounter,
-    AsyncDoubleBarrier,
-    AsyncElection,
-    AsyncElectionListener,
-    AsyncFencedStore,
-    AsyncGroup,
-    AsyncGroupListener,
-    AsyncJob,
-    AsyncLeaderWatch,
-    AsyncLock,
-    AsyncMembership,
-    AsyncMetadataCache,
-    AsyncSemaphore,
-    AsyncWorkQueue,
-    CacheListener,
-    CacheResult,
-    Counter,
-    DoubleBarrier,
-    Election,
-    ElectionListener,
-    FencedStore,
-    Group,
-    GroupListener,
-    Job,
-    LeaderWatch,
-    Lock,
-    Member,
-    Membership,
-    MetadataCache,
-    Semaphore,
-    Serde,
-    WorkQueue,
-    async_fenced,
-    bytes_serde,
-    dataclass_serde,
-    fenced,
-    json_serde,
-    msgspec_serde,
-)
-from .ops import (
-    ABSENT,
-    AuthenticationError,
-    BadVersionError,
-    Capability,
-    Change,
-    Check,
-    Delete,
-    Exists,
-    ForeignKeys,
-    Get,
-    GetChildren,
-    GetResult,
-    IndeterminateError,
-    InvalidPathError,
-    InvalidSettingError,
-    LockBusyError,
-    LockLostError,
-    MetadataStoreError,
-    NotEmptyError,
-    NotFoundError,
-    Operation,
-    OperationTimeoutError,
-    Outcome,
-    Put,
-    PutOptions,
-    QueueFullError,
-    Range,
-    Result,
-    RevisionCompactedError,
-    ScanPage,
-    ScanResult,
-    SessionEvent,
-    SessionLostError,
-    SessionState,
-    Stat,
-    StatPage,
-    StoreClosedError,
-    StoreUnavailableError,
-    Transaction,
-    TransactionRefusedError,
-    UnsupportedError,
-    ValueDecodeError,
-    ValueTooLargeError,
-    WatchEvent,
-)
-from .ops.acceleration import ACCELERATED
-from .ops.log import get_logger
-from .stores import Backend, ConnectOptions, StoreKind, StoreURL, connect, parse_url, store_kind
+if TYPE_CHECKING:
+    from .batching import (
+        AsyncMetadataStore,
+        AsyncResultStream,
+        AsyncWatch,
+        Batch,
+        BatchingConfig,
+        Conflict,
+        Counts,
+        EndedBatch,
+        Histogram,
+        Hook,
+        LaneMetrics,
+        MetadataStore,
+        Metrics,
+        OutcomeStream,
+        ResultStream,
+        Session,
+        SessionChange,
+        SessionListener,
+        Watch,
+    )
+    from .coordination import (
+        NOT_CACHED,
+        AsyncCacheListener,
+        AsyncCounter,
+        AsyncDoubleBarrier,
+        AsyncElection,
+        AsyncElectionListener,
+        AsyncFencedStore,
+        AsyncGroup,
+        AsyncGroupListener,
+        AsyncJob,
+        AsyncLeaderWatch,
+        AsyncLock,
+        AsyncMembership,
+        AsyncMetadataCache,
+        AsyncSemaphore,
+        AsyncWorkQueue,
+        CacheListener,
+        CacheResult,
+        Counter,
+        DoubleBarrier,
+        Election,
+        ElectionListener,
+        FencedStore,
+        Group,
+        GroupListener,
+        Job,
+        LeaderWatch,
+        Lock,
+        Member,
+        Membership,
+        MetadataCache,
+        Semaphore,
+        Serde,
+        WorkQueue,
+        async_fenced,
+        bytes_serde,
+        dataclass_serde,
+        fenced,
+        json_serde,
+        msgspec_serde,
+    )
+    from .opening import Wrapper, open_async_store, open_store
+    from .ops import (
+        ABSENT,
+        AuthenticationError,
+        BadVersionError,
+        Capability,
+        Change,
+        Check,
+        Delete,
+        Exists,
+        ForeignKeys,
+        Get,
+        GetChildren,
+        GetResult,
+        IndeterminateError,
+        InvalidPathError,
+        InvalidSettingError,
+        LockBusyError,
+        LockLostError,
+        MetadataStoreError,
+        NotEmptyError,
+        NotFoundError,
+        Operation,
+        OperationTimeoutError,
+        Outcome,
+        Put,
+        PutOptions,
+        QueueFullError,
+        Range,
+        Result,
+        RevisionCompactedError,
+        ScanPage,
+        ScanResult,
+        SessionEvent,
+        SessionLostError,
+        SessionState,
+        Stat,
+        StatPage,
+        StoreClosedError,
+        StoreUnavailableError,
+        Transaction,
+        TransactionRefusedError,
+        UnsupportedError,
+        ValueDecodeError,
+        ValueTooLargeError,
+        WatchEvent,
+    )
+    from .stores import Backend, StoreKind, StoreURL, parse_url, store_kind
+
+    #: Whether hot functions run compiled. ``batchkeeper --version`` says why not.
+    accelerated: bool
+else:
+    from importlib import import_module
+
+    # A name loads the part that has it when it is first used. So a program that uses a part of this
+    # package starts without the others, and Ctrl-C ends the command while they are loaded.
+    _PARTS = ("ops", "stores", "batching", "opening", "coordination")
+
+    def __getattr__(name: str) -> object:
+        if name == "accelerated":
+            found = import_module(".ops.acceleration", __name__).ACCELERATED
+        elif name in _PARTS:
+            return import_module(f".{name}", __name__)
+        elif name in __all__:
+            parts = (import_module(f".{part}", __name__) for part in _PARTS)
+            found = next(getattr(part, name) for part in parts if name in part.__all__)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "ABSENT",
@@ -252,247 +270,3 @@ __all__ = [
     "WorkQueue",
     "Wrapper",
 ]
-
-_log = get_logger(__name__)
-
-#: Whether hot functions run compiled. ``batchkeeper --version`` says why not.
-accelerated: bool = ACCELERATED
-
-# The attributes that a back end must have.
-_BACKEND = tuple(name for name in vars(Backend) if not name.startswith("_"))
-
-#: Takes a back end and returns another around it. Closing the outer one closes the inner one.
-Wrapper: TypeAlias = Callable[[Backend], Backend]
-
-
-def open_store(
-    url: str,
-    batching: BatchingConfig | None = None,
-    *,
-    connect_timeout: float = 10.0,
-    session_timeout: float = 30.0,
-    operation_timeout: float = 30.0,
-    username: str | None = None,
-    password: str | None = None,
-    create: bool = True,
-    wrap: Wrapper | Sequence[Wrapper] = (),
-    hooks: Hook | Sequence[Hook] = (),
-) -> MetadataStore:
-    """Open a store for the threads of this process.
-
-    Args:
-        url: ``memory://NAME``, ``rocksdb:///path``, ``etcd://host:port[,host:port...][/prefix]``
-            (``etcds://`` for TLS) or ``zookeeper://host:port[,host:port...][/chroot]`` (``zk://``).
-        batching: the settings of batches and queues; ``BatchingConfig()`` by default.
-        connect_timeout: seconds within which the store must answer.
-        session_timeout: seconds of silence after which the server ends the client's session.
-        operation_timeout: seconds from the call to the deadline of an operation. The ``timeout`` of
-            a call takes precedence.
-        username: the user name of the login. By default, the login comes from the environment:
-            from ``BATCHKEEPER_USERNAME`` with ``BATCHKEEPER_PASSWORD``, or with
-            ``BATCHKEEPER_PASSWORD_FILE``, the name of a file whose first line is the password. A
-            URL with a password is refused.
-        password: the password of the login.
-        create: whether opening creates a missing RocksDB directory or ZooKeeper chroot. With
-            ``False``, opening creates nothing: a directory without a store raises
-            ``StoreUnavailableError``, and a missing chroot reads as empty until the first write
-            creates it. etcd and memory ignore it.
-        wrap: a wrapper, or a sequence of them. A wrapper is a function that takes a back end and
-            returns another around it, such as a ``testing.FaultInjector``. The first wrapper
-            stands next to the store, and each later one around the one before; the engine calls
-            the last. Closing the store closes the last, and each wrapper closes the back end that
-            it wraps, as ``stores.PassingBackend`` does.
-        hooks: an object, or a sequence of objects, with one or more of the methods
-            ``on_batch_sent(Batch)``, ``on_batch_ended(EndedBatch)``, ``on_conflict(Conflict)`` and
-            ``on_session(SessionChange)``. The first three run on the threads that send batches, so
-            they must be quick and must not wait for the store; ``on_session`` runs on the thread of
-            the done-callbacks, or on the loop for tasks. An exception in a method is logged the
-            first time, and changes nothing.
-
-    Raises:
-        InvalidSettingError: the URL or a setting is invalid.
-        InvalidPathError: the prefix or chroot is not a valid path.
-        UnsupportedError: the package that the store needs cannot be imported.
-        StoreUnavailableError: the store did not answer in time, or cannot be opened.
-        AuthenticationError: the store refuses the login.
-    """
-    timeout = check_seconds("operation_timeout", operation_timeout)
-    config = _check_batching(batching)
-    options = _connect_options(connect_timeout, session_timeout, username, password, create)
-    wrappers = _check_wrappers(wrap)
-    checked = check_hooks(hooks)
-    backend = _connect(url, options, wrappers)
-    with _closing_on_failure(backend):
-        stated = store_kind(url).capabilities
-        return MetadataStore(backend, config, timeout, url, stated, checked)
-
-
-def open_async_store(
-    url: str,
-    batching: BatchingConfig | None = None,
-    *,
-    connect_timeout: float = 10.0,
-    session_timeout: float = 30.0,
-    operation_timeout: float = 30.0,
-    username: str | None = None,
-    password: str | None = None,
-    create: bool = True,
-    wrap: Wrapper | Sequence[Wrapper] = (),
-    hooks: Hook | Sequence[Hook] = (),
-) -> _Opening:
-    """Open a store for the tasks of the running event loop.
-
-    Use the result in ``async with``, or await it. The arguments and errors are those of
-    :func:`open_store`. The call itself checks the settings; all other errors are raised when the
-    result is awaited.
-    """
-    timeout = check_seconds("operation_timeout", operation_timeout)
-    config = _check_batching(batching)
-    options = _connect_options(connect_timeout, session_timeout, username, password, create)
-    wrappers = _check_wrappers(wrap)
-    return _Opening(url, options, config, timeout, wrappers, check_hooks(hooks))
-
-
-class _Opening:
-    """An asynchronous store that ``await`` or ``async with`` opens."""
-
-    def __init__(
-        self,
-        url: str,
-        options: ConnectOptions,
-        config: BatchingConfig,
-        timeout: float,
-        wrappers: Sequence[Wrapper],
-        hooks: Sequence[Hook],
-    ) -> None:
-        self._url = url
-        self._options = options
-        self._config = config
-        self._timeout = timeout
-        self._wrappers = wrappers
-        self._hooks = hooks
-        self._store: AsyncMetadataStore | None = None
-        self._lock = threading.Lock()  # guards _given_up and _backend
-        self._given_up = False
-        self._backend: Backend | None = None
-
-    async def _open(self) -> AsyncMetadataStore:
-        try:
-            backend = await asyncio.to_thread(self._connect)
-        except asyncio.CancelledError:
-            # The thread goes on. Whichever is second, the thread or this code, closes the back end.
-            with self._lock:
-                self._given_up, opened = True, self._backend
-            if opened is not None:
-                threading.Thread(target=opened.close, daemon=True).start()
-            raise
-        loop = asyncio.get_running_loop()
-        with _closing_on_failure(backend):
-            stated = store_kind(self._url).capabilities
-            return AsyncMetadataStore(
-                backend, self._config, self._timeout, self._url, loop, stated, self._hooks
-            )
-
-    def _connect(self) -> Backend:
-        backend = _connect(self._url, self._options, self._wrappers)
-        with self._lock:
-            self._backend, given_up = backend, self._given_up
-        if given_up:
-            backend.close()
-        return backend
-
-    def __await__(self) -> Generator[Any, Any, AsyncMetadataStore]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> AsyncMetadataStore:
-        self._store = await self._open()
-        return self._store
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._store is not None:
-            await self._store.close()
-
-
-def _connect(url: str, options: ConnectOptions, wrappers: Sequence[Wrapper]) -> Backend:
-    """Open a back end and put the wrappers around it; if one fails, close the back end."""
-    backend = connect(url, options)
-    for wrap in wrappers:
-        with _closing_on_failure(backend):
-            wrapped = wrap(backend)
-            if lacking := [name for name in _BACKEND if not hasattr(wrapped, name)]:
-                raise InvalidSettingError(
-                    f"a wrapper must return a back end; {wrap!r:.80} returned {wrapped!r:.80}, "
-                    f"which has no {lacking[0]!r}"
-                )
-        backend = wrapped
-    return backend
-
-
-@contextmanager
-def _closing_on_failure(backend: Backend) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        try:
-            backend.close()
-        except Exception:  # The caller receives the first error.
-            _log.exception("could not close a back end", backend=type(backend).__name__)
-        raise
-
-
-def _check_batching(batching: BatchingConfig | None) -> BatchingConfig:
-    if batching is None:
-        return BatchingConfig()
-    if isinstance(batching, BatchingConfig):
-        return batching
-    raise InvalidSettingError(f"batching must be a BatchingConfig, not {batching!r:.80}")
-
-
-def _check_wrappers(wrap: Wrapper | Sequence[Wrapper]) -> Sequence[Wrapper]:
-    if callable(wrap):
-        return (wrap,)
-    # These are sequences, too; an empty one has no element that could be refused.
-    data = isinstance(wrap, str | bytes | bytearray | memoryview | range)
-    if isinstance(wrap, Sequence) and not data and all(map(callable, wrap)):
-        return tuple(wrap)
-    raise InvalidSettingError(
-        f"wrap must be a function from back end to back end, or a sequence of such functions, "
-        f"not {wrap!r:.80}"
-    )
-
-
-def _connect_options(
-    connect_timeout: float,
-    session_timeout: float,
-    username: str | None,
-    password: str | None,
-    create: bool,
-) -> ConnectOptions:
-    for name, text in (("username", username), ("password", password)):
-        if text is not None and not isinstance(text, str):
-            raise InvalidSettingError(f"{name} must be a str, not {type(text).__name__}")
-    if not isinstance(create, bool):
-        raise InvalidSettingError(f"create must be a bool, not {create!r:.80}")
-    return ConnectOptions(
-        connect_timeout=check_seconds("connect_timeout", connect_timeout),
-        session_timeout=check_seconds("session_timeout", session_timeout),
-        username=username or os.environ.get("BATCHKEEPER_USERNAME") or None,
-        password=password or os.environ.get("BATCHKEEPER_PASSWORD") or _password_of_file(),
-        create=create,
-    )
-
-
-def _password_of_file() -> str | None:
-    name = os.environ.get("BATCHKEEPER_PASSWORD_FILE")
-    if not name:
-        return None
-    try:
-        with open(name, encoding="utf-8") as file:
-            return file.readline().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettingError(f"cannot read BATCHKEEPER_PASSWORD_FILE: {error}") from error

@@ -1,8 +1,51 @@
-"""``python -m batchkeeper``: runs the command if its script is not on ``PATH``."""
+"""The entry of the command: ``batchkeeper``, and ``python -m batchkeeper``.
 
+Ctrl-C ends the command without a traceback, also while its modules are loaded and while Python
+ends. So this module imports nothing but what Python itself has loaded.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # `signal` itself takes a while to load
+import atexit
+import os
 import sys
 
-from .cli import main
+__all__ = ["main"]
+
+_INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run the command and return its exit code."""
+    # A shell that starts a command in the background makes it ignore the signal: so it stays.
+    heeded = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+    if heeded:
+        _signal.signal(_signal.SIGINT, _leave)
+        # The last function at the end of Python, which would let the signal itself end the process
+        # then, without an exit code.
+        atexit.register(_signal.signal, _signal.SIGINT, _signal.SIG_IGN)
+    from .cli import main as run
+
+    if heeded:
+        # From here on, an interrupt is an exception: what was sent is waited for, and files close.
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    try:
+        code = run()
+    except KeyboardInterrupt:  # between two lines of this function
+        code = _INTERRUPTED
+    finally:
+        if heeded:
+            _signal.signal(_signal.SIGINT, _leave)
+    return code
+
+
+def _leave(*_: object) -> None:
+    """End the process at once, when there is nothing to wait for."""
+    # An exception could come out of any module that is being loaded, or of Python's own at its end,
+    # which would print it.
+    os._exit(_INTERRUPTED)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,14 +12,13 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from importlib.metadata import version
+from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from . import MetadataStoreError, StoreKind
-from .commands import load, output, transactions, values, walks, watches
-from .commands.arguments import InputError, Run
+from .commands import completion, load, named_stores, output, transactions, values, walks, watches
+from .commands.arguments import InputError, Run, add_common
 from .ops.acceleration import ACCELERATED, REASON
 from .ops.exit_codes import BAD_INPUT, OK, exit_code
 from .stores import BUILT_IN
@@ -95,8 +94,11 @@ def _mend_streams() -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    code: int = _bench_command().run(arguments)
-    return code
+    # These words come before the files of earlier runs, and are no names of stores.
+    of_results = arguments.target in {"compare", "report"}
+    with named_stores.in_place(arguments, *(() if of_results else ("target", "store"))):
+        code: int = _bench_command().run(arguments)
+        return code
 
 
 def _bench_command() -> ModuleType:
@@ -120,11 +122,12 @@ def _hubs(arguments: argparse.Namespace) -> int:
 
 
 def _hubs_command() -> ModuleType:
-    # Loaded on demand: with the hubs and the simulation, it takes longer to import than the rest.
+    # Loaded on demand: with the hubs, it takes longer to import than the rest.
     return importlib.import_module(".commands.hubs", __package__)
 
 
 def _top(arguments: argparse.Namespace) -> int:
+    named_stores.settle(arguments, named_stores.NamedStore(""))
     code: int = _top_command().run(arguments)
     return code
 
@@ -135,6 +138,7 @@ def _top_command() -> ModuleType:
 
 
 def _spark(arguments: argparse.Namespace) -> int:
+    named_stores.for_spark(arguments)
     code: int = _spark_command().run(arguments)
     return code
 
@@ -144,15 +148,40 @@ def _spark_command() -> ModuleType:
     return importlib.import_module(".pipeline.jobs.command", __package__)
 
 
+def _completion(arguments: argparse.Namespace) -> int:
+    return completion.run_with(lambda: _parser((), whole=True), arguments)
+
+
 # --- arguments
 
 
 class _ArgumentParser(argparse.ArgumentParser):
-    """Ends with one line and the exit code for bad input."""
+    """Ends with one line that names the right help, and with the exit code for bad input."""
 
     def error(self, message: str) -> NoReturn:
         output.tell(f"{message} (see {self.prog} --help)")
         raise SystemExit(BAD_INPUT)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        self._refuse(unknown)
+        return found, unknown
+
+    def _refuse(self, unknown: Sequence[str]) -> None:
+        # The parser of the whole command would name its own help, and not that of the command.
+        if unknown:
+            options = self._option_string_actions
+            advice = _advice(unknown[0].partition("=")[0], options)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{advice}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            known = ", ".join(action.choices)
+            advice = _advice(value, action.choices) or f" (known: {known})"
+            self.error(f"no {str(action.metavar).lower()} {value!r}{advice}")
+        super()._check_value(action, value)
 
 
 class _CommandParser(_ArgumentParser):
@@ -163,26 +192,45 @@ class _CommandParser(_ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        plain = self._subparsers is not None or "--" in (args or ())  # argparse cannot do both
-        if plain or self._between:
+        if self._between:
+            return argparse.ArgumentParser.parse_known_args(self, args, namespace)
+        if self._subparsers is not None or "--" in (args or ()):  # argparse cannot do both
             return super().parse_known_args(args, namespace)
         self._between = True  # the next line calls this method again
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            found, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._between = False
+        self._refuse(unknown)
+        return found, unknown
+
+
+def _advice(given: str, known: Iterable[str]) -> str:
+    """Return a question for the end of a message, if something known looks like what was given."""
+    difflib = importlib.import_module("difflib")  # It is slow to import, and most need no advice.
+    names = {name.lstrip("-"): name for name in known}  # All options have these in common.
+    near = difflib.get_close_matches(given.lstrip("-"), names, n=1)
+    return f": did you mean {names[near[0]]!r}?" if near else ""
 
 
 class _Version(argparse.Action):
     """Prints the version of the installed package, and whether it is accelerated."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        # This import takes a tenth of the time that the command takes to start.
+        version = importlib.import_module("importlib.metadata").version
         state = "accelerated" if ACCELERATED else f"not accelerated: {REASON}"
         print(f"{parser.prog} {version('batchkeeper')} ({state})")
         raise SystemExit(OK)
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str], *, whole: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of the command.
+
+    Args:
+        argv: the arguments. Commands that are slow to import declare theirs only if they are named.
+        whole: whether they do so in any case.
+    """
     parser = _ArgumentParser(
         prog="batchkeeper",
         description=f"Read and write metadata in {_in_words(_KINDS)}, in batches.",
@@ -190,9 +238,9 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    parser.set_defaults(store=None, output="table", verbose=False)
-    parser.set_defaults(connect_timeout=10.0, timeout=30.0)
-    _add_common(parser)
+    parser.set_defaults(store=None, config=None, output="table", verbose=False)
+    parser.set_defaults(connect_timeout=None, timeout=None)
+    add_common(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
 
     def add(name: str, run: Run, about: str) -> argparse.ArgumentParser:
@@ -209,27 +257,31 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     for group in (values, walks, watches, transactions, load):
         group.declare(add)
     for command in commands.choices.values():
-        _add_common(command)
+        add_common(command)
 
     bench = add("bench", _bench, "compare batch settings on a store")
-    if "bench" in argv:
+    if whole or "bench" in argv:
         _bench_command().add_arguments(bench)
 
     servers = add("servers", _servers, "list the servers that bench and tests use; install others")
-    if "servers" in argv:
+    if whole or "servers" in argv:
         _servers_command().add_arguments(servers)
 
     hubs = add("hubs", _hubs, "list message hubs and their topics; simulate hubs that are killed")
-    if "hubs" in argv:
-        _hubs_command().add_arguments(hubs)
+    if whole or "hubs" in argv:
+        _hubs_command().add_arguments(hubs, simulate=whole or "simulate" in argv)
 
     top = add("top", _top, "show what a running client does: rates, queues, latencies, session")
-    if "top" in argv:
+    if whole or "top" in argv:
         _top_command().add_arguments(top)
 
     spark = add("spark", _spark, "run bulk jobs on Spark: load, export, restore, copy, diff")
-    if "spark" in argv:
+    if whole or "spark" in argv:
         _spark_command().add_arguments(spark)
+
+    completion.add_arguments(
+        add("completion", _completion, "write a script that completes this command in a shell")
+    )
     return parser
 
 
@@ -241,14 +293,3 @@ def _stores() -> str:
 def _in_words(kinds: Sequence[StoreKind]) -> str:
     *titles, last = [kind.title for kind in kinds]
     return f"{', '.join(titles)} and {last}"
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    # Both parsers have these options, so they may precede or follow the command. A default would
-    # overwrite an option before the command.
-    common = parser.add_argument_group("common options", argument_default=argparse.SUPPRESS)
-    common.add_argument("--store", metavar="URL", help="the store (default: $BATCHKEEPER_STORE)")
-    common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
-    common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
-    common.add_argument("--timeout", type=float, metavar="SECONDS", help="default: 30")
-    common.add_argument("-v", "--verbose", action="store_true", help="log to standard error")

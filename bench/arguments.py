@@ -8,13 +8,14 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from ..pipeline.arguments import duration
+
 __all__ = ["at_least", "count", "integer", "items", "list_of", "number", "seconds", "size"]
 
 _Number = TypeVar("_Number", int, float)
 
 _Value = TypeVar("_Value")
 
-_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 
@@ -55,11 +56,11 @@ def list_of(kind: Callable[[str], _Number]) -> Callable[[str], list[_Number]]:
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of a duration: ``10``, ``10s``, ``100ms``, ``2m`` or ``1h``."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)(ms|s|m|h|)", text)
-    if found is None:
+    """Return the seconds of a duration: ``10``, ``10s``, ``100ms``, ``2m`` or ``1m30s``."""
+    found = duration(text)
+    if not 0 <= found < math.inf:
         raise argparse.ArgumentTypeError(f"not a duration such as 10s or 100ms: {text!r}")
-    return float(found[1]) * _UNITS[found[2]]
+    return found
 
 
 def count(text: str) -> int:

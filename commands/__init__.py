@@ -1,11 +1,13 @@
 """The commands of ``batchkeeper``, in groups. ``cli.py`` starts them.
 
 - ``arguments``: arguments that several commands share, and the store that they name.
+- ``named_stores``: the configuration file, and the stores that it names.
 - ``output``: writes values, records and messages.
 - ``values``: ``get``, ``put``, ``delete`` and ``ls``.
 - ``walks``: ``scan``, ``count`` and ``delete -r``, which walk over all values under a path.
 - ``load``: ``load``, which puts the records of a file.
 - ``transactions``: ``txn``, which executes the operations of a file together.
+- ``completion``: ``completion``, which writes a shell's script for completion.
 - ``watches``: ``watch``, which writes the changes under a path.
 - ``top``: ``top``, which shows a running client.
 - ``top_view``: how it looks in a terminal.

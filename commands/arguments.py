@@ -9,13 +9,16 @@ from typing import Protocol, TypeAlias
 
 from .. import ABSENT, BatchingConfig, MetadataStore, open_store, store_kind
 from ..ops.paths import check_parent, check_path
+from ..pipeline.arguments import add_output, add_timeouts
 from ..pipeline.local_load import InputError
+from .named_stores import find, settle
 from .output import tell
 
 __all__ = [
     "Add",
     "InputError",
     "Run",
+    "add_common",
     "add_foreign",
     "add_revision",
     "check_paths",
@@ -47,20 +50,24 @@ def open_named(
         InputError: no store is named.
         MetadataStoreError: as for :func:`batchkeeper.open_store`.
     """
-    url = arguments.store
-    if url is None:
-        url = os.environ.get("BATCHKEEPER_STORE")
-    if not url:
+    given = arguments.store
+    if given is None:
+        given = os.environ.get("BATCHKEEPER_STORE")
+    if not given:
         raise InputError("no store given: pass --store URL, or set BATCHKEEPER_STORE")
+    named = find(given, arguments.config)
+    settle(arguments, named)
     store = open_store(
-        url,
+        named.url,
         batching=batching,
         connect_timeout=arguments.connect_timeout,
         operation_timeout=arguments.timeout,
+        username=named.username,
+        password=named.password(),
         create=create,
     )
-    if store_kind(url).in_process:
-        tell(f"{url} lives in this process: its data is lost when the command ends")
+    if store_kind(named.url).in_process:
+        tell(f"{named.url} lives in this process: its data is lost when the command ends")
     return store
 
 
@@ -76,6 +83,30 @@ def check_paths(paths: list[str], *, root: bool = False) -> None:
     """
     for path in paths:
         (check_parent if root else check_path)(path)
+
+
+def add_common(command: argparse.ArgumentParser, *, verbose: bool = True) -> None:
+    """Add the options that all commands on a store have.
+
+    The parser of the whole command has them, too, so they may precede or follow a command. They
+    have no defaults here, which would replace an option before the command.
+    """
+    common = command.add_argument_group("common options", argument_default=argparse.SUPPRESS)
+    common.add_argument(
+        "--store",
+        metavar="URL|NAME",
+        help="the store, or its name in the configuration file (default: $BATCHKEEPER_STORE)",
+    )
+    common.add_argument(
+        "--config",
+        metavar="FILE",
+        help="the configuration file (default: $BATCHKEEPER_CONFIG, or "
+        "~/.config/batchkeeper/config.toml)",
+    )
+    add_output(common)
+    add_timeouts(common)
+    if verbose:
+        common.add_argument("-v", "--verbose", action="store_true", help="log to standard error")
 
 
 def add_revision(command: argparse.ArgumentParser) -> None:

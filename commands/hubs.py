@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any, Final
 
 from .. import Get, GetResult, MetadataStore, NotFoundError, Stat, ValueDecodeError, WatchEvent
 from ..bench.arguments import seconds
-from ..bench.simulation import command as simulation
 from ..coordination.background import each
 from ..hubs import Hosts, HubInfo, HubMembership, open_managers, open_ownership, score
 from ..hubs.names import escaped, text_of
 from ..ops.exit_codes import NO_CONNECTION, OK
-from .arguments import Run, open_named
+from .arguments import Run, add_common, open_named
+from .named_stores import in_place
 from .output import Format, tell, write, write_json, write_rows
+from .watches import until_closed
 
 __all__ = ["add_arguments", "run"]
 
@@ -37,8 +40,13 @@ _AT_ONCE: Final = 32
 _LOOK: Final = 0.2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the commands."""
+def add_arguments(parser: argparse.ArgumentParser, *, simulate: bool) -> None:
+    """Declare the commands.
+
+    Args:
+        parser: the parser of the group.
+        simulate: whether ``simulate`` declares its arguments, which takes a while to import.
+    """
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(name: str, run: Run, about: str) -> argparse.ArgumentParser:
@@ -69,10 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument(
             "--region", metavar="PATH", default=_REGION, help="default: %(default)s"
         )
-        _add_common(command)
-    simulation.add_arguments(
-        add("simulate", simulation.run, "let hub processes be killed while they serve, and judge")
+        add_common(command, verbose=False)
+    simulation = add(
+        "simulate", _simulate, "let hub processes be killed while they serve, and judge"
     )
+    if simulate:
+        _simulation().add_arguments(simulation)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,13 +91,14 @@ def run(arguments: argparse.Namespace) -> int:
     return of_hubs(arguments)
 
 
-def _add_common(command: argparse.ArgumentParser) -> None:
-    # A default here would overwrite an option given before the command.
-    common = command.add_argument_group("common options", argument_default=argparse.SUPPRESS)
-    common.add_argument("--store", metavar="URL", help="the store (default: $BATCHKEEPER_STORE)")
-    common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
-    common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
-    common.add_argument("--timeout", type=float, metavar="SECONDS", help="default: 30")
+def _simulate(arguments: argparse.Namespace) -> int:
+    with in_place(arguments, "store"):
+        code: int = _simulation().run(arguments)
+        return code
+
+
+def _simulation() -> ModuleType:
+    return importlib.import_module("..bench.simulation.command", __package__)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -183,7 +194,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         store.watch(region) as events,
     ):
         tell(f"watching {region!r}")
-        for event in events:
+        for event in until_closed(events):
             shown = _shown(store, region, event)
             if shown is not None:
                 write_json(shown, "jsonl")

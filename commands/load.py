@@ -9,6 +9,7 @@ from typing import Final
 
 from .. import ABSENT, BatchingConfig
 from ..ops.exit_codes import OK, REFUSED
+from ..pipeline.arguments import duration
 from ..pipeline.local_load import LineLoad, lines, opened, progress
 from .arguments import Add, InputError, open_named
 from .output import tell, write_record
@@ -19,6 +20,7 @@ _FORMAT: Final = """\
 FILE holds JSON lines, plain or compressed with gzip:
   {"path": "/topics/t1", "value": "stored as UTF-8"}
   {"path": "/topics/t2", "value": {"base64": "AAEC"}}
+  {"path": "/topics/t3", "value": {"owner": "hub-1"}}   stored as {"owner":"hub-1"}
 Empty lines and other fields are ignored. Any other line ends the load with an error that names the
 line. Records before it are written; the summary counts them.
 """
@@ -34,7 +36,9 @@ def declare(add: Add) -> None:
     load.add_argument("--no-batching", action="store_true", help="send each record by itself")
     load.add_argument("--max-ops", type=int, metavar="N", help="most records in a batch")
     load.add_argument("--max-bytes", type=int, metavar="N", help="most bytes in a batch")
-    load.add_argument("--max-delay", type=float, metavar="SECONDS", help="longest wait for a batch")
+    load.add_argument(
+        "--max-delay", type=duration, metavar="TIME", help="longest wait for a batch, such as 5ms"
+    )
     load.add_argument("--max-in-flight", type=int, metavar="N", help="most batches in flight")
 
 

@@ -129,6 +129,7 @@ def plain_stat(stat: Stat) -> dict[str, Any]:
         "created": stat.created,
         "modified": stat.modified,
         "ephemeral": stat.ephemeral,
+        "owned": stat.owned,
     }
 
 
@@ -144,6 +145,7 @@ def readable_stat(stat: Stat) -> dict[str, Any]:
         for name, at in (("created", stat.created), ("modified", stat.modified))
     }
     readable = {**plain_stat(stat), **times}
+    del readable["owned"]  # What is of this session ends with the command.
     if not readable.pop("ephemeral"):
         return readable
     return {**readable, "ephemeral": "yes"}

@@ -20,6 +20,7 @@ from ..bench.arguments import seconds
 from ..observability.server import FORMAT
 from ..ops.errors import StoreUnavailableError
 from ..ops.exit_codes import OK
+from ..pipeline.arguments import add_output
 from .arguments import InputError
 from .output import write_json
 from .top_view import Screen
@@ -63,13 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="show one interval, and end")
     # A default here would overwrite an option given before the command.
     common = parser.add_argument_group("common options", argument_default=argparse.SUPPRESS)
+    add_output(common, "json: one interval, as with --once; jsonl: a line for each")
     common.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "json", "jsonl"),
-        help="json: one interval, as with --once; jsonl: a line for each (default: table)",
+        "--connect-timeout", type=seconds, metavar="TIME", help="such as 500ms (default: 10s)"
     )
-    common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -34,7 +34,7 @@ from .output import (
     write_record,
     write_rows,
 )
-from .walks import delete_trees
+from .walks import delete_trees, get_trees
 
 __all__ = ["declare"]
 
@@ -48,7 +48,15 @@ def declare(add: Add) -> None:
     get.add_argument(
         "paths", metavar="PATH", nargs="+", help="several paths give a line each: path, tab, value"
     )
+    get.add_argument(
+        "--prefix", action="store_true", help="write the values below the paths, too, as scan does"
+    )
+    get.add_argument("--keys-only", action="store_true", help="with --prefix, write no values")
+    get.add_argument(
+        "--limit", type=int, metavar="N", help="with --prefix, write at most N values in all"
+    )
     add_revision(get)
+    add_foreign(get)
 
     put = add("put", _put, "set the value of a path")
     put.add_argument("path", metavar="PATH")
@@ -89,8 +97,15 @@ def declare(add: Add) -> None:
 
 
 def _get(arguments: argparse.Namespace) -> int:
-    paths: list[str] = arguments.paths
-    check_paths(paths)
+    if arguments.prefix:
+        return get_trees(arguments)
+    if arguments.keys_only or arguments.limit is not None:
+        raise InputError("get takes --keys-only and --limit with --prefix only")
+    check_paths(arguments.paths)
+    return _get_each(arguments, arguments.paths)
+
+
+def _get_each(arguments: argparse.Namespace, paths: Sequence[str]) -> int:
     with open_named(arguments, create=False) as store:
         if arguments.revision is None:
             outcomes = store.apply(map(Get, paths))

@@ -7,8 +7,9 @@ Keys that are not valid paths are left out. The commands count and name them, an
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
+from itertools import islice
 from typing import Any, Final
 
 from .. import ForeignKeys, MetadataStore, ScanPage, StatPage
@@ -26,7 +27,7 @@ from .output import (
     write_rows,
 )
 
-__all__ = ["declare", "delete_trees"]
+__all__ = ["declare", "delete_trees", "get_trees"]
 
 _SCAN: Final = """\
 With -o jsonl, the lines are records that load and spark load read. So a store is saved, and put
@@ -120,6 +121,27 @@ def _count(arguments: argparse.Namespace) -> int:
         rows = (({"path": path, "count": n}, f"{path}\t{n}") for path, n in counts)
         write_rows(rows, arguments.output)
     return tell_foreign(foreign, "did not count", allowed=arguments.allow_foreign_keys)
+
+
+def get_trees(arguments: argparse.Namespace) -> int:
+    """Run ``get --prefix``: write the values at and below paths, in the byte order of paths."""
+    check_paths(arguments.paths, root=True)
+    if arguments.limit is not None and arguments.limit < 1:
+        raise InputError(f"--limit must be at least 1, not {arguments.limit}")
+    foreign = ForeignKeys()
+
+    def rows(store: MetadataStore) -> Generator[tuple[Mapping[str, Any], str]]:
+        for path in arguments.paths:
+            with closing(
+                store.scan_pages(path, revision=arguments.revision, values=not arguments.keys_only)
+            ) as pages:
+                for page in pages:
+                    foreign.add(page.foreign)
+                    yield from ((fields, text) for fields, text, _ in _rows(page))
+
+    with open_named(arguments, create=False) as store, closing(rows(store)) as found:
+        write_rows(islice(found, arguments.limit), arguments.output)
+    return tell_foreign(foreign, "left out", allowed=arguments.allow_foreign_keys)
 
 
 def delete_trees(arguments: argparse.Namespace) -> int:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
 
+from .. import StoreClosedError, Watch, WatchEvent
 from ..ops.exit_codes import OK
 from .arguments import Add, open_named
 from .output import tell, write_json
 
-__all__ = ["declare"]
+__all__ = ["declare", "until_closed"]
+
+# Seconds.
+_LONGEST_WAIT: Final = 1.0
 
 _EVENTS = """\
 Each event is a line of JSON, whatever --output says:
@@ -32,13 +39,26 @@ def declare(add: Add) -> None:
     )
 
 
+def until_closed(watch: Watch) -> Iterator[WatchEvent]:
+    """Yield the events of a watch, and notice Ctrl-C while there are none.
+
+    Python misses a signal that comes as a wait begins, and handles it only when that ends. So no
+    wait is long.
+    """
+    with suppress(StoreClosedError):
+        while True:
+            event = watch.next_event(_LONGEST_WAIT)
+            if event is not None:
+                yield event
+
+
 def _watch(arguments: argparse.Namespace) -> int:
     with (
         open_named(arguments, create=False) as store,
         store.watch(arguments.path, after=arguments.after) as events,
     ):
         tell(f"watching {arguments.path!r}")
-        for event in events:
+        for event in until_closed(events):
             write_json(event._asdict(), "jsonl")
             sys.stdout.flush()
     return OK

@@ -9,6 +9,7 @@
 - ``paths``: the path rule of all stores
 - ``capabilities``: the features that some stores have beyond the operations of all
 - ``records``: turns lines of JSON into puts, and values into JSON
+- ``durations``: durations as people write them
 - ``acceleration``: chooses between hot functions and their compiled twins
 - ``backoff``: how long to wait before another attempt
 - ``log``: sends log events to the standard library's logging

@@ -5,6 +5,9 @@
     {"path": "/topics/t1", "value": "stored as UTF-8"}
     {"path": "/topics/t2", "value": {"base64": "AAEC"}}
 
+A value may also be a JSON object without the field ``base64``, or an array. Its JSON text is
+stored, without spaces and in UTF-8.
+
 ``txn`` reads the operations of a transaction::
 
     {"op": "check", "path": "/owner", "expected_version": 3}
@@ -101,8 +104,24 @@ def _value(spelled: object) -> bytes:
                 return base64.b64decode(text, validate=True)
             except binascii.Error as error:
                 raise ValueError(f"not base64: {error}") from None
+        case list() | dict() if "base64" not in spelled:
+            return _text(spelled)
         case _:
-            raise ValueError('"value" must be a string or {"base64": "..."}')
+            raise ValueError(
+                '"value" must be a string or {"base64": "..."}, or else an object without the '
+                'field "base64", or an array, whose JSON text is stored'
+            )
+
+
+def _text(value: object) -> bytes:
+    """Return the JSON text of a value, without spaces and in UTF-8."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("the value has a lone surrogate, which UTF-8 cannot encode") from None
+    except ValueError:  # such as 1e999
+        raise ValueError("the value has a number that is none in JSON, or is too large") from None
 
 
 def json_value(value: bytes) -> str | dict[str, str]:

@@ -30,6 +30,7 @@ It needs the extra ``spark``. Importing this module does not import pyspark.
 - ``row_report``: counts the outcomes of a job's rows
 - ``throttle``: limits a job's rate
 - ``java``: finds a Java on which Spark starts
+- ``arguments``: options that commands of several groups share
 - ``jobs``: the command ``batchkeeper spark``
 - ``local_load``: the command ``batchkeeper load``, without Spark: lines to puts and outcomes
 - ``load_limits``: the limits that both commands for loading share

@@ -16,9 +16,6 @@ from contextlib import ExitStack, contextmanager
 from stat import S_ISREG
 from typing import Final
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 from ..ops.errors import BadVersionError, MetadataStoreError, passes
 from ..ops.operations import Put
 from ..ops.records import parse_record
@@ -164,6 +161,10 @@ def progress(
         size: the size of the file; ``None`` if it is unknown.
         tell: a function that shows a line to the user.
     """
+    # It takes as long to import as a third of the command's start.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True)
     interval = _BAR_EVERY if console.is_terminal else _LINE_EVERY
     shown = time.monotonic()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from .. import BatchingConfig, InvalidSettingError, StoreKind, UnsupportedError, store_kind
+from ..ops.durations import parse_duration
 from ..ops.paths import check_parent
 
 __all__ = ["OnError", "SourceOptions", "parse_options"]
@@ -176,17 +177,17 @@ def _int(lowest: int, highest: int = 2**63 - 1) -> _Parser:
     return parse
 
 
-def _number(highest: float, what: str) -> _Parser:
-    def parse(name: str, value: object) -> float:
+def _number(highest: float, what: str, parse: Callable[[str], float] = float) -> _Parser:
+    def parsed(name: str, value: object) -> float:
         try:
-            number = float(str(value))
+            number = parse(str(value))
         except ValueError:
             number = 0.0
         if 0 < number <= highest:  # This refuses nan and inf, too.
             return number
         raise InvalidSettingError(f"{name} must be {what}, not {value!r}")
 
-    return parse
+    return parsed
 
 
 def _any_int(name: str, value: object) -> int:
@@ -194,11 +195,14 @@ def _any_int(name: str, value: object) -> int:
     return int(_int(-(2**63))(name, value))
 
 
-def _any_number(name: str, value: object) -> float:
+def _duration(name: str, value: object) -> float:
+    """Parse a duration of any length. The settings check its bounds."""
     try:
-        return float(str(value))
+        return parse_duration(str(value))
     except ValueError:
-        raise InvalidSettingError(f"{name} must be a number, not {value!r}") from None
+        raise InvalidSettingError(
+            f"{name} must be a number of seconds, or a duration such as 5ms, not {value!r}"
+        ) from None
 
 
 def _choice(allowed: tuple[str, ...]) -> _Parser:
@@ -212,7 +216,9 @@ def _choice(allowed: tuple[str, ...]) -> _Parser:
 
 _Parser: TypeAlias = Callable[[str, object], Any]
 
-_SECONDS: Final = _number(_LONGEST, "a number of seconds, more than 0 and at most a year")
+_SECONDS: Final = _number(
+    _LONGEST, "a number of seconds, more than 0 and at most a year", parse_duration
+)
 
 _OPTIONS: Final[Mapping[str, _Parser]] = {
     "url": _url,
@@ -240,7 +246,7 @@ _BATCHING: Final[Mapping[str, tuple[str, _Parser]]] = {
     "batching": ("enabled", _flag),
     "max_ops": ("max_ops", _any_int),
     "max_bytes": ("max_bytes", _any_int),
-    "max_delay": ("max_delay", _any_number),
+    "max_delay": ("max_delay", _duration),
     "read_queue_size": ("read_queue_size", _any_int),
     "write_queue_size": ("write_queue_size", _any_int),
     "max_queued_bytes": ("max_queued_bytes", _any_int),

@@ -8,6 +8,7 @@
 - ``rocksdb``: the embedded store on disk
 - ``etcd``: etcd 3
 - ``zookeeper``: ZooKeeper
+- ``hosts``: messages about hosts whose names cannot be looked up
 - ``session``: the state machine of sessions with a server
 - ``local``: sessions and watches of stores without a server
 - ``keys``: separates valid paths from keys of other clients

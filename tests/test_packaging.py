@@ -234,13 +234,28 @@ def test_importing_the_package_is_cheap() -> None:
         *("hdrh", "pandas", "pyarrow", "pyspark", "rich"),
         *("importlib.metadata", "structlog"),
     }
+    assert loads("batchkeeper") & (heavy | {"asyncio", "batchkeeper.ops"}) == set()
+    assert loads("batchkeeper.opening") & (heavy | {"batchkeeper.coordination"}) == set()
+    assert loads("batchkeeper.cli") & (heavy | {"batchkeeper.coordination", "difflib"}) == set()
+
+
+def loads(module: str) -> set[str]:
+    """Return the modules that a new interpreter loads with this one."""
     # Some may be there before: what else is installed may load them with the interpreter.
-    program = "import sys; known = set(sys.modules); import batchkeeper; "
+    program = f"import sys; known = set(sys.modules); import {module}; "
     program += "print(*set(sys.modules) - known)"
     loaded = run_python("-c", program, check=True)
     new = set(loaded.stdout.split())
-    assert "batchkeeper" in new
-    assert new & heavy == set()
+    assert module in new
+    return new
+
+
+def test_the_names_of_the_package_are_loaded_when_they_are_used() -> None:
+    """All of them are found, also before any other; an unknown one is an error as elsewhere."""
+    program = "import batchkeeper as bk; assert set(bk.__all__) <= set(dir(bk)); "
+    program += "[getattr(bk, name) for name in bk.__all__]; bk.ops.errors; "
+    program += "print(hasattr(bk, 'Locks'))"
+    assert run_python("-c", program, check=True).stdout == "False\n"
 
 
 def test_the_bench_can_be_imported_without_its_extras() -> None:
@@ -287,9 +302,9 @@ def test_the_package_is_the_command_for_python_m() -> None:
 
 
 def test_the_command_is_installed() -> None:
-    """The wheel brings the command `batchkeeper`, which is the function `main` of the CLI."""
+    """The wheel brings the command `batchkeeper`, which starts as `python -m` does."""
     (command,) = importlib.metadata.distribution("batchkeeper").entry_points.select(
         group="console_scripts"
     )
-    assert (command.name, command.value) == ("batchkeeper", "batchkeeper.cli:main")
+    assert (command.name, command.value) == ("batchkeeper", "batchkeeper.__main__:main")
     assert callable(command.load())

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from rich.console import Console
 
 from ...ops.errors import MetadataStoreError
+from ...pipeline.arguments import duration
 from ..arguments import at_least
 from ..figures import check_extra
 from ..progress import show_progress
@@ -74,9 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=at_least(1, int), metavar="N", help="default: 5; quick: 1")
     parser.add_argument(
         "--seconds",
-        type=at_least(0.01, float),
+        type=at_least(0.01, duration),
         default=0.8,
-        metavar="SECONDS",
+        metavar="TIME",
         help="duration of one measurement (default: %(default)s)",
     )
     parser.add_argument(

@@ -15,6 +15,7 @@ from rich.table import Table
 from ...hubs import OwnershipMode
 from ...ops.errors import InvalidSettingError
 from ...ops.exit_codes import NO_CONNECTION, OK, REFUSED
+from ...pipeline.arguments import add_output
 from ...stores.kinds import BUILT_IN
 from ...stores.registry import store_kind
 from ..arguments import at_least, seconds
@@ -130,13 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="the picture (default: a new file in DIR)"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "json", "jsonl"),
-        default=argparse.SUPPRESS,
-        help="format on standard output (default: table)",
-    )
+    add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

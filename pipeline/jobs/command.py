@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Final, get_args
 
 from ...ops.errors import InvalidSettingError, UnsupportedError
+from ..arguments import add_output, add_timeouts
 from ..options import OnError, parse_options
 from .places import Store, is_store
 
@@ -129,9 +130,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_common(job: argparse.ArgumentParser) -> None:
     # A default here would overwrite an option given before the command.
     common = job.add_argument_group("common options", argument_default=argparse.SUPPRESS)
-    common.add_argument("-o", "--output", choices=("table", "json", "jsonl"), help="default: table")
-    common.add_argument("--connect-timeout", type=float, metavar="SECONDS", help="default: 10")
-    common.add_argument("--timeout", type=float, metavar="SECONDS", help="default: 30")
+    common.add_argument("--config", metavar="FILE", help="the file that names stores")
+    add_output(common)
+    add_timeouts(common)
     common.add_argument("-v", "--verbose", action="store_true", help="show Spark's log")
     job.add_argument(
         "--option",

@@ -34,6 +34,7 @@ from .errors import (
     Reason,
     UnansweredError,
     Verdict,
+    failed_lookup,
     failure_of,
     refused,
     short,
@@ -391,6 +392,7 @@ class EtcdConnection:
                     cause = error
                     if failure.reason is Reason.UNREACHABLE:
                         member.connected = False
+                    member.lookup_failure = failed_lookup(member.address, message)
                     if failure.reason is Reason.NOT_ETCD:
                         raise UnsupportedError(
                             f"the server at {member.address} does not speak etcd's v3 API: "
@@ -400,6 +402,7 @@ class EtcdConnection:
                     raise StoreClosedError("the store is closed") from error
                 else:
                     member.connected = True
+                    member.lookup_failure = None
                     emit = _log.debug if self._quiet else _log.info
                     emit("etcd connected", address=link.address, version=link.version)
                     return link
@@ -464,4 +467,8 @@ class EtcdConnection:
     def late(self, message: str) -> MetadataStoreError:
         """Return the error at the deadline of a request that was a read, or never sent."""
         kind = OperationTimeoutError if self.connected else StoreUnavailableError
-        return kind(f"no answer from etcd at {self._addresses} in time: {short(message)}")
+        lookups = [member.lookup_failure for member in self._members if member.lookup_failure]
+        # gRPC's own text of a failed look-up says the same in many words.
+        others = [] if lookups and failed_lookup("", message) else [short(message)]
+        reasons = "; ".join([*lookups, *others])
+        return kind(f"no answer from etcd at {self._addresses} in time: {reasons}")

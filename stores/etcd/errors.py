@@ -26,6 +26,7 @@ from ...ops.errors import (
     ValueTooLargeError,
 )
 from ..backend import RequestRefusedError
+from ..hosts import lookup_failure
 
 __all__ = [
     "EtcdRefusedError",
@@ -33,6 +34,7 @@ __all__ = [
     "Reason",
     "UnansweredError",
     "Verdict",
+    "failed_lookup",
     "failure_of",
     "judge",
     "read_text",
@@ -155,6 +157,9 @@ _TABLE: Final[dict[StatusCode, tuple[tuple[str, Verdict, Reason], ...]]] = {
 }
 
 
+# gRPC's texts if a host's name cannot be looked up: of its own resolver, and of the C library's.
+_LOOKUP: Final = re.compile("errors resolving|DNS resolution failed|lookup failed for")
+
 # The server's gRPC names the length of the request, and its limit.
 _GRPC_LIMIT: Final = re.compile(r"received message larger than max \(\d+ vs\. (\d+)\)")
 
@@ -259,6 +264,13 @@ def refused(reason: Reason, message: str, size: int) -> EtcdRefusedError:
             error = MetadataStoreError(f"etcd refused: {text}")
     named = _GRPC_LIMIT.search(message) if reason is Reason.REQUEST_TOO_LARGE else None
     return EtcdRefusedError(error, reason, int(named[1]) if named else None)
+
+
+def failed_lookup(address: str, message: str) -> str | None:
+    """Return a message that names the host, if gRPC could not look its name up."""
+    if _LOOKUP.search(message) is None:
+        return None
+    return lookup_failure(address.rpartition(":")[0], short(message))
 
 
 def short(message: str) -> str:

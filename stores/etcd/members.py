@@ -153,11 +153,14 @@ class Member:
         connected: whether there is a connection, judging by the calls so far: the member has
             answered, and no later call has found the connection broken. Any thread sets it, without
             a lock.
+        lookup_failure: that the last call has failed because the host's name could not be looked
+            up, and how; otherwise ``None``. Any thread sets it.
     """
 
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address
         self.connected = False
+        self.lookup_failure: str | None = None
         self.channel = (
             grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
             if credentials is None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import re
 import sys
 import threading
 from pathlib import Path
@@ -29,6 +30,9 @@ __all__ = ["grpc_stubs", "messages"]
 _PACKAGE: Final = "etcd3.etcdrpc"
 # In the order of their imports: rpc.proto needs the two others.
 _MODULES: Final = ("kv_pb2", "auth_pb2", "rpc_pb2")
+
+# The call that makes the file's descriptor. protoc indents its lines, but a last parenthesis.
+_DESCRIPTOR: Final = re.compile(r"^DESCRIPTOR = [\w.]+\(\n(?:[ \t].*\n|\)\n)+", re.MULTILINE)
 
 _lock = threading.Lock()  # lets one thread at a time import etcd3
 
@@ -82,16 +86,16 @@ def _serialized_file(source: Path) -> bytes | None:
 
     Modules of the new kind pass theirs to ``AddSerializedFile`` and need no help.
     """
-    for node in ast.parse(source.read_text("utf-8")).body:
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and node.targets[0].id == "DESCRIPTOR"
-            and isinstance(node.value, ast.Call)
-        ):
-            for keyword in node.value.keywords:
-                if keyword.arg == "serialized_pb":
-                    return _literal(keyword.value)
+    # Parsing this statement only, and not thousands of lines, saves a tenth of the time that the
+    # command takes to start.
+    statement = _DESCRIPTOR.search(source.read_text("utf-8"))
+    if statement is None:
+        return None
+    (node,) = ast.parse(statement[0]).body
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        for keyword in node.value.keywords:
+            if keyword.arg == "serialized_pb":
+                return _literal(keyword.value)
     return None
 
 

@@ -136,12 +136,12 @@ class ZooKeeperConnection:
                 connect_timeout,
             )
         if not answered:
-            reason = self._handler.last_error
+            reason, cause = self._handler.failure(), self._handler.last_error
             self.close()
             raise StoreUnavailableError(
                 f"no ZooKeeper answered at {self.addresses} within {connect_timeout:g} s"
                 + (f": {reason}" if reason else "")
-            ) from reason
+            ) from cause
 
     @property
     def session_id(self) -> int | None:
@@ -204,7 +204,7 @@ class ZooKeeperConnection:
         """
         if self.connected:
             return OperationTimeoutError(f"{what} ZooKeeper at {self.addresses} in time")
-        reason = self._handler.last_error
+        reason = self._handler.failure()
         return StoreUnavailableError(
             f"{what} ZooKeeper at {self.addresses} in time: there is no connection"
             + (f" ({reason})" if reason else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import select
 import socket
 import ssl
@@ -39,6 +40,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
 from ...ops.paths import OWN
+from ..hosts import lookup_failure
 from .answers import UnreadableError
 from .nodes import SKIPPED
 
@@ -156,6 +158,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def __init__(self, patience: float) -> None:
         super().__init__()
         self.last_error: Exception | None = None
+        #: About the hosts whose names the last attempt could not look up.
+        self.lookup_failures: list[str] = []
         self.greeting = NO_GREETING
         self.on_events: Callable[[list[bytes]], None] | None = None
         self.on_touch: Callable[[float, float], None] | None = None
@@ -186,6 +190,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if self._aborted:
             self.abort()
         return connected
+
+    def failure(self) -> str:
+        """Return why there is no connection, with the hosts that have no address; "" if unknown."""
+        last = [] if self.last_error is None else [str(self.last_error)]
+        return "; ".join([*self.lookup_failures, *last])
 
     def welcomed(self) -> bool:
         """Note that a server has answered; say whether the first attempt succeeded."""
@@ -274,6 +283,22 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
             greeting, _ = result
             self.handler.greeting = Greeting(greeting.session_id, greeting.time_out / 1000.0, sent)
         return result
+
+    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
+        # kazoo's own logs a host that it cannot look up, and nobody learns which one it was.
+        found: list[tuple[str, str, int]] = []
+        failures = []
+        for host, port in self.client.hosts:
+            try:
+                places = socket.getaddrinfo(host, port, proto=socket.IPPROTO_TCP)
+            except socket.gaierror as error:
+                failures.append(lookup_failure(host, error.strerror or str(error)))
+            else:
+                found.extend((host, str(place[0]), int(place[1])) for *_, place in places)
+        self.handler.lookup_failures = failures
+        if self.client.randomize_hosts:
+            random.shuffle(found)
+        return found
 
     def _connect(self, *where: Any) -> Any:
         self._touch = 0, -math.inf

@@ -14,6 +14,13 @@ from batchkeeper import cli
 Run: TypeAlias = Callable[..., tuple[int, bytes, list[str]]]
 
 
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep the user's own configuration file from naming stores."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("BATCHKEEPER_CONFIG", raising=False)
+
+
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A store on disk, which the commands of a test share, and find in the environment."""

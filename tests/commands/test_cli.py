@@ -83,6 +83,9 @@ def test_json_and_jsonl(run: Run, url: str) -> None:
     code, output, _ = run("-o", "jsonl", "get", "/a")
     assert output.count(b"\n") == 1
     assert json.loads(output) == {**stat, "value": "x"}
+    assert set(stat) == set(bk.Stat._fields)
+    assert run("get", "/a", "-w", "jsonl") == (0, output, [])
+    assert run("get", "/a", "--write-out", "simple") == (0, b"x", [])
     assert json.loads(run("ls", "-o", "json")[1]) == [{"name": "a", "path": "/a"}]
     assert json.loads(run("ls", "-o", "jsonl")[1]) == {"name": "a", "path": "/a"}
     assert json.loads(run("delete", "/a", "-o", "json")[1]) == {"path": "/a", "deleted": True}
@@ -238,6 +241,21 @@ def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
         (("load", "/dev/null", "--max-ops", "0"), "max_ops"),
         (("load", "/dev/null", "--max-delay", "-1"), "max_delay"),
         (("load", "/dev/null", "--max-in-flight", "many"), "many"),
+        (("get", "/a", "--keys-only"), "--keys-only and --limit with --prefix only"),
+        (("get", "/a", "--prefix", "--limit", "0"), "--limit must be at least 1, not 0"),
+        # The right help, and what was meant.
+        (("gett",), "no command 'gett': did you mean 'get'? (see batchkeeper --help)"),
+        (("frobnicate",), "no command 'frobnicate' (known: get, put, "),
+        (
+            ("get", "/a", "--prefx"),
+            "--prefx: did you mean '--prefix'? (see batchkeeper get --help)",
+        ),
+        (("put", "/a", "1", "--other"), "--other (see batchkeeper put --help)"),
+        (("--other", "ls"), "--other (see batchkeeper --help)"),
+        (("hubs", "lst"), "no command 'lst': did you mean 'list'? (see batchkeeper hubs --help)"),
+        (("hubs", "drain"), "required: HUB (see batchkeeper hubs drain --help)"),
+        (("hubs", "list", "--other"), "--other (see batchkeeper hubs list --help)"),
+        (("spark", "lod"), "no job 'lod': did you mean 'load'? (see batchkeeper spark --help)"),
     ],
 )
 def test_bad_input_ends_with_3(

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper import opening
 from batchkeeper.commands import arguments as store_arguments
 from batchkeeper.stores import BUILT_IN
 from batchkeeper.testing import FaultInjector
@@ -216,7 +217,7 @@ def test_a_store_without_the_capability_refuses(
     """Bad input: exit code 3, and nothing is put."""
     wanted = {"--ephemeral": "ephemerals", "--sequential": "sequences"}[option]
     poor = replace(BUILT_IN["memory"], capabilities=frozenset())
-    monkeypatch.setattr(bk, "store_kind", lambda url: poor)
+    monkeypatch.setattr(opening, "store_kind", lambda url: poor)
     code, output, errors = run("put", "/a", "1", option)
     assert (code, output) == (3, b"")
     assert f"'{wanted}'" in errors[-1]

@@ -63,6 +63,18 @@ def test_get_of_several_paths_in_json(run: Run, filled: str) -> None:
     assert json.loads(run("get", "/a", "-o", "json")[1]) == parsed(output)[0]
 
 
+def test_get_with_a_prefix_gives_what_is_below(run: Run, filled: str) -> None:
+    """The path and all values below it, in the byte order of paths; "/a-b" is not below "/a"."""
+    below = b"/a\t1\n/a/b\ttwo\\nlines\\t\\\\\n/a/c\t\\xff\\x00\n"
+    assert run("get", "/a", "--prefix") == (0, below, [])
+    assert run("get", "--prefix", "/none") == (0, b"", [])
+    assert run("get", "--prefix", "/z", "/a", "--keys-only")[1] == b"/z\n/a\n/a/b\n/a/c\n"
+    assert run("get", "--prefix", "/", "--limit", "2", "--keys-only")[1] == b"/a\n/a-b\n"
+    rows = parsed(run("get", "--prefix", "/a", "--limit", "2", "-o", "jsonl")[1])
+    assert rows == [json.loads(run("get", path, "-o", "json")[1]) for path in ("/a", "/a/b")]
+    assert json.loads(run("get", "--prefix", "/none", "-o", "json")[1]) == []
+
+
 def test_a_missing_path_does_not_cost_the_others(run: Run, filled: str) -> None:
     """get and delete of several paths do what they can, name the others, and end with 1."""
     assert run("get", "/a", "/none", "/z") == (

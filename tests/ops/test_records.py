@@ -22,10 +22,16 @@ from batchkeeper.ops.records import json_value, parse_part, parse_record
         (b'{"path": "/a", "value": {"base64": "AP8="}}', b"\x00\xff"),
         (b'{"path": "/a", "value": {"base64": ""}}', b""),
         (b'{"path": "/a", "value": "x", "version": 3, "note": null}', b"x"),
+        (
+            b'{"path": "/a", "value": {"b": 1.5, "a": ["\\u00e4", null]}}',
+            '{"b":1.5,"a":["ä",null]}'.encode(),
+        ),
+        (b'{"path": "/a", "value": {}}', b"{}"),
+        (b'{"path": "/a", "value": [1, {"base64": "AP8="}]}', b'[1,{"base64":"AP8="}]'),
     ],
 )
 def test_a_line_is_a_put(line: bytes, value: bytes) -> None:
-    """A record's value is its string in UTF-8, or its decoded base64; other fields are ignored."""
+    """A value is a string in UTF-8, base64, or the JSON of an object; others are ignored."""
     assert parse_record(line) == Put("/a", value)
     assert parse_record(line, ABSENT) == Put("/a", value, ABSENT)
 
@@ -45,6 +51,8 @@ def test_a_line_is_a_put(line: bytes, value: bytes) -> None:
         (b'{"path": "/a", "value": 7}', "must be a string or"),
         (b'{"path": "/a", "value": {"base64": 7}}', "must be a string or"),
         (b'{"path": "/a", "value": {"base64": "AA==", "x": 1}}', "must be a string or"),
+        (b'{"path": "/a", "value": {"x": 1e999}}', "a number that is none in JSON"),
+        (b'{"path": "/a", "value": {"x": "\\ud800"}}', "lone surrogate"),
         (b'{"path": "/a", "value": {"base64": "A"}}', "not base64"),
         (b'{"path": "/a", "value": {"base64": "A A="}}', "not base64"),
         (b'{"path": "/a", "value": {"base64": "\\u00e4"}}', "ASCII"),

@@ -28,7 +28,7 @@ def test_options_come_as_text_and_in_any_case() -> None:
             "rate_limit": "2.5e3",
             "batching": "TRUE",
             "max_ops": "64",
-            "max_delay": "0.25",
+            "max_delay": "250ms",
             "linger": "fixed",
             "on_error": "collect",
         }

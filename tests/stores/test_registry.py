@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import batchkeeper as bk
+from batchkeeper import opening
 from batchkeeper.stores import parse_url, registry
 
 
@@ -120,7 +121,7 @@ def test_a_password_comes_from_the_environment_or_a_file(
         assert "from-" not in repr(options)
         return real_connect(text, options)
 
-    monkeypatch.setattr(bk, "connect", connect)
+    monkeypatch.setattr(opening, "connect", connect)
     file = tmp_path / "password"
     file.write_text("from-file\nmore\n")
     monkeypatch.setenv("BATCHKEEPER_PASSWORD_FILE", str(file))
