@@ -23,6 +23,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import (
     EXCEPTIONS,
     AuthFailedError,
+    ConnectionClosedError,
     ConnectionDropped,
     KazooException,
     SessionExpiredError,
@@ -62,6 +63,9 @@ _PIECE: Final = 1 << 20
 # The most bytes that are received at a time. A thousand events of a watch fit, and all that TLS
 # decrypts at a time, so nothing waits in its buffers while `select` waits for the socket.
 _CHUNK: Final = 1 << 16
+
+# The states in which requests wait for the connection.
+_TAKING: Final = (KeeperState.CONNECTED, KeeperState.CONNECTED_RO, KeeperState.CONNECTING)
 
 # What precedes a packet: its length. What begins an answer: xid, zxid and error.
 _length = Struct("!i")
@@ -414,11 +418,29 @@ class _Line(ConnectionHandler):  # type: ignore[misc]
         return b"".join(pieces)
 
 
+class _Client(KazooClient):  # type: ignore[misc]
+    """kazoo's client, which passes an interrupt on.
+
+    kazoo wakes its connection in a block that catches everything. So Ctrl-C at this moment, in a
+    thread that calls a store, would be lost, and the request would fail as if the store had closed.
+    """
+
+    def _call(self, request: Any, async_object: Any) -> Any:
+        if self._state not in _TAKING:
+            return super()._call(request, async_object)  # which sets the error
+        self._queue.append((request, async_object))
+        try:
+            self._connection._write_sock.send(b"\0")
+        except (OSError, AttributeError):  # There is no socket after the end.
+            async_object.set_exception(ConnectionClosedError("Connection has been closed"))
+        return None
+
+
 def new_client(
     addresses: Sequence[str], session_timeout: float, security: Security, handler: Handler
 ) -> KazooClient:
     """Return a client that has not been started."""
-    client = KazooClient(
+    client = _Client(
         ",".join(addresses),
         timeout=session_timeout,
         handler=handler,

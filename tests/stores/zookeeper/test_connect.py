@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from batchkeeper.stores.zookeeper.jute import MULTI
 
 from ...waiting import soon
 from ..foreign import zookeeper_client
+from .opening import connected
 
 
 @pytest.fixture
@@ -264,3 +266,22 @@ def test_a_server_that_does_not_answer_at_first(
         assert line.swallowed.wait(60)
         line.swallows = False
         opening.result().close()
+
+
+def test_an_interrupt_as_a_request_is_sent_is_not_lost(url: str) -> None:
+    """It comes out of the call, and the store goes on."""
+    with closing(connected(url)) as backend:
+        client = backend._connection._client
+        line = client._connection
+        wakes = line._write_sock
+
+        class Interrupted:
+            def send(self, data: bytes) -> int:
+                line._write_sock = wakes
+                wakes.send(data)
+                raise KeyboardInterrupt
+
+        line._write_sock = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            client.exists_async("/")
+        assert isinstance(backend.write([Put("/a", b"1")], soon())[0], Stat)
