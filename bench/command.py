@@ -33,7 +33,14 @@ from .results.report import check_extra as check_plots
 from .results.report import write_report
 from .results.tables import as_csv, print_run
 from .servers import MEMBERS, ServerStartError
-from .sweep import Sweep, batching_variants, check_processes, measure, peer_variants
+from .sweep import (
+    Sweep,
+    batching_variants,
+    check_processes,
+    measure,
+    peer_variants,
+    written,
+)
 from .target import BARE_TARGETS, open_target
 from .workload import WrongAnswerError
 
@@ -45,9 +52,9 @@ _DEFAULT_TARGET: Final = "rocksdb"
 _PIPE_WIDTH: Final = 100
 
 _DESCRIPTION: Final = """\
-Load a store with a mix of operations, once with each batch setting, and say which setting to use.
-Every answer is checked, and every acknowledged write is read back; the exit code is 1 if one is
-missing or wrong.
+Load a store with a mix of operations, once with each batch setting, and say
+which setting to use. Every answer is checked, and every acknowledged write is
+read back; the exit code is 1 if one is missing or wrong.
 
   batchkeeper bench etcd --max-ops 1,16,64,1000 --max-delay 0,1ms,5ms
   batchkeeper bench etcd --rate 5000 --p99-budget 5ms
@@ -172,9 +179,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     batch = parser.add_argument_group(
         "batch settings",
-        "Each takes a value, a list (1,16,64) or a range (16..1024 doubles); all combinations are "
-        "measured, beside single execution and the default. Without any: max_ops 16,128 with "
-        "max_delay 1ms,5ms.",
+        "Each takes a value, a list (1,16,64) or a range (16..1024 doubles). All\n"
+        "combinations are measured, beside single execution and the default. Without\n"
+        "any: max_ops 16,128 with max_delay 1ms,5ms.",
     )
     for field, (_, metavar, about) in _FIELDS.items():
         batch.add_argument(
@@ -182,7 +189,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             dest=f"grid_{field}",
             type=items(_FIELDS[field][0]),
             metavar=f"{metavar},...",
-            help=f"{about} (default: {getattr(BatchingConfig(), field)})",
+            help=f"{about} (default: {_default(field)})",
         )
     length = parser.add_argument_group("length")
     length.add_argument(
@@ -251,6 +258,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file for the report, an HTML page (default: beside the results)",
     )
     result.add_argument("--no-report", action="store_true", help="write no report")
+
+
+def _default(field: str) -> str:
+    value = getattr(BatchingConfig(), field)
+    return "what suits the store" if value is None else written(field, value)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -27,7 +27,14 @@ from .results.records import Measured, Run, Variant
 from .results.statistics import stable, survivors
 from .target import Target
 
-__all__ = ["Sweep", "batching_variants", "measure"]
+__all__ = [
+    "Sweep",
+    "batching_variants",
+    "check_processes",
+    "measure",
+    "peer_variants",
+    "written",
+]
 
 #: Rounds of ``--until-stable``.
 MOST_ROUNDS: Final = 40
@@ -93,7 +100,8 @@ def written(field: str, value: Any) -> str:
     if field == "max_delay":
         return f"{value * 1000:g}ms"
     if field.endswith("_bytes") and value and value % 1024 == 0:
-        return f"{value // 1024}KiB"
+        kib = value // 1024
+        return f"{kib // 1024}MiB" if kib % 1024 == 0 else f"{kib}KiB"
     return str(value)
 
 
