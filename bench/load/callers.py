@@ -100,7 +100,8 @@ class Caller:
         store: the store, or a peer with the same methods.
         work: the operations.
         loop: how many at a time, or at what rate.
-        barrier: all callers meet there when the warm-up ends, and when the timed part does.
+        barrier: all callers meet there when the warm-up ends, and when the timed part does. They
+            end when it is broken.
     """
 
     def __init__(self, store: Any, work: Work, loop: Loop, barrier: Barrier) -> None:
@@ -146,15 +147,16 @@ class Caller:
             self._start(time.perf_counter_ns())
         begun = time.monotonic()
         answered = 0
-        while (waited := time.monotonic() - begun) < loop.warm_up or (
-            answered < loop.in_flight and waited < _LONGEST_WARM_UP
+        while not self._barrier.broken and (
+            (waited := time.monotonic() - begun) < loop.warm_up
+            or (answered < loop.in_flight and waited < _LONGEST_WARM_UP)
         ):
             answered += self._turn()
         self._meet()
         begun = time.monotonic()
         end = begun + loop.seconds
         try:
-            while time.monotonic() < end:
+            while time.monotonic() < end and not self._barrier.broken:
                 # A turn counts by itself what ends while it waits, so it comes first.
                 ended = self._turn()
                 self.counted.ended += ended
@@ -209,7 +211,7 @@ class Caller:
     def _until(self, end: int, due: int, interval: int) -> int:
         """Start what is due until the end; return when the next one is due."""
         clock = time.perf_counter_ns
-        while (now := clock()) < end:
+        while (now := clock()) < end and not self._barrier.broken:
             if due <= now:
                 self._start(due)
                 due += interval

@@ -7,7 +7,7 @@ import gc
 import resource
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ... import open_async_store, open_store
 from ...batching import BatchingConfig, MetadataStore, Metrics
+from ...ops.errors import StoreUnavailableError
 from ..machine import ServerUse
 from .callers import Caller, Counted, Loop, StoreGoneError, TaskCaller, latencies
 from .metered import Meter, Tick
@@ -182,6 +183,11 @@ class _Measurement:
             try:
                 with ThreadPoolExecutor(number, thread_name_prefix="bench") as pool:
                     runs = [pool.submit(caller.run) for caller in callers]
+                    try:
+                        wait(runs)
+                    except BaseException:
+                        barrier.abort()  # The callers look at it, and end.
+                        raise
             finally:
                 self._stop_meter()
                 gc.unfreeze()
@@ -267,12 +273,14 @@ class _Measurement:
     def _raise(self, failures: Sequence[BaseException]) -> None:
         """Raise the first failure, but note where it is a store that has gone."""
         # A broken barrier is what the other callers see of it.
-        first = sorted(failures, key=lambda error: isinstance(error, BrokenBarrierError))
-        if not first:
+        if not failures:
             return
-        if not isinstance(first[0], StoreGoneError) or not self._snapshots:
-            raise first[0]
-        self.broken = str(first[0])
+        first = min(failures, key=lambda error: isinstance(error, BrokenBarrierError))
+        if not isinstance(first, StoreGoneError):
+            raise first
+        if not self._snapshots:
+            raise StoreUnavailableError(str(first)) from first
+        self.broken = str(first)
         self._snap()
 
     def part(self, read: int) -> Part:
@@ -300,6 +308,7 @@ class _Measurement:
             series=self._meter.series if self._meter else (),
             answers_checked=sum(work.checked for work in self._works),
             paths_read_back=read,
+            paths_unsure=sum(work.unsure for work in self._works),
             server_cpu=self._server_cpu,
             server_memory=self._server_memory,
             broken=self.broken,

@@ -98,6 +98,7 @@ class Part:
         series: the timed part in small steps.
         answers_checked: the answers that were compared.
         paths_read_back: the paths that were read again.
+        paths_unsure: those that were not, because an operation on them had failed.
         server_cpu: seconds of CPU of the servers; ``None`` where it is not known to this process.
         server_memory: their resident memory at the end; ``None`` likewise.
         broken: why the measurement ended early; ``None`` if it did not.
@@ -116,6 +117,7 @@ class Part:
     series: Sequence[Moment]
     answers_checked: int
     paths_read_back: int
+    paths_unsure: int = 0
     server_cpu: float | None = None
     server_memory: int | None = None
     broken: str | None = None
@@ -172,6 +174,7 @@ def merged(parts: Sequence[Part], number: int, asked_rate: float | None) -> Meas
         series=_together([part.series for part in parts]),
         answers_checked=sum(part.answers_checked for part in parts),
         paths_read_back=sum(part.paths_read_back for part in parts),
+        paths_unsure=sum(part.paths_unsure for part in parts),
         broken=_first(part.broken for part in parts),
     )
 

@@ -154,14 +154,16 @@ def opened_crew(processes: int) -> Iterator[LocalCrew]:
             connections.append(ours)
             children.append(child)
         yield _Processes(connections)
+    except BaseException:
+        # They may be in the middle of a measurement.
+        for child in children:
+            child.terminate()
+        raise
     finally:
         for connection in connections:
             connection.close()
         for child in children:
-            child.join(5)
-            if child.is_alive():
-                child.terminate()
-                child.join()
+            child.join()
 
 
 def _serve(connection: Connection) -> None:

@@ -114,8 +114,8 @@ class Work:
         conflicts: operations that were refused, as they had to be.
         errors: other errors, by class name.
         checked: the answers that were compared.
+        unsure: keys of which nothing can be said, because an operation on them has failed.
         used_ephemerals: whether some operations are about ephemeral values.
-        replaced: keys of which nothing can be said, and that were replaced.
     """
 
     def __init__(self, mix: Mix, root: str, keys: int, seed: int) -> None:
@@ -142,7 +142,7 @@ class Work:
         self.conflicts = 0
         self.errors: Counter[str] = Counter()
         self.checked = 0
-        self.replaced = 0
+        self.unsure = 0
 
     def first_puts(self) -> Iterator[Put]:
         """Yield the puts that make the keys. They must all succeed before the load begins."""
@@ -218,7 +218,6 @@ class Work:
     def _sure(self, keys: list[Key], number: int) -> Key:
         key = keys[number]
         if key.unsure:
-            self.replaced += 1
             key = keys[number] = Key(self._new_path())
         return key
 
@@ -299,9 +298,11 @@ class Work:
                     f"refused although its version is right ({error}): {pending.key.path}"
                 )
         self.errors[type(error).__name__] += 1
+        if pending.reading:
+            return
         for key in pending.keys:
-            # A read changes nothing, but an operation that failed leaves nothing to build on.
-            key.unsure = key.unsure or not pending.reading
+            self.unsure += not key.unsure
+            key.unsure = True
 
     def expected(self) -> Iterator[Expected]:
         """Yield what the store must hold, once nothing is under way."""

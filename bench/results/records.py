@@ -111,6 +111,7 @@ class Measured:
         series: the timed part in small steps; empty for peers.
         answers_checked: answers that were compared with what they had to be.
         paths_read_back: paths that were read again at the end, through another client.
+        paths_unsure: paths that were not, because an operation on them had failed.
         broken: why the measurement ended early; ``None`` if it did not.
     """
 
@@ -137,6 +138,7 @@ class Measured:
     series: Sequence[Moment] = ()
     answers_checked: int = 0
     paths_read_back: int = 0
+    paths_unsure: int = 0
     broken: str | None = None
 
 

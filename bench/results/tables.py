@@ -339,8 +339,12 @@ def _details(run: Run) -> Iterator[tuple[str, Sequence[str]]]:
         yield "Errors", lines
     checked = sum(figures.total(v, lambda m: m.answers_checked) for v in run.variants)
     read = sum(figures.total(v, lambda m: m.paths_read_back) for v in run.variants)
+    unsure = sum(figures.total(v, lambda m: m.paths_unsure) for v in run.variants)
     if checked or read:
-        yield "Checked", [f"{checked:,} answers, and {read:,} paths that were read back"]
+        lines = [f"{checked:,} answers, and {read:,} paths that were read back"]
+        if unsure:
+            lines.append(f"not {unsure:,} paths, because an operation on them had failed")
+        yield "Checked", lines
 
 
 def as_csv(run: Run) -> str:
