@@ -30,6 +30,7 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.stores import ConnectOptions, connect, parse_url
+from batchkeeper.stores.zookeeper import kazoo_client
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.jute import MULTI
 
@@ -148,10 +149,10 @@ def test_a_chroot_whose_making_was_not_answered(
     url = fresh_url("zookeeper")
     raw = KazooClient(zookeeper_server.address)
     raw.start()
-    call = KazooClient._call
+    call = kazoo_client._Client._call
     lost = []
 
-    def lose_first_multi(client: KazooClient, request: Any, result: Any) -> None:
+    def lose_first_multi(client: Any, request: Any, result: Any) -> None:
         if request.type != MULTI or lost:
             call(client, request, result)
             return
@@ -160,7 +161,7 @@ def test_a_chroot_whose_making_was_not_answered(
             raw.create(parse_url(url).prefix(), None)
         result.set_exception(ConnectionLoss())
 
-    monkeypatch.setattr(KazooClient, "_call", lose_first_multi)
+    monkeypatch.setattr(kazoo_client._Client, "_call", lose_first_multi)
 
     connect(url, ConnectOptions()).close()
 
