@@ -16,6 +16,7 @@ from rich.console import Console
 from ..batching import BatchingConfig
 from ..ops.errors import InvalidSettingError, UnsupportedError
 from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED
+from ..pipeline.arguments import add_output
 from .arguments import at_least, count, items, seconds, size
 from .conditions import as_document, quiet_warnings
 from .figures import check_extra
@@ -240,13 +241,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for the results, and for the data of stores and servers that the bench makes "
         "(default: %(default)s)",
     )
-    result.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "json", "jsonl", "csv"),
-        default=argparse.SUPPRESS,  # The same option may be given before the command.
-        help="format on standard output (default: table)",
-    )
+    add_output(result, others=("csv",))
     result.add_argument(
         "--json", type=Path, metavar="FILE", help="file for the results (default: a new one in DIR)"
     )

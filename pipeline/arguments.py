@@ -36,21 +36,25 @@ class _Output(argparse.Action):
         setattr(namespace, self.dest, _OTHER_NAMES.get(str(values), values))
 
 
-def add_output(command: argparse._ActionsContainer, note: str = "") -> None:
+def add_output(
+    command: argparse._ActionsContainer, note: str = "", others: tuple[str, ...] = ()
+) -> None:
     """Add ``-o``, with etcdctl's ``-w``. It has no default, which would replace an earlier one.
 
     Args:
         command: a parser, or a group of its arguments.
         note: what the formats mean for this command, for the help.
+        others: formats that only this command has.
     """
+    formats = (*FORMATS, *others)
     command.add_argument(
         *("-o", "--output", "-w", "--write-out"),
         dest="output",
         action=_Output,
-        choices=(*FORMATS, *_OTHER_NAMES),
+        choices=(*formats, *_OTHER_NAMES),
         metavar="FORMAT",
         default=argparse.SUPPRESS,
-        help=f"{', '.join(FORMATS)} or simple, which is table (default: table)"
+        help=f"{', '.join(formats)} or simple, which is table (default: table)"
         + (f"; {note}" if note else ""),
     )
 

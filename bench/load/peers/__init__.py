@@ -5,7 +5,9 @@ future. What a peer cannot tell, such as the version of a put in ``etcd3``, is `
 cannot do in one request, such as a conditional put in RocksDB, it does as one would by hand.
 
 - ``outcomes``: what the calls return
-- ``with_etcd3``, ``with_kazoo``, ``with_rocksdict``: the peers
+- ``with_etcd3``: etcd3, one by one and from many threads
+- ``with_kazoo``: kazoo, one by one, asynchronous, and with multis by hand
+- ``with_rocksdict``: rocksdict
 """
 
 from __future__ import annotations

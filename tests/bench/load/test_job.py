@@ -79,10 +79,11 @@ def test_every_kind_of_operation_in_every_loop(loop: str, store_url: str) -> Non
         part = measured(job(store_url, pace=LOOPS[loop]))
     assert part.broken is None
     assert part.errors == {}
-    # At a rate above what the store can do, nearly all of it may be the backlog of the warm-up.
-    assert part.conflicts > 0 or loop == "a fast rate"
-    assert part.operations > 0
-    assert part.answers_checked >= part.operations * 0.8
+    assert part.answers_checked > 0
+    # Above what the store can do, all that ends may be the backlog of the warm-up.
+    if loop != "a fast rate":
+        assert part.conflicts > 0
+        assert part.answers_checked >= part.operations * 0.8 > 0
     # The keys of the beginning, at least, and the ephemeral ones, which are gone.
     assert part.paths_read_back >= 60 + 16
 
