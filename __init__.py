@@ -132,6 +132,7 @@ if TYPE_CHECKING:
 
     #: Whether hot functions run compiled. ``batchkeeper --version`` says why not.
     accelerated: bool
+    __version__: str
 else:
     from importlib import import_module
 
@@ -142,6 +143,8 @@ else:
     def __getattr__(name: str) -> object:
         if name == "accelerated":
             found = import_module(".ops.acceleration", __name__).ACCELERATED
+        elif name == "__version__":
+            found = import_module("importlib.metadata").version("batchkeeper")
         elif name in _PARTS:
             return import_module(f".{name}", __name__)
         elif name in __all__:

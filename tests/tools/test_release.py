@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import batchkeeper
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -25,7 +27,9 @@ def check(tag: str, root: Path) -> subprocess.CompletedProcess[str]:
 def test_the_installed_version_is_that_of_the_project() -> None:
     """The metadata have the version of pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert importlib.metadata.version("batchkeeper") == project["version"]
+    assert (
+        importlib.metadata.version("batchkeeper") == batchkeeper.__version__ == project["version"]
+    )
 
 
 def test_the_version_stands_in_one_place() -> None:
