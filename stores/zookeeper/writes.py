@@ -126,6 +126,8 @@ class Writer:
                 if batch.uprooted:
                     self._look_above(batch, deadline)
                 self._enter_session(batch)
+                if batch.ephemerals:
+                    self._look_again(batch, deadline)
         except MetadataStoreError as error:
             # The error comes from a look: nothing that is pending was applied.
             if len(batch.pending) == len(requests):
@@ -175,6 +177,22 @@ class Writer:
         if unsure:
             self._glance(batch, unsure, deadline)
         return False
+
+    def _look_again(self, batch: Batch, deadline: float) -> None:
+        """Read the nodes of ephemeral values that have become parents since the first look.
+
+        A request of the call itself may have created such a parent, for which a transaction waited.
+        """
+        unseen = [
+            k
+            for k in batch.spread(batch.pending)
+            if (request := batch.requests[k]).kind == "put"
+            and request.options is not None
+            and k not in batch.seen
+            and WRITES["put"].unsure(request, batch.paths[k], self._nodes)
+        ]
+        if unseen:
+            self._glance(batch, unseen, deadline)
 
     def _glance(self, batch: Batch, places: Sequence[int], deadline: float) -> None:
         """Read the nodes of requests and parts that are sent according to them."""

@@ -216,6 +216,17 @@ def test_relatives_in_one_call(backend: ZooKeeperBackend, meeting: str, backward
     assert conflicts(backend) - before <= len(bad)
 
 
+def test_an_ephemeral_part_whose_path_the_call_makes_a_parent(backend: ZooKeeperBackend) -> None:
+    """The put beside it comes first, and the transaction is refused: nothing of it is applied."""
+    whole = txn(Put("/d/e", b""), Put("/a/b", b"v", ephemeral=True))
+
+    below, answer = write(backend, Put("/a/b/c", b""), in_session(backend, whole))
+
+    assert isinstance(below, Stat)
+    assert refused(answer) == (1, UnsupportedError)
+    assert there(backend, "/a/b/c", "/a/b", "/d/e") == [True, False, False]
+
+
 def test_a_transaction_is_never_split(url: str, zookeeper_server: object) -> None:
     """Where a request has no room for a whole call, each transaction is in one multi."""
     with closing(connected(f"{url}?jute_maxbuffer=4000")) as backend:
