@@ -15,11 +15,13 @@ from .records import Measured, Run, Variant
 __all__ = [
     "Figure",
     "PERCENTILES",
+    "at_store",
     "causes",
     "client_cpu",
     "cpu",
     "errors",
     "finished",
+    "in_queue",
     "named",
     "operations_per_batch",
     "p99",
@@ -91,6 +93,16 @@ def percentile(name: str, which: str = "all") -> Figure:
 
 
 p99: Final = percentile("p99")
+
+
+def in_queue(measured: Measured) -> float | None:
+    """The mean time of an operation in the queue, in seconds."""
+    return measured.queue_seconds.get("mean")
+
+
+def at_store(measured: Measured) -> float | None:
+    """The mean time of a batch at the store, in seconds."""
+    return measured.store_seconds.get("mean")
 
 
 def operations_per_batch(measured: Measured) -> float | None:

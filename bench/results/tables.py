@@ -72,7 +72,7 @@ def print_run(console: Console, run: Run) -> None:
         console.print(Text(f"warning: {warning}", style="bold yellow"))
     for title, columns in (
         ("", columns_of(run)),
-        ("Latency in ms", latency_columns(run)),
+        ("Latency in ms; means of the time in the queue and at the store", latency_columns(run)),
         ("Batches by the cause of their flush, and counts of all rounds", cause_columns(run)),
     ):
         if columns:
@@ -215,7 +215,7 @@ def columns_of(run: Run) -> list[Column]:
 
 
 def latency_columns(run: Run) -> list[Column]:
-    """Return a column for each percentile, in milliseconds."""
+    """Return a column for each percentile, and for the times in queue and store, in ms."""
     columns = []
     for name in figures.PERCENTILES:
         cells = []
@@ -226,6 +226,8 @@ def latency_columns(run: Run) -> list[Column]:
             worst = max(found, default=None)
             cells.append(milliseconds(worst) if name == "max" else _ms(middle))
         columns.append(Column(name, cells))
+    for name, figure in (("queue", figures.in_queue), ("store", figures.at_store)):
+        columns.append(Column(name, [_ms(estimate(values(v, figure))) for v in run.variants]))
     return [column for column in columns if any(column.cells)]
 
 
