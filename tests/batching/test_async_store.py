@@ -655,7 +655,7 @@ def test_opening_that_is_given_up_leaves_nothing_open(
         assert go_on.wait(PATIENCE)
         return _Late(connect(url, options))
 
-    monkeypatch.setattr(batchkeeper, "connect", connect_late)
+    monkeypatch.setattr("batchkeeper.opening.connect", connect_late)
 
     async def main() -> None:
         opening = asyncio.ensure_future(batchkeeper.open_async_store("memory://late")._open())

@@ -157,13 +157,24 @@ def test_progress_is_lines_where_there_is_no_terminal(
     [
         ("--threads", "3", "--mix", "hot-path"),
         ("--rate", "2000", "--p99-budget", "1s"),
-        ("--until-stable", "0.9", "--rounds", "1"),
     ],
-    ids=["threads", "rate", "stable"],
+    ids=["threads", "rate"],
 )
 def test_other_loads(loop: tuple[str, ...], bench: Callable[..., int]) -> None:
     """They are measured, and what they wrote is checked."""
     assert bench("memory", *loop) == 0
+
+
+def test_rounds_go_on_until_the_figures_are_stable(
+    bench: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At least five, and no more than the most."""
+    monkeypatch.setattr("batchkeeper.bench.sweep.MOST_ROUNDS", 6)
+    arguments = ("--rounds", "1", "--max-ops", "50", "--seconds", "20ms", "-o", "json")
+    for tolerance, rounds in (("100", {5}), ("0.005", {5, 6})):
+        assert bench("memory", *arguments, "--until-stable", tolerance) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert len(report["variants"][0]["rounds"]) in rounds
 
 
 def test_tasks_submit_instead_of_threads(

@@ -181,7 +181,7 @@ def test_an_error_while_closing_does_not_replace_the_wrapper_s(
 
     with pytest.raises(RuntimeError, match="not today"):
         put(url, [Unclosable, fail])
-    (record,) = (record for record in caplog.records if record.name == "batchkeeper")
+    (record,) = (record for record in caplog.records if record.name == "batchkeeper.opening")
     assert "backend='Unclosable'" in record.getMessage()
     assert "ValueError: stuck" in record.getMessage()
 
