@@ -35,7 +35,9 @@ __all__ = ["Expected", "Key", "Pending", "Work", "check"]
 GET, PUT, UPDATE, CREATE, DELETE, CHILDREN, TRANSACTION, EPHEMERAL = range(len(KINDS))
 
 _SCRIPT: Final = 1 << 16
-#: The ephemeral values of a caller that come and go.
+#: The ephemeral values of a caller that come and go: one for so many keys, and no fewer than that.
+#: With few of them, most operations on one would wait for an earlier one.
+_KEYS_OF_ONE: Final = 8
 _EPHEMERALS: Final = 16
 _next_number: Final = count(1).__next__
 #: The errors of an operation whose expectation does not hold.
@@ -126,7 +128,8 @@ class Work:
         self._made = 0
         self._keys = [Key(self._new_path()) for _ in range(keys)]
         self._created: list[Key] = []
-        self._ephemerals = [Key(f"{root}/hubs/{number}") for number in range(_EPHEMERALS)]
+        ephemerals = max(_EPHEMERALS, keys // _KEYS_OF_ONE)
+        self._ephemerals = [Key(f"{root}/hubs/{number}") for number in range(ephemerals)]
         self._pick = picker(mix.keys, keys, dice) if keys else None
         self._script = _script(tuple(mix.operations.get(kind, 0.0) for kind in KINDS))
         self._at = int(dice.random() * _SCRIPT) - 1
@@ -222,7 +225,7 @@ class Work:
         return key
 
     def _toggle(self, store: Any) -> Drawn:
-        key = self._sure(self._ephemerals, int(self._random() * _EPHEMERALS))
+        key = self._sure(self._ephemerals, int(self._random() * len(self._ephemerals)))
         pending = Pending(EPHEMERAL, key)
         if key.version == ABSENT:
             return pending, partial(store.put, ephemeral=True), self._put(pending, ABSENT)
