@@ -328,7 +328,7 @@ def _measure(arguments: argparse.Namespace) -> int:
                 sweep,
                 crew,
                 live,
-                command=sys.argv[1:],
+                command=_command_line(),
                 conditions=conditions,
                 spark=arguments.spark is not None,
             )
@@ -429,6 +429,11 @@ def _sweep(arguments: argparse.Namespace) -> Sweep:
         p99_budget=arguments.p99_budget,
         processes=processes,
     )
+
+
+def _command_line() -> list[str]:
+    """Return the arguments after ``bench``, as they were typed."""
+    return sys.argv[sys.argv.index("bench") + 1 :] if "bench" in sys.argv else []
 
 
 @contextmanager
