@@ -10,21 +10,13 @@ from typing import Any, Final, TypeVar
 
 from ..pipeline.arguments import duration
 
-__all__ = ["at_least", "count", "integer", "items", "list_of", "number", "seconds", "size"]
+__all__ = ["at_least", "count", "items", "number", "seconds", "size"]
 
 _Number = TypeVar("_Number", int, float)
 
 _Value = TypeVar("_Value")
 
 _SIZES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-
-
-def integer(text: str) -> int:
-    """Return an int."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not an int: {text!r}") from None
 
 
 def number(text: str, kind: Callable[[str], _Number]) -> _Number:
@@ -48,11 +40,6 @@ def at_least(lowest: float, kind: Callable[[str], _Number]) -> Callable[[str], _
         return found
 
     return parse
-
-
-def list_of(kind: Callable[[str], _Number]) -> Callable[[str], list[_Number]]:
-    """Return a type of argument: numbers with commas between them."""
-    return lambda text: [number(part, kind) for part in text.split(",")]
 
 
 def seconds(text: str) -> float:

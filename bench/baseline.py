@@ -23,6 +23,8 @@ __all__ = [
     "Put",
     "etcd3_client",
     "kazoo_client",
+    "rocksdict_client",
+    "synced",
 ]
 
 _TIMEOUT: Final = 10.0
@@ -37,12 +39,10 @@ class PlainClient:
 
     Attributes:
         call: the function that the loop calls, for users.
-        target: the multiple of the client's puts per second that the best setting should reach.
         connect: opens the client on the store of a URL, for paths below a new folder.
     """
 
     call: str
-    target: float
     connect: Callable[[StoreURL, str], AbstractContextManager[Put]]
 
 
@@ -93,27 +93,41 @@ def _kazoo(url: StoreURL, root: str) -> Iterator[Put]:
 
 
 @contextmanager
-def _rocksdict(url: StoreURL, _root: str) -> Iterator[Put]:
-    # Beside the store's own directory, which has another format, and so on the same disk.
-    directory = f"{url.path.rstrip('/')}.plain-{uuid.uuid4().hex[:8]}"
+def rocksdict_client(url: StoreURL, name: str) -> Iterator[Any]:
+    """Yield rocksdict's client of a new directory, which is removed afterwards.
+
+    It lies beside the store's own directory, which has another form, and so on the same disk.
+    """
+    directory = f"{url.path.rstrip('/')}.plain-{name}"
     os.makedirs(os.path.dirname(directory), exist_ok=True)
     rocksdict = import_module("rocksdict")
-    options = rocksdict.WriteOptions()
-    options.sync = True
     try:
         client = rocksdict.Rdict(directory, rocksdict.Options(raw_mode=True))
         try:
-            yield lambda path, value: client.put(path.encode(), value, options)
+            yield client
         finally:
             client.close()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-#: The plain clients by the kind of store. Other kinds are compared with nothing. The project has
-#: set the targets itself.
+def synced() -> Any:
+    """Return rocksdict's options for a write that is synced."""
+    options = import_module("rocksdict").WriteOptions()
+    options.sync = True
+    return options
+
+
+@contextmanager
+def _rocksdict(url: StoreURL, _root: str) -> Iterator[Put]:
+    options = synced()
+    with rocksdict_client(url, uuid.uuid4().hex[:8]) as client:
+        yield lambda path, value: client.put(path.encode(), value, options)
+
+
+#: The plain clients by the kind of store. Other kinds are compared with nothing.
 PLAIN_CLIENTS: Final = {
-    "etcd": PlainClient("etcd3's put", 15, _etcd3),
-    "zookeeper": PlainClient("kazoo's create", 15, _kazoo),
-    "rocksdb": PlainClient("rocksdict's put with sync", 8, _rocksdict),
+    "etcd": PlainClient("etcd3's put", _etcd3),
+    "zookeeper": PlainClient("kazoo's create", _kazoo),
+    "rocksdb": PlainClient("rocksdict's put with sync", _rocksdict),
 }

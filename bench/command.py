@@ -18,7 +18,7 @@ from ..ops.errors import InvalidSettingError, UnsupportedError
 from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED
 from ..pipeline.arguments import add_output
 from .arguments import at_least, count, items, seconds, size
-from .conditions import as_document, quiet_warnings
+from .conditions import as_document
 from .figures import check_extra
 from .live import show_live
 from .load.job import Pace
@@ -320,7 +320,7 @@ def _measure(arguments: argparse.Namespace) -> int:
             peers = peer_variants(peers_of(target.kind.scheme))
             sweep = dataclasses.replace(sweep, variants=[*sweep.variants, *peers])
         conditions = as_document(target)
-        for warning in quiet_warnings(conditions):
+        for warning in conditions["warnings"]:
             tell(warning)
         with _crew(arguments, sweep) as crew, show_live(Console(stderr=True)) as live:
             found = measure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from .machine import busy_share
 from .releases import describe_etcd, describe_zookeeper
 from .target import Target
 
-__all__ = ["as_document", "conditions", "conditions_as_json", "quiet_warnings"]
+__all__ = ["as_document", "conditions", "conditions_as_json"]
 
 _PACKAGES: Final = ("etcd3", "grpcio", "kazoo", "protobuf", "rocksdict")
 _SERVERS: Final = {"etcd": describe_etcd, "zookeeper": describe_zookeeper}
@@ -23,9 +23,8 @@ _QUIET: Final = 0.1
 
 def as_document(target: Target) -> dict[str, Any]:
     """Return the conditions, as results keep them; looks at the machine for half a second."""
-    disk = target.disk
     busy = busy_share()
-    found: dict[str, Any] = {
+    return {
         "batchkeeper": _version("batchkeeper"),
         "python": platform.python_version(),
         "packages": {name: there for name in _PACKAGES if (there := _version(name))},
@@ -35,22 +34,14 @@ def as_document(target: Target) -> dict[str, Any]:
         "store": target.url.text,
         "server": _server(target),
         "members": target.members,
-        "disk": disk
-        and {
-            "directory": str(disk.directory),
-            "file_system": disk.file_system,
-            "fsync_seconds": disk.fsync,
-        },
+        "disk": _disk(target),
         "busy": busy,
-        "warnings": [],
+        "warnings": list(_warnings(busy)),
     }
-    found["warnings"] = list(quiet_warnings(found))
-    return found
 
 
-def quiet_warnings(conditions: Mapping[str, Any]) -> Iterator[str]:
+def _warnings(busy: float) -> Iterator[str]:
     """Yield a warning if the machine was not quiet before the run."""
-    busy = conditions["busy"]
     if busy > _QUIET:
         yield (
             f"the machine is not quiet: {busy:.0%} of its processors were in use before the run; "
@@ -65,6 +56,17 @@ def _server(target: Target) -> str | None:
     return re.split(r" \(", _SERVERS[target.kind.scheme]())[0]
 
 
+def _disk(target: Target) -> dict[str, Any] | None:
+    disk = target.disk
+    if disk is None:
+        return None
+    return {
+        "directory": str(disk.directory),
+        "file_system": disk.file_system,
+        "fsync_seconds": disk.fsync,
+    }
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -74,7 +76,6 @@ def _version(package: str) -> str | None:
 
 def conditions_as_json(target: Target) -> dict[str, Any]:
     """Return the conditions of a measurement: the version, the machine, the store and the disk."""
-    disk = target.disk
     return {
         "batchkeeper": _version("batchkeeper"),
         "machine": {
@@ -85,12 +86,7 @@ def conditions_as_json(target: Target) -> dict[str, Any]:
         "target": target.name,
         "store": target.url.text,
         "members": target.members,
-        "disk": disk
-        and {
-            "directory": str(disk.directory),
-            "file_system": disk.file_system,
-            "fsync_seconds": disk.fsync,
-        },
+        "disk": _disk(target),
     }
 
 

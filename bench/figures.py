@@ -6,7 +6,7 @@ import math
 import statistics
 from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -119,12 +119,12 @@ def histogram(*times: array[int]) -> Any:
     return found
 
 
-def percentiles(found: Any) -> dict[str, float]:
-    """Return p50, p95, p99 and max of a histogram in seconds; all are 0 if it is empty."""
+def percentiles(found: Any, which: Sequence[float] = PERCENTILES) -> dict[str, float]:
+    """Return percentiles and the max of a histogram in seconds; all are 0 if it is empty."""
     values: Mapping[float, int] = {}
     if found.get_total_count():
-        values = found.get_percentile_to_value_dict(list(PERCENTILES))
-    named = {f"p{percentile:g}": values.get(percentile, 0) / 1e6 for percentile in PERCENTILES}
+        values = found.get_percentile_to_value_dict(list(which))
+    named = {f"p{percentile:g}": values.get(percentile, 0) / 1e6 for percentile in which}
     return {**named, "max": found.get_max_value() / 1e6}
 
 

@@ -12,7 +12,7 @@ from .target import Target
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["ServerUse", "busy_share", "server_processes"]
+__all__ = ["ServerUse", "busy_share", "server_pids"]
 
 
 def busy_share(seconds: float = 0.5) -> float:
@@ -22,8 +22,8 @@ def busy_share(seconds: float = 0.5) -> float:
     return psutil.cpu_percent(interval=seconds) / 100
 
 
-def server_processes(target: Target) -> list[psutil.Process]:
-    """Return the processes of the target's servers that run here; empty if none is known.
+def server_pids(target: Target) -> tuple[int, ...]:
+    """Return the ids of the target's servers that run here; empty if none is known.
 
     They are the servers that were started for the measurement, or those that listen on loopback at
     the addresses of the URL. The latter are found for the same user, or for root.
@@ -31,21 +31,22 @@ def server_processes(target: Target) -> list[psutil.Process]:
     import psutil
 
     if target.groups:
-        return [psutil.Process(pid) for pid in target.groups]
+        return target.groups
     if target.kind.in_process or target.kind.local_directory:
-        return []
+        return ()
     ports = set()
     for address in target.url.addresses(0):
         host, _, port = address.rpartition(":")
         if _loopback(host):
             ports.add(int(port))
-    found = {}
+    found = set()
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
-            listening = connection.status == psutil.CONN_LISTEN and connection.pid
-            if listening and getattr(connection.laddr, "port", None) in ports:
-                found[connection.pid] = psutil.Process(connection.pid)
-    return list(found.values())
+            listening = connection.status == psutil.CONN_LISTEN
+            pid = connection.pid
+            if pid and listening and getattr(connection.laddr, "port", None) in ports:
+                found.add(pid)
+    return tuple(found)
 
 
 def _loopback(host: str) -> bool:

@@ -22,7 +22,7 @@ from .load.mixes import Mix
 from .load.parts import merged
 from .load.peers import PEERS, Peer
 from .load.processes import LocalCrew
-from .machine import server_processes
+from .machine import server_pids
 from .results.records import Measured, Run, Variant
 from .results.statistics import stable, survivors
 from .target import Target
@@ -173,6 +173,7 @@ class _Measuring:
         self._crew = crew
         self._live = live
         self._run = run
+        self._server = server_pids(target)
         self._dice = random.Random(sweep.seed)
         self._round = 0
         self._done = 0
@@ -240,7 +241,7 @@ class _Measuring:
             mix=sweep.mix,
             pace=pace,
             seed=sweep.seed + self._round,
-            server=tuple(process.pid for process in server_processes(target)),
+            server=self._server,
         )
         return merged(self._crew.measure(job, self._live.tick), self._round, pace.rate)
 

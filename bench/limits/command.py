@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from rich.console import Console
 
@@ -18,16 +18,13 @@ from ..figures import check_extra
 from ..progress import show_progress
 from ..releases import ServerMissingError
 from ..servers import ServerStartError
-from ..target import Target, open_target
+from ..target import open_target
 from ..workload import WrongAnswerError
 from .rounds import Extent, measure, needed, quick, rows_of
 from .rows import ROWS, STORES
 from .tables import as_json, print_report
 
 __all__ = ["main"]
-
-#: The results as JSON, and a function that prints them as a table.
-_Report: TypeAlias = tuple[dict[str, Any], Callable[[Console], None]]
 
 _FINE: Final = 0
 _WRONG: Final = 1
@@ -97,16 +94,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> None:
     check_extra()
-    with open_target(arguments.store, arguments.dir, _tell) as target:
-        found, show = _run_rows(arguments, target)
-    if arguments.output == "json":
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
-    else:
-        terminal = sys.stdout.isatty()
-        show(Console(width=None if terminal else _PIPE_WIDTH))
-
-
-def _run_rows(arguments: argparse.Namespace, target: Target) -> _Report:
     rows = rows_of(arguments.store, arguments.only)
     extent = (
         quick(arguments.rounds or 1)
@@ -114,11 +101,16 @@ def _run_rows(arguments: argparse.Namespace, target: Target) -> _Report:
         else Extent(arguments.rounds or 5, arguments.seconds)
     )
     steps = (1 + extent.rounds) * len(needed(arguments.store, rows))
-    with show_progress(Console(stderr=True), steps) as step:
+    with (
+        open_target(arguments.store, arguments.dir, _tell) as target,
+        show_progress(Console(stderr=True), steps) as step,
+    ):
         results = measure(target, rows, extent, step)
-    return as_json(target, extent, results), lambda console: print_report(
-        console, target, extent, results
-    )
+    if arguments.output == "json":
+        sys.stdout.write(json.dumps(as_json(target, extent, results), indent=2) + "\n")
+    else:
+        terminal = sys.stdout.isatty()
+        print_report(Console(width=None if terminal else _PIPE_WIDTH), target, extent, results)
 
 
 def _fail(code: int, message: str) -> int:

@@ -85,7 +85,6 @@ class Counted:
         self.ended = 0
         self.not_started = 0
         self.seconds = 0.0
-        self.gone: MetadataStoreError | None = None
 
 
 class Caller:
@@ -143,8 +142,7 @@ class Caller:
 
     def _closed_loop(self) -> None:
         loop = self._loop
-        for _ in range(loop.in_flight):
-            self._start(time.perf_counter_ns())
+        self._fill()
         begun = time.monotonic()
         answered = 0
         while not self._barrier.broken and (
@@ -169,26 +167,24 @@ class Caller:
         ended = 0
         if oldest is None:
             # All that are under way wait for others on their keys.
-            try:
+            with contextlib.suppress(Empty):
                 ended += self._take(*self._ended.get(timeout=0.05))
-            except Empty:
-                ended = 0
         elif not oldest[0].done():
             # Reads usually end first, so this seldom waits for the later of the two.
             with contextlib.suppress(TimeoutError):
                 oldest[0].exception(0.001 if self._told else None)
         ended += self._reap()
-        now = time.perf_counter_ns()
-        for _ in range(ended):
-            self._start(now)
-        # Where starting fails, as on a full queue that raises, nothing may be under way.
-        missing = self._loop.in_flight - len(self._reads) - len(self._writes) - len(self._told)
-        if missing > 0:
-            if missing == self._loop.in_flight:
-                time.sleep(0.001)
-            for _ in range(missing):
-                self._start(time.perf_counter_ns())
+        if not ended and not (self._reads or self._writes or self._told):
+            # Starting fails, as on a full queue that raises.
+            time.sleep(0.001)
+        self._fill()
         return ended
+
+    def _fill(self) -> None:
+        """Start as many operations as are missing."""
+        under_way = len(self._reads) + len(self._writes) + len(self._told)
+        for _ in range(self._loop.in_flight - under_way):
+            self._start(time.perf_counter_ns())
 
     def _open_loop(self, rate: float) -> None:
         loop = self._loop
@@ -230,15 +226,13 @@ class Caller:
         before = time.perf_counter_ns()
         self._barrier.wait()
         # Operations that have ended while this thread waited are none of the timed part.
-        ended = self._reap()
+        self._reap()
         now = time.perf_counter_ns()
-        if self._loop.rate is None:
-            for _ in range(ended):
-                self._start(now)
         pause = now - before
         for _, pending in (*self._reads, *self._writes, *self._told.values()):
-            if pending.begun < now:
-                pending.begun += pause
+            pending.begun += pause
+        if self._loop.rate is None:
+            self._fill()
         self.counted = Counted()
 
     def _start(self, begun: int) -> None:

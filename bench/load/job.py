@@ -6,6 +6,7 @@ import asyncio
 import gc
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
@@ -26,7 +27,7 @@ from .peers import PEERS
 from .readback import await_vanished, read_back
 from .work import Work, check
 
-__all__ = ["Job", "Pace", "perform"]
+__all__ = ["Job", "Pace", "perform", "share"]
 
 #: An operation fails after so many seconds, so that a store that has gone is noticed.
 _OPERATION_TIMEOUT: Final = 10.0
@@ -102,7 +103,7 @@ def perform(job: Job, ready: Callable[[], None], tell: Callable[[Tick], None]) -
         Work(
             job.mix,
             f"{job.root}/{job.process}-{number}",
-            _share(job.mix.keys.count, job.process * callers + number, job.processes * callers),
+            share(job.mix.keys.count, job.process * callers + number, job.processes * callers),
             job.seed * 1_000_003 + job.process * callers + number,
         )
         for number in range(callers)
@@ -124,7 +125,7 @@ def perform(job: Job, ready: Callable[[], None], tell: Callable[[Tick], None]) -
     return measurement.part(read or measurement.read_back)
 
 
-def _share(total: int, number: int, parts: int) -> int:
+def share(total: int, number: int, parts: int) -> int:
     """Return the size of a part of ``total``, so that all parts together make it."""
     return total * (number + 1) // parts - total * number // parts
 
@@ -236,7 +237,7 @@ class _Measurement:
         callers = len(self._works)
         return Loop(
             # A peer has a number of its own, such as one at a time.
-            in_flight=_share(pace.in_flight, number, callers),
+            in_flight=share(pace.in_flight, number, callers),
             rate=None if pace.rate is None else pace.rate / callers,
             seconds=pace.seconds,
             warm_up=pace.warm_up,
@@ -289,10 +290,9 @@ class _Measurement:
         after, cpu_after, conflicts_after = self._snapshots[-1]
         counted: list[Counted] = [caller.counted for caller in self._callers]
         reads, writes = latencies(counted)
-        errors: dict[str, int] = {}
+        errors: Counter[str] = Counter()
         for work in self._works:
-            for name, count in work.errors.items():
-                errors[name] = errors.get(name, 0) + count
+            errors.update(work.errors)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return Part(
             seconds=max(one.seconds for one in counted),

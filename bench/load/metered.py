@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...batching import LaneMetrics, Metrics
+from ...batching import Metrics
 from ..results.records import Moment
 from .callers import Counted
+from .parts import lanes
 
 __all__ = ["Meter", "Tick"]
 
@@ -95,9 +96,6 @@ class Meter:
 
 
 def _moment(at: float, operations: int, earlier: Metrics, later: Metrics) -> Moment:
-    def lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
-        return metrics.reads, metrics.writes, metrics.singles
-
     def grown(name: str) -> int:
         after, before = (sum(getattr(lane, name) for lane in lanes(m)) for m in (later, earlier))
         return int(after - before)

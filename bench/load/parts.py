@@ -6,18 +6,19 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...batching import Histogram, LaneMetrics, Metrics
-from ..figures import histogram, histogram_class
+from ..figures import histogram, histogram_class, percentiles
+from ..results.figures import PERCENTILES
 from ..results.records import Latencies, Measured, Moment
 
-__all__ = ["Flushes", "Part", "flushes_between", "merged"]
+__all__ = ["Flushes", "Part", "encoded", "flushes_between", "lanes", "merged"]
 
 _T = TypeVar("_T")
 
 #: The percentiles that results name.
-PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99)
+_PERCENTILES: Final = tuple(float(name[1:]) for name in PERCENTILES if name != "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,13 @@ class Flushes:
     store_seconds: Sequence[Histogram] = ()
 
 
+def lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
+    """Return the lanes of a store."""
+    return metrics.reads, metrics.writes, metrics.singles
+
+
 def flushes_between(before: Metrics, after: Metrics) -> Flushes:
     """Return the batches of all lanes between two snapshots."""
-
-    def lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
-        return metrics.reads, metrics.writes, metrics.singles
-
     causes: Counter[str] = Counter()
     batches = batched = 0
     queue, at_store = [], []
@@ -192,12 +194,8 @@ def _decoded(texts: Iterable[str]) -> Any:
 
 def _latencies(found: Any) -> Latencies:
     count = found.get_total_count()
-    percentiles: dict[str, float] = {}
-    if count:
-        values = found.get_percentile_to_value_dict(list(PERCENTILES))
-        percentiles = {f"p{percent:g}": values[percent] / 1e6 for percent in PERCENTILES}
-        percentiles["max"] = found.get_max_value() / 1e6
-    return Latencies(count, percentiles, found.encode().decode())
+    named = percentiles(found, _PERCENTILES) if count else {}
+    return Latencies(count, named, found.encode().decode())
 
 
 def _together(series: Sequence[Sequence[Moment]]) -> list[Moment]:

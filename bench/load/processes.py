@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from ...ops.errors import StoreUnavailableError
-from .job import Job, perform
+from .job import Job, perform, share
 from .metered import Tick
 from .parts import Part
 
@@ -38,10 +38,7 @@ def split(job: Job, process: int, processes: int) -> Job:
         processes=processes,
         pace=replace(
             pace,
-            in_flight=max(
-                1,
-                pace.in_flight * (process + 1) // processes - pace.in_flight * process // processes,
-            ),
+            in_flight=max(1, share(pace.in_flight, process, processes)),
             rate=None if pace.rate is None else pace.rate / processes,
         ),
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -11,6 +9,7 @@ from typing import Any
 
 from ....ops.operations import ABSENT, Put
 from ....stores.registry import parse_url
+from ...baseline import rocksdict_client, synced
 from .outcomes import Done, Operations, PeerFound, PeerStat, conflict, refused
 
 __all__ = ["open_rocksdict"]
@@ -25,11 +24,9 @@ class _Rocksdict:
     keeps_order = True
 
     def __init__(self, client: Any) -> None:
-        rocksdict = import_module("rocksdict")
         self._client = client
-        self._options = rocksdict.WriteOptions()
-        self._options.sync = True
-        self._batch = rocksdict.WriteBatch
+        self._options = synced()
+        self._batch = import_module("rocksdict").WriteBatch
 
     def load(self, puts: Iterable[Put]) -> None:
         """Put values, all at once."""
@@ -115,16 +112,5 @@ def _record(version: int, value: bytes) -> bytes:
 
 @contextmanager
 def open_rocksdict(url: str, root: str) -> Iterator[_Rocksdict]:
-    # Beside the store's own directory, and so on the same disk.
-    name = root.replace("/", "-")
-    directory = f"{parse_url(url).path.rstrip('/')}.plain{name}"
-    os.makedirs(os.path.dirname(directory), exist_ok=True)
-    rocksdict = import_module("rocksdict")
-    try:
-        client = rocksdict.Rdict(directory, rocksdict.Options(raw_mode=True))
-        try:
-            yield _Rocksdict(client)
-        finally:
-            client.close()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with rocksdict_client(parse_url(url), root.strip("/").replace("/", "-")) as client:
+        yield _Rocksdict(client)
