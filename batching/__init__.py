@@ -16,8 +16,7 @@
 - ``recording``: counts for it, a batch at a time
 - ``settings``: ``BatchingConfig``, validated
 - ``checks``: refuses bad operations before they are queued
-- ``async_store``: the store for tasks, and the source of ``store``
-- ``store``: the store for threads, generated
+- ``async_store``: the store for tasks, and the source of ``_sync/store``, which is for threads
 - ``async_store_base``: how the calls of tasks reach the engine
 - ``store_base``: how the calls of threads reach it
 - ``bulk``: many operations in, their outcomes out
@@ -31,6 +30,7 @@
 - ``lifetime``: forks, and the end of the interpreter
 """
 
+from ._sync.store import MetadataStore
 from .async_store import AsyncMetadataStore
 from .async_watches import AsyncWatch
 from .bulk import OutcomeStream
@@ -39,7 +39,6 @@ from .metrics import Counts, Histogram, LaneMetrics, Metrics
 from .scans import AsyncResultStream, ResultStream
 from .sessions import Session, SessionListener
 from .settings import BatchingConfig
-from .store import MetadataStore
 from .watches import Watch
 
 __all__ = [

@@ -1,5 +1,5 @@
 # async:
-# `store.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/store.py` is generated from this file: after a change, run `python tools/faces.py`.
 """The store that asyncio tasks hold."""
 # sync:
 # | """The store that threads hold."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from .. import open_store
-from ..batching.store import MetadataStore
+from ..batching import MetadataStore
 from ..ops.errors import BadVersionError, IndeterminateError, MetadataStoreError, QueueFullError
 from ..ops.operations import ABSENT
 from ..ops.results import Stat

@@ -1,5 +1,5 @@
 # async:
-# `barriers.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/barriers.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """A barrier that several processes enter together and leave together."""
 

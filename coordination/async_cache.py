@@ -1,5 +1,5 @@
 # async:
-# `cache.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/cache.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """A cache of the values below a prefix, which a watch keeps current.
 

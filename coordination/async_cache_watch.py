@@ -1,5 +1,5 @@
 # async:
-# `cache_watch.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/cache_watch.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The watch of a cache, and its listeners: while the watch is in place, the cache has entries.
 

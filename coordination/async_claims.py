@@ -1,5 +1,5 @@
 # async:
-# `claims.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/claims.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """One contender of this process for one path, and whether it may still act as the holder.
 

@@ -1,5 +1,5 @@
 # async:
-# `counters.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/counters.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Numbers that are unique and grow, across processes and restarts."""
 

@@ -1,5 +1,5 @@
 # async:
-# `elections.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/elections.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Leader election: one of several candidates leads, and knows when it does not any more.
 

@@ -1,5 +1,5 @@
 # async:
-# `fences.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/fences.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The writes that take effect only while a lock is held, and the order in which they are sent.
 

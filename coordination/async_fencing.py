@@ -1,5 +1,5 @@
 # async:
-# `fencing.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/fencing.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """A store whose writes take effect only while a lock is held."""
 

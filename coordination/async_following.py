@@ -1,5 +1,5 @@
 # async:
-# `following.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/following.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Keeps a view of the paths below a prefix current, in the background."""
 

@@ -1,5 +1,5 @@
 # async:
-# `groups.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/groups.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Groups of processes: who is there, and what they say about themselves."""
 

@@ -1,5 +1,5 @@
 # async:
-# `holds.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/holds.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """What locks, semaphores and elections have in common: at most one claim at a time."""
 

@@ -1,5 +1,5 @@
 # async:
-# `leaders.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/leaders.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The values of an election's leaders, one after the other."""
 

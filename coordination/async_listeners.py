@@ -1,5 +1,5 @@
 # async:
-# `listeners.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/listeners.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """What tells an application of events: one mechanism for elections, caches and groups.
 

@@ -1,5 +1,5 @@
 # async:
-# `lobbies.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/lobbies.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The line of contenders for one path, as one store sees it; locks and elections stand on it.
 

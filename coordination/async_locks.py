@@ -1,5 +1,5 @@
 # async:
-# `locks.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/locks.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Locks and semaphores that hold across processes, and say when they do not any more."""
 

@@ -1,5 +1,5 @@
 # async:
-# `memberships.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/memberships.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """One membership of this process in a group, through all of its incarnations.
 

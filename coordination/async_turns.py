@@ -1,5 +1,5 @@
 # async:
-# `turns.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/turns.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """One at a time for each key, in the order of arrival."""
 

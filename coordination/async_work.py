@@ -1,5 +1,5 @@
 # async:
-# `work.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/work.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """A queue of jobs, each of which one worker at a time has."""
 

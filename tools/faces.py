@@ -1,9 +1,10 @@
 """Generate the synchronous twins of asynchronous modules: ``python tools/faces.py``.
 
 A module for tasks is written by hand, and this tool generates the one for threads from it:
-``async_x.py`` becomes ``x.py`` beside it, which is committed. ``--check`` writes nothing, and fails
-if a twin differs from the text that its source generates. The tool needs ruff for imports and
-format, and nothing from the package.
+``async_x.py`` becomes ``_sync/x.py``, which is committed. Nothing in a folder ``_sync`` is written
+by hand: the tool removes a twin that has no source any more. ``--check`` writes nothing, and fails
+if a twin differs from the text that its source generates, or has no source. The tool needs ruff for
+imports and format, and nothing from the package.
 
 The tool edits the text of the source and does not print its tree, so comments and layout stay.
 These are the changes:
@@ -17,6 +18,7 @@ These are the changes:
   ``_WORDS`` lists the names that differ otherwise. So a hand-written pair, ``async_y.py`` and
   ``y.py``, can give both faces code that has no twin, under one name. All other strings are data
   and stay.
+- Relative imports become those of a module one folder deeper, where the other twins are, too.
 - A marked pair has separate code for each face; either half may be missing::
 
       # async:
@@ -49,25 +51,27 @@ COMMAND: Final = "python tools/faces.py"
 
 ROOT: Final = Path(__file__).parent.parent
 
-# Both halves of these pairs are written by hand.
-_BY_HAND: Final = ("async_background.py", "async_frames.py")
+# The folder of the twins, below that of their sources, and the text of its ``__init__.py``.
+FOLDER: Final = "_sync"
+_INIT: Final = f'"""The modules for threads, generated from ``async_*.py`` by ``{COMMAND}``."""\n'
+
+# Both halves of these pairs are written by hand, and lie side by side.
+_BY_HAND: Final = ("async_background", "async_frames", "async_store_base", "async_watches")
 
 # The sources, from the root of the repository.
-SOURCES: Final = (
-    "batching/async_store.py",
-    *(
-        source.relative_to(ROOT).as_posix()
-        for folder in (
-            "coordination",
-            "hubs/ledgers",
-            "hubs/managers",
-            "hubs/serving",
-            "hubs/tables",
-            "hubs/topics",
-        )
-        for source in sorted((ROOT / folder).glob("async_*.py"))
-        if source.name not in _BY_HAND
-    ),
+SOURCES: Final = tuple(
+    source.relative_to(ROOT).as_posix()
+    for folder in (
+        "batching",
+        "coordination",
+        "hubs/ledgers",
+        "hubs/managers",
+        "hubs/serving",
+        "hubs/tables",
+        "hubs/topics",
+    )
+    for source in sorted((ROOT / folder).glob("async_*.py"))
+    if source.stem not in _BY_HAND
 )
 
 # The methods of a store that are coroutines for tasks and return a future to threads.
@@ -302,6 +306,18 @@ class _Rewriting(ast.NodeVisitor):
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         if str(node.module).split(".")[0] == "asyncio":
             raise self._refused(node, _ASYNCIO)
+        if not node.level:
+            return
+        *packages, module = (node.module or "").split(".")
+        deeper = [*packages, FOLDER, module] if _is_source(module) else [*packages, module]
+        level = node.level + 1
+        if node.level == 1 and deeper[0] == FOLDER:  # of the same folder, as the twin is
+            level, deeper = 1, deeper[1:]
+        if node.module is None and any(_is_source(alias.name) for alias in node.names):
+            raise self._refused(node, "a source is not imported itself; import names from it")
+        imported = re.compile(rb"from\s+([.]+[\w.]*)").match(self._text, self._start(node))
+        assert imported is not None
+        self._edit(*imported.span(1), "." * level + ".".join(deeper))
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         name = node.value.id if isinstance(node.value, ast.Name) else ""
@@ -395,6 +411,11 @@ class _Rewriting(ast.NodeVisitor):
 
     def _refused(self, node: ast.expr | ast.stmt | ast.arg, why: str) -> RefusedError:
         return RefusedError(f"line {self._numbers[node.lineno - 1]}: {why}")
+
+
+def _is_source(module: str) -> bool:
+    """Say whether a module has a generated twin, from its name."""
+    return module.startswith("async_") and module not in _BY_HAND
 
 
 def _is_operation(called: ast.expr) -> bool:
@@ -506,7 +527,7 @@ def made(source: Path, target: Path) -> str:
     Raises:
         RefusedError: the source contains code without a twin. The message names file and line.
     """
-    if target == source:
+    if not source.name.startswith("async_"):
         raise RefusedError(f"{source.name}: the name of a source begins with 'async_'; rename it")
     try:
         text = synchronous(source.read_text("utf-8"))
@@ -519,7 +540,18 @@ def made(source: Path, target: Path) -> str:
 
 def twin(source: Path) -> Path:
     """Return the path of a module's synchronous twin."""
-    return source.with_name(source.name.removeprefix("async_"))
+    return source.parent / FOLDER / source.name.removeprefix("async_")
+
+
+def _without_source(folder: Path) -> list[Path]:
+    """Return the modules in a folder of twins that no source generates any more."""
+    present = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
+    return [
+        path
+        for path in present
+        if f"async_{path.stem}" in _BY_HAND
+        or not path.parent.with_name(f"async_{path.name}").exists()
+    ]
 
 
 def _ruff(command: list[str], text: str, target: Path) -> str:
@@ -544,26 +576,36 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("sources", nargs="*", default=SOURCES, help="async_*.py; all by default")
     asked = parser.parse_args(arguments)
     failed = False
+    texts: dict[Path, str] = {}  # what the folders of the twins shall contain
     for name in asked.sources:
         source = ROOT / name
         target = twin(source)
         try:
-            new = made(source, target)
+            texts[target] = made(source, target)
         except RefusedError as error:
             sys.stderr.write(f"{error}\n")
             failed = True
-            continue
+        texts[target.with_name("__init__.py")] = _INIT
+    for target, new in texts.items():
         old = target.read_text("utf-8") if target.exists() else ""
         if new == old:
             continue
         if not asked.check:
+            target.parent.mkdir(exist_ok=True)
             target.write_text(new, "utf-8")
             continue
         failed = True
         sys.stderr.writelines(
             difflib.unified_diff(old.splitlines(True), new.splitlines(True), "there", "made")
         )
-        sys.stderr.write(f"{target.name} is out of date with {source.name}: run `{COMMAND}`\n")
+        sys.stderr.write(f"{target.name} is out of date with its source: run `{COMMAND}`\n")
+    for folder in sorted({target.parent for target in texts}):
+        for path in _without_source(folder):
+            if not asked.check:
+                path.unlink()
+                continue
+            failed = True
+            sys.stderr.write(f"{path.name} has no source any more: run `{COMMAND}`\n")
     return int(failed)
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from ...batching import MetadataStore
-from ...coordination.cache import MetadataCache
+from ...coordination import MetadataCache
 from ..target import Target
 from ..workload import WrongAnswerError
 from .ours import check_count, check_stat, result_of, seed

@@ -28,7 +28,7 @@ from ...hubs import (
     async_open_managers,
     open_managers,
 )
-from ...hubs.managers.topics import TopicOwnershipManager
+from ...hubs.managers import TopicOwnershipManager
 from ..target import Target
 from ..workload import WrongAnswerError
 from .ours import check_count

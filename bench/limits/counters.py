@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from ... import open_store
-from ...coordination.counters import Counter
+from ...coordination import Counter
 from ..target import Target
 from ..workload import WrongAnswerError
 from .ours import check_count

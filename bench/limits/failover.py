@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from ... import open_store
-from ...coordination.elections import Election
+from ...coordination import Election
 from ..target import Target
 from ..workload import WrongAnswerError
 from .processes import await_go, other_process

@@ -1,18 +1,16 @@
 """The metadata of ledgers in a table, as BookKeeper keeps it in a MetaStore.
 
-Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
+Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
 - ``records``: what the table returns, and its keys and values
 - ``async_listening``: listeners of a ledger
-- ``listening``: the same for threads, generated
 - ``async_ledgers``: the table of ledgers
-- ``ledgers``: the same for threads, generated
 """
 
+from ._sync.ledgers import LedgerCursor, LedgerTable
+from ._sync.listening import LedgerListener
 from .async_ledgers import AsyncLedgerCursor, AsyncLedgerTable
 from .async_listening import AsyncLedgerListener
-from .ledgers import LedgerCursor, LedgerTable
-from .listening import LedgerListener
 from .records import Ledger, LedgerCallback, LedgerMetadata
 
 __all__ = [

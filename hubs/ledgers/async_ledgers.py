@@ -1,5 +1,5 @@
 # async:
-# `ledgers.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/ledgers.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The table of ledgers."""
 

@@ -1,5 +1,5 @@
 # async:
-# `listening.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/listening.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Listeners of a ledger, made of watchers that are called once.
 

@@ -1,5 +1,5 @@
 # async:
-# `factory.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/factory.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The managers of a region, and the record that says how its metadata is laid out."""
 

@@ -1,5 +1,5 @@
 # async:
-# `marks.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/marks.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Consume marks: how far each subscriber is, kept with few writes."""
 

@@ -1,5 +1,5 @@
 # async:
-# `placements.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/placements.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Where the metadata of topics is: at the paths of a topic, or in tables."""
 

@@ -1,5 +1,5 @@
 # async:
-# `subscribers.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/subscribers.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The subscriptions of topics."""
 

@@ -1,5 +1,5 @@
 # async:
-# `topics.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/topics.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Who owns a topic, and which ledgers have its messages."""
 

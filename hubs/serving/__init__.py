@@ -1,42 +1,35 @@
 """A hub that serves topics, and the clients that find it.
 
-Each module ``async_x`` is for tasks, and the source of ``x``, which is for threads.
+Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
 - ``records``: what hubs and their clients exchange
 - ``settings``: how a hub behaves, validated
 - ``shedding``: which topics a hub gives up, and when: pure functions
 - ``async_logs``: what a hub needs of the logs of messages
-- ``logs``: the same for threads, generated
 - ``file_logs``: logs in files, for examples and tests
 - ``async_owned``: a topic that a hub owns, and its subscribers
-- ``owned``: the same for threads, generated
 - ``async_served``: the topics that a hub serves, and whose turn each topic is
-- ``served``: the same for threads, generated
 - ``async_listeners``: the functions that learn which topics a hub gets and loses
-- ``listeners``: the same for threads, generated
 - ``async_holding``: how a hub claims topics, gives them up, loses them and hands them over
-- ``holding``: the same for threads, generated
 - ``async_lookup``: which hub serves a topic
-- ``lookup``: the same for threads, generated
 - ``async_subscribing``: how subscribers are connected and removed
-- ``subscribing``: the same for threads, generated
 - ``async_upkeep``: what a hub does in the background
-- ``upkeep``: the same for threads, generated
 - ``async_hub``: the hub: its face, and its parts put together
-- ``hub``: the same for threads, generated
 - ``async_outages``: how the calls of a client wait while hubs do not answer
-- ``outages``: the same for threads, generated
 - ``async_client``: publishes and subscribes, whichever hub has the topic
-- ``client``: the same for threads, generated
 - ``protocol``: what hubs and their clients say to each other over TCP: pure functions
 - ``async_frames``: frames over TCP, for tasks
 - ``frames``: the same for threads, written by hand
 - ``async_server``: a server that lets clients reach a hub over TCP
-- ``server``: the same for threads, generated
 - ``async_remote``: hubs that clients reach over TCP
-- ``remote``: the same for threads, generated
 """
 
+from ._sync.client import Connect, Delivery, HubConnection, Reader, TopicClient
+from ._sync.hub import TopicHub
+from ._sync.logs import Logs
+from ._sync.owned import Subscription
+from ._sync.remote import HubConnections, RemoteHub, RemoteSubscription
+from ._sync.server import HubServer
 from .async_client import (
     AsyncConnect,
     AsyncDelivery,
@@ -49,14 +42,8 @@ from .async_logs import AsyncLogs
 from .async_owned import AsyncSubscription
 from .async_remote import AsyncHubConnections, AsyncRemoteHub, AsyncRemoteSubscription
 from .async_server import AsyncHubServer
-from .client import Connect, Delivery, HubConnection, Reader, TopicClient
 from .file_logs import AsyncFileLogs, FileLogs
-from .hub import TopicHub
-from .logs import Logs
-from .owned import Subscription
 from .records import Attempt, Message, Published, Redirect, SubscribeMode
-from .remote import HubConnections, RemoteHub, RemoteSubscription
-from .server import HubServer
 from .settings import HubSettings
 
 __all__ = [

@@ -1,5 +1,5 @@
 # async:
-# `client.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/client.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Publishes and subscribes, whichever hub has the topic, and whatever happens to it."""
 

@@ -1,5 +1,5 @@
 # async:
-# `holding.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/holding.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """How a hub gets topics, and how it gives them up, loses them and hands them over.
 

@@ -1,5 +1,5 @@
 # async:
-# `hub.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/hub.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """A hub: it owns topics, takes and delivers their messages, and hands them over.
 

@@ -1,5 +1,5 @@
 # async:
-# `listeners.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/listeners.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The functions that learn which topics a hub gets and loses.
 

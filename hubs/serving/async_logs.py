@@ -1,5 +1,5 @@
 # async:
-# `logs.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/logs.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """What a hub needs of the logs that hold the messages of its topics."""
 

@@ -1,5 +1,5 @@
 # async:
-# `lookup.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/lookup.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Which hub serves a topic, decided as in Hedwig.
 

@@ -1,5 +1,5 @@
 # async:
-# `outages.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/outages.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """How the calls of a client wait while hubs do not answer.
 

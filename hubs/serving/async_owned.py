@@ -1,5 +1,5 @@
 # async:
-# `owned.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/owned.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """A topic that a hub owns, and the subscribers that are connected to it."""
 

@@ -1,5 +1,5 @@
 # async:
-# `remote.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/remote.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Hubs that clients reach over TCP; ``protocol.py`` has what they say."""
 

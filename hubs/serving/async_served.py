@@ -1,5 +1,5 @@
 # async:
-# `served.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/served.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The topics that a hub serves, and whose turn each topic is.
 

@@ -1,5 +1,5 @@
 # async:
-# `server.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/server.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """A server that lets clients reach a hub over TCP; ``protocol.py`` has what they say.
 

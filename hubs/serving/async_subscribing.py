@@ -1,5 +1,5 @@
 # async:
-# `subscribing.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/subscribing.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """How subscribers of the topics that a hub serves are connected and removed.
 

@@ -1,5 +1,5 @@
 # async:
-# `upkeep.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/upkeep.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """What a hub does in the background, from its start to its stop.
 

@@ -1,5 +1,5 @@
 # async:
-# `cursors.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/cursors.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Cursors: the keys of a table and their values, page by page."""
 

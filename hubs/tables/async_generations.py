@@ -1,5 +1,5 @@
 # async:
-# `generations.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/generations.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """How a table on ZooKeeper changes a key only as long as nobody else has.
 

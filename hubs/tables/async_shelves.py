@@ -1,5 +1,5 @@
 # async:
-# `shelves.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/shelves.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The records of tables: read, merged and written, one by one or many together."""
 

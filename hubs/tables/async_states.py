@@ -1,5 +1,5 @@
 # async:
-# `states.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/states.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """How a table changes a key only as long as nobody else has.
 

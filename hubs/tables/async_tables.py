@@ -1,5 +1,5 @@
 # async:
-# `tables.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/tables.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Tables: keys with values of named fields, and one version for all fields of a key."""
 

@@ -1,5 +1,5 @@
 # async:
-# `watchers.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/watchers.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """One-shot watchers of keys: each is called once, at the first change after a read.
 

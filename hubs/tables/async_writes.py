@@ -1,5 +1,5 @@
 # async:
-# `writes.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/writes.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Executes the writes of rows."""
 

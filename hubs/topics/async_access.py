@@ -1,5 +1,5 @@
 # async:
-# `access.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/access.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Who may create topics, subscribe to them and publish to them."""
 

@@ -1,5 +1,5 @@
 # async:
-# `hosts.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/hosts.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """The hubs of a region: which are alive, what load they bear, and which may get topics.
 

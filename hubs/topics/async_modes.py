@@ -1,5 +1,5 @@
 # async:
-# `modes.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/modes.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """How the owners of a region's topics are kept, and the record that says so.
 

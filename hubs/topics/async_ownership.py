@@ -1,5 +1,5 @@
 # async:
-# `ownership.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/ownership.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """Who owns a topic: one hub at a time, each with an epoch of its own.
 

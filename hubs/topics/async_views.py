@@ -1,5 +1,5 @@
 # async:
-# `views.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/views.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
 """What the values below a path say, in memory, as one watch keeps it current.
 

@@ -22,10 +22,7 @@ from batchkeeper.bench.limits.rows import ROWS, STORES, Goal, Row, verdict
 from batchkeeper.bench.limits.work import Figures, items, steps
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
-from batchkeeper.coordination.cache import MetadataCache
-from batchkeeper.coordination.counters import Counter
-from batchkeeper.coordination.elections import Election
-from batchkeeper.coordination.locks import Lock
+from batchkeeper.coordination import Counter, Election, Lock, MetadataCache
 from batchkeeper.ops.errors import BadVersionError, MetadataStoreError
 from batchkeeper.ops.operations import ABSENT
 from batchkeeper.stores import rocksdb

@@ -14,7 +14,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.hubs import FileLogs, HubSettings, OwnershipMode, TopicHub
-from batchkeeper.hubs.serving.upkeep import Upkeep
+from batchkeeper.hubs.serving._sync.upkeep import Upkeep
 
 from ..programs import COMMAND
 from ..waiting import until

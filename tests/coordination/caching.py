@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination import MetadataCache
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.testing import FaultInjector

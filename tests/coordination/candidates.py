@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import batchkeeper as bk
-from batchkeeper.coordination.elections import Election
+from batchkeeper.coordination import Election
 
 from ..waiting import PATIENCE, until
 from .in_line import line

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.coordination._sync.groups import GroupEvent
 from batchkeeper.coordination.async_groups import AsyncGroup
-from batchkeeper.coordination.groups import GroupEvent
 from batchkeeper.coordination.members import Member
 from batchkeeper.ops.errors import LockBusyError
 from batchkeeper.testing import FaultInjector

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.barriers import DoubleBarrier
+from batchkeeper.coordination import DoubleBarrier
 from batchkeeper.coordination.deadlines import Deadline
 from batchkeeper.ops.errors import LockBusyError, LockLostError, ValueDecodeError
 from batchkeeper.testing import FaultInjector

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination import MetadataCache
 from batchkeeper.coordination.entries import NOT_CACHED, CacheResult
 from batchkeeper.coordination.serdes import Serde, bytes_serde, json_serde
 from batchkeeper.ops.errors import ValueDecodeError

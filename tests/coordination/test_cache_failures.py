@@ -14,7 +14,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
-from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination import MetadataCache
 from batchkeeper.coordination.serdes import json_serde
 
 from ..proxy import Proxy
@@ -166,7 +166,7 @@ def test_a_lost_session(server: LocalServer, proxy: Callable[[str], Proxy]) -> N
 READER = """
 import sys, threading
 import batchkeeper as bk
-from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination import MetadataCache
 
 ended = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
@@ -214,7 +214,7 @@ def test_a_process_that_stops(
 UPDATER = """
 import sys
 import batchkeeper as bk
-from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination import MetadataCache
 from batchkeeper.coordination.serdes import json_serde
 
 with bk.open_store(sys.argv[1]) as store, MetadataCache(store, "/a", json_serde) as cache:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination import MetadataCache
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.testing import FaultInjector
@@ -123,7 +123,7 @@ def test_a_listener_that_blocks(
     cache: MetadataCache[Any], other: bk.MetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stops nobody else; when it goes on, a gap stands where it has missed events."""
-    monkeypatch.setattr("batchkeeper.coordination.cache_watch.MAX_EVENTS", 2)
+    monkeypatch.setattr("batchkeeper.coordination._sync.cache_watch.MAX_EVENTS", 2)
     seen: list[str] = []
     blocked: list[str] = []
     inside, leave = threading.Event(), threading.Event()

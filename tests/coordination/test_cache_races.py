@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import cache_watch
-from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination import MetadataCache
+from batchkeeper.coordination._sync import cache_watch
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.stores.faults.calls import Call

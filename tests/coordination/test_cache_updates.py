@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.cache import MetadataCache
+from batchkeeper.coordination import MetadataCache
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.ops.backoff import Backoff
@@ -141,7 +141,7 @@ def test_caches_of_several_clients_lose_no_update(store: bk.MetadataStore, store
 
 def test_attempts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """If others are quicker each time, the update ends with BadVersionError."""
-    monkeypatch.setattr("batchkeeper.coordination.cache._BACKOFF", no_pauses())
+    monkeypatch.setattr("batchkeeper.coordination._sync.cache._BACKOFF", no_pauses())
     with memory() as store, MetadataCache(store, "/a", json_serde) as cache:
         cache.put("/a/b", 0)
         calls = 0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.coordination import Counter
 from batchkeeper.coordination.background import Gate
-from batchkeeper.coordination.counters import Counter
 from batchkeeper.ops.errors import ValueDecodeError
 from batchkeeper.testing import FaultInjector
 
@@ -270,7 +270,7 @@ def test_a_forked_child(faulty: bk.MetadataStore, faults: FaultInjector) -> None
 TAKE = """
 import sys
 import batchkeeper as bk
-from batchkeeper.coordination.counters import Counter
+from batchkeeper.coordination import Counter
 with bk.open_store(sys.argv[1]) as store:
     counter = Counter(store, "/c", block=7)
     while True:

@@ -13,7 +13,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
-from batchkeeper.coordination.elections import Election
+from batchkeeper.coordination import Election
 from batchkeeper.ops import Put
 from batchkeeper.ops.errors import LockBusyError, TransactionRefusedError
 
@@ -203,7 +203,7 @@ def test_a_server_that_stops(server: LocalServer, open_store: Open) -> None:
 CANDIDATE: Final = """
 import sys, time
 import batchkeeper as bk
-from batchkeeper.coordination.elections import Election
+from batchkeeper.coordination import Election
 
 store = bk.open_store(sys.argv[1], session_timeout=float(sys.argv[2]))
 election, events = Election(store, sys.argv[3], b"child"), []

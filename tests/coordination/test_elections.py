@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import claims
+from batchkeeper.coordination import Election
+from batchkeeper.coordination._sync import claims
 from batchkeeper.coordination.background import spawn as spawn_thread
-from batchkeeper.coordination.elections import Election
 from batchkeeper.ops import Check, Put
 from batchkeeper.ops.errors import (
     AuthenticationError,
@@ -399,7 +399,7 @@ def test_a_thread_that_cannot_begin(
 
     with Election(memory, PATH) as candidate:
         with monkeypatch.context() as patch:
-            patch.setattr("batchkeeper.coordination.elections.spawn", fail)
+            patch.setattr("batchkeeper.coordination._sync.elections.spawn", fail)
             with pytest.raises(RuntimeError, match="no thread left"):
                 candidate.campaign(PATIENCE)
         with monkeypatch.context() as patch:
@@ -594,7 +594,7 @@ def test_a_listener_without_a_thread(
         spawn_thread(*args)
 
     first.add_listener(heard)
-    monkeypatch.setattr("batchkeeper.coordination.listeners.spawn", spawn)
+    monkeypatch.setattr("batchkeeper.coordination._sync.listeners.spawn", spawn)
     first.campaign(PATIENCE)
     until(lambda: not left)
     remove_leader(store)

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
+from batchkeeper.coordination import FencedStore, Lock, Semaphore, fenced
 from batchkeeper.coordination.async_fencing import async_fenced
 from batchkeeper.coordination.async_locks import AsyncLock
-from batchkeeper.coordination.fencing import FencedStore, fenced
-from batchkeeper.coordination.locks import Lock, Semaphore
 from batchkeeper.ops.errors import LockLostError
 
 from ..forks import holds_in_a_child

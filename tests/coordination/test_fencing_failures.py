@@ -11,8 +11,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
-from batchkeeper.coordination.fencing import fenced
-from batchkeeper.coordination.locks import Lock
+from batchkeeper.coordination import Lock, fenced
 from batchkeeper.ops.errors import LockLostError
 
 from ..waiting import PATIENCE, error, result, until
@@ -127,8 +126,8 @@ def test_a_holder_that_is_cut_off_for_longer_than_its_session(
 STREAM: Final = """
 import sys
 import batchkeeper as bk
-from batchkeeper.coordination.fencing import fenced
-from batchkeeper.coordination.locks import Lock
+from batchkeeper.coordination import fenced
+from batchkeeper.coordination import Lock
 from batchkeeper.ops.errors import LockLostError
 
 store = bk.open_store(sys.argv[1], session_timeout=float(sys.argv[2]))

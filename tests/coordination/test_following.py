@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import following
+from batchkeeper.coordination._sync import following
+from batchkeeper.coordination._sync.following import Follower
 from batchkeeper.coordination.async_following import AsyncFollower
-from batchkeeper.coordination.following import Follower
 from batchkeeper.ops.backoff import Backoff
 from batchkeeper.testing import FaultInjector
 

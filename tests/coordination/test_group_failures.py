@@ -12,8 +12,8 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
-from batchkeeper.coordination import groups
-from batchkeeper.coordination.groups import Group, GroupEvent
+from batchkeeper.coordination._sync import groups
+from batchkeeper.coordination._sync.groups import Group, GroupEvent
 from batchkeeper.coordination.members import Member
 from batchkeeper.testing import FaultInjector
 
@@ -184,8 +184,8 @@ def test_a_write_of_an_earlier_session_touches_no_successor(
 STOPPED: Final = """
 import sys
 import batchkeeper as bk
-from batchkeeper.coordination import groups
-from batchkeeper.coordination.groups import Group
+from batchkeeper.coordination._sync import groups
+from batchkeeper.coordination import Group
 
 store = bk.open_store(sys.argv[1], session_timeout=float(sys.argv[2]))
 member = Group(store, "/hubs").join("hub-1", b"stopped")

@@ -9,7 +9,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
-from batchkeeper.coordination.groups import Group, GroupEvent
+from batchkeeper.coordination._sync.groups import Group, GroupEvent
 from batchkeeper.coordination.members import Member, check_name, member_name, member_path
 
 from ..waiting import PATIENCE, result, until

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.groups import Group, GroupEvent
+from batchkeeper.coordination._sync.groups import Group, GroupEvent
 from batchkeeper.coordination.members import Member, decode, encode
 from batchkeeper.ops.errors import LockBusyError, LockLostError
 from batchkeeper.testing import FaultInjector

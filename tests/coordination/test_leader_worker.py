@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.elections import Election
+from batchkeeper.coordination import Election
 from batchkeeper.ops.errors import TransactionRefusedError
 
 from ..waiting import PATIENCE, until

@@ -14,7 +14,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
-from batchkeeper.coordination.locks import Lock
+from batchkeeper.coordination import Lock
 from batchkeeper.ops.errors import LockLostError
 
 from ..proxy import Proxy
@@ -149,7 +149,7 @@ def test_a_holder_that_is_cut_off(server: LocalServer, proxy: Callable[[str], Pr
 _HOLDER = """
 import sys
 import batchkeeper as bk
-from batchkeeper.coordination.locks import Lock
+from batchkeeper.coordination import Lock
 from batchkeeper.ops.errors import LockLostError
 
 url, path, timeout = sys.argv[1:]

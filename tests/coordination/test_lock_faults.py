@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import claims
-from batchkeeper.coordination.locks import Lock, Semaphore
+from batchkeeper.coordination import Lock, Semaphore
+from batchkeeper.coordination._sync import claims
 from batchkeeper.ops.errors import LockBusyError, LockLostError
 from batchkeeper.ops.sessions import SessionEvent
 from batchkeeper.testing import FaultInjector

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import claims
+from batchkeeper.coordination import Lock
+from batchkeeper.coordination._sync import claims
+from batchkeeper.coordination._sync.lobbies import Lobby, lobby
 from batchkeeper.coordination.background import spawn
-from batchkeeper.coordination.lobbies import Lobby, lobby
-from batchkeeper.coordination.locks import Lock
 from batchkeeper.testing import FaultInjector
 
 from ..waiting import PATIENCE, until

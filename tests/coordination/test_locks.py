@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination import lobbies
-from batchkeeper.coordination.lobbies import lobby
-from batchkeeper.coordination.locks import Lock
+from batchkeeper.coordination import Lock
+from batchkeeper.coordination._sync import lobbies
+from batchkeeper.coordination._sync.lobbies import lobby
 from batchkeeper.ops.errors import LockBusyError, LockLostError
 
 from ..forks import holds_in_a_child

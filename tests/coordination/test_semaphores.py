@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.locks import Lock, Semaphore
+from batchkeeper.coordination import Lock, Semaphore
 from batchkeeper.ops.errors import LockBusyError
 
 from ..waiting import PATIENCE, until

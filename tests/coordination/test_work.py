@@ -11,9 +11,9 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.batching.sessions import Session
-from batchkeeper.coordination import work as module
+from batchkeeper.coordination import Job, WorkQueue
+from batchkeeper.coordination._sync import work as module
 from batchkeeper.coordination.job_board import JobBoard
-from batchkeeper.coordination.work import Job, WorkQueue
 from batchkeeper.ops.errors import LockLostError
 from batchkeeper.testing import FaultInjector
 

@@ -12,8 +12,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.bench.servers import LocalServer
-from batchkeeper.coordination.barriers import DoubleBarrier
-from batchkeeper.coordination.work import WorkQueue
+from batchkeeper.coordination import DoubleBarrier, WorkQueue
 from batchkeeper.ops.errors import LockLostError
 
 from ..proxy import Proxy
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.server
 CLAIM = """
 import sys
 import batchkeeper as bk
-from batchkeeper.coordination.work import WorkQueue
+from batchkeeper.coordination import WorkQueue
 with bk.open_store(sys.argv[1], session_timeout=float(sys.argv[2])) as store:
     job = WorkQueue(store, "/q").claim()
     print(job.value.decode(), job.fencing_token, flush=True)
@@ -47,7 +46,7 @@ with bk.open_store(sys.argv[1], session_timeout=float(sys.argv[2])) as store:
 ENTER = """
 import sys
 import batchkeeper as bk
-from batchkeeper.coordination.barriers import DoubleBarrier
+from batchkeeper.coordination import DoubleBarrier
 with bk.open_store(sys.argv[1], session_timeout=float(sys.argv[2])) as store:
     DoubleBarrier(store, "/b", 2).enter()
     print("entered", flush=True)

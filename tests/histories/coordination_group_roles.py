@@ -9,10 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import batchkeeper as bk
-from batchkeeper.coordination.barriers import DoubleBarrier
-from batchkeeper.coordination.groups import Group, GroupEvent, GroupListener
+from batchkeeper.coordination import DoubleBarrier, Membership
+from batchkeeper.coordination._sync.groups import Group, GroupEvent, GroupListener
 from batchkeeper.coordination.members import Member
-from batchkeeper.coordination.memberships import Membership
 
 from .coordination import Hold, Read
 from .coordination_groups import View, Visit

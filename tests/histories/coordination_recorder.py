@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import batchkeeper as bk
-from batchkeeper.coordination.cache import MetadataCache
-from batchkeeper.coordination.counters import Counter
+from batchkeeper.coordination import Counter, MetadataCache
 from batchkeeper.ops.errors import LockLostError
 
 from .coordination import Fenced, Finish, Hold, Job, Number, Read, Seen, Update

@@ -14,12 +14,9 @@ from contextlib import suppress
 from typing import Any
 
 import batchkeeper as bk
-from batchkeeper.coordination.claims import Claim
-from batchkeeper.coordination.elections import Election
+from batchkeeper.coordination import Election, Lock, Semaphore, WorkQueue, fenced
+from batchkeeper.coordination._sync.claims import Claim
 from batchkeeper.coordination.entries import Entries
-from batchkeeper.coordination.fencing import fenced
-from batchkeeper.coordination.locks import Lock, Semaphore
-from batchkeeper.coordination.work import WorkQueue
 
 from .coordination import Fenced, Finish, Hold, Job, Number, Read, Seen, Update
 from .coordination_group_roles import GROUP_FAULTS, belong, meet, stay

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.coordination.groups import Group
+from batchkeeper.coordination import Group
 
 from .checker import Violation, explain
 from .coordination import (

@@ -155,7 +155,7 @@ def test_the_twins_are_what_their_sources_make() -> None:
 def test_both_forms_of_a_module_give_the_same_answers(folder: Path) -> None:
     """A class on a store, with a lock, an event, a sleep and loops, serves threads as well."""
     assert tool(folder / "async_counter.py").returncode == 0
-    tasks, threads = loaded(folder / "async_counter.py"), loaded(folder / "counter.py")
+    tasks, threads = loaded(folder / "async_counter.py"), loaded(folder / "_sync" / "counter.py")
 
     async def main() -> Any:
         async with bk.open_async_store("memory://tasks") as store:
@@ -171,7 +171,7 @@ def test_both_forms_of_a_module_give_the_same_answers(folder: Path) -> None:
 def test_each_form_of_a_module_is_one_for_its_callers(folder: Path) -> None:
     """Many threads, or many tasks, count together, and each face has its own half of a pair."""
     assert tool(folder / "async_counter.py").returncode == 0
-    tasks, threads = loaded(folder / "async_counter.py"), loaded(folder / "counter.py")
+    tasks, threads = loaded(folder / "async_counter.py"), loaded(folder / "_sync" / "counter.py")
 
     async def main() -> tuple[list[int], str]:
         async with bk.open_async_store("memory://tasks") as store:
@@ -192,7 +192,7 @@ def test_each_form_of_a_module_is_one_for_its_callers(folder: Path) -> None:
 def test_what_is_made_reads_as_if_written(folder: Path) -> None:
     """Comments, blank lines and docstrings stay, names in them follow, and imports are tidy."""
     assert tool(folder / "async_counter.py").returncode == 0
-    text = (folder / "counter.py").read_text("utf-8")
+    text = (folder / "_sync" / "counter.py").read_text("utf-8")
     assert text.startswith(
         "# Made from async_counter.py by `python tools/faces.py`: change that file, and run this "
         'command.\n"""Counters that tasks share."""\n\nfrom __future__ import annotations\n\n'
@@ -231,6 +231,12 @@ def test_what_is_made_reads_as_if_written(folder: Path) -> None:
         ("def f() -> Coroutine[Any, Any, Awaitable[T]]: pass", "def f() -> T: pass"),
         ("from .async_base import _AsyncBase, open_async_store, pages_async",
          "from .base import _Base, open_store, pages"),
+        ("from ..ops.paths import a\nfrom . import b\nfrom .. import c\nfrom .d import e",
+         "from ...ops.paths import a\nfrom .. import b\nfrom ... import c\nfrom ..d import e"),
+        ("from ..topics.async_hosts import AsyncHosts", "from ...topics._sync.hosts import Hosts"),
+        ("from .async_background import AsyncGate", "from ..background import Gate"),
+        ("from ...coordination.async_background import AsyncGate",
+         "from ....coordination.background import Gate"),
         ("class AsyncMetadataStore:\n    async def get(self) -> T | None: return await self.run()",
          "class MetadataStore:\n    def get(self) -> Future[T | None]: return self.run()"),
         ("class AsyncCache:\n    async def get(self) -> T: return await self._store.get(p)",
@@ -281,6 +287,7 @@ def test_each_rule(faces: dict[str, Any], before: str, after: str) -> None:
         ("async def f(): return f'{await g()}'", "line 3: an f-string contains nothing that the"),
         ("async def f(): return f'{[x async for x in y]}'", "line 3: an f-string contains nothing"),
         ("async def f(): return f'{x:{store.get(p)}}'", "line 3: an f-string contains nothing"),
+        ("from . import async_b", "line 3: a source is not imported itself; import names from it"),
         ("f'{asyncio}'", "line 3: an f-string contains nothing that the twin would change; assign"),
         ("f'{AsyncCounter.name}'", "line 3: an f-string contains nothing that the twin would"),
         ("f'{counter.is_async}'", "line 3: an f-string contains nothing that the twin would"),
@@ -326,7 +333,7 @@ def test_a_source_without_imports_cannot_get_one(faces: dict[str, Any]) -> None:
 
 def test_a_check_names_the_command_and_writes_nothing(folder: Path) -> None:
     """A twin that is missing or was changed fails the check, which shows where, and what to run."""
-    source, made = folder / "async_counter.py", folder / "counter.py"
+    source, made = folder / "async_counter.py", folder / "_sync" / "counter.py"
     missing = tool("--check", source)
     assert (missing.returncode, made.exists()) == (1, False)
     assert tool(source).returncode == tool("--check", source).returncode == 0
@@ -339,14 +346,28 @@ def test_a_check_names_the_command_and_writes_nothing(folder: Path) -> None:
         in (found.stderr)
     )
     assert found.stderr.endswith(
-        "counter.py is out of date with async_counter.py: run `python tools/faces.py`\n"
+        "counter.py is out of date with its source: run `python tools/faces.py`\n"
     )
     assert made.read_text("utf-8") == changed
 
 
+def test_a_twin_without_source_is_found_and_removed(folder: Path) -> None:
+    """A twin whose source is gone fails the check, and the next run removes it, and no other."""
+    assert tool(folder / "async_counter.py").returncode == 0
+    other = folder / "_sync" / "other.py"
+    other.write_text("", "utf-8")
+    found = tool("--check", folder / "async_counter.py")
+    assert found.returncode == 1
+    assert found.stderr == "other.py has no source any more: run `python tools/faces.py`\n"
+    assert other.exists()
+    assert tool(folder / "async_counter.py").returncode == 0
+    present = sorted(path.name for path in other.parent.glob("*.py"))
+    assert present == ["__init__.py", "counter.py"]
+
+
 def test_a_source_that_is_refused_leaves_its_twin(folder: Path) -> None:
     """The tool names the file that it refuses and the reason, and changes nothing."""
-    source, made = folder / "async_counter.py", folder / "counter.py"
+    source, made = folder / "async_counter.py", folder / "_sync" / "counter.py"
     assert tool(source).returncode == 0
     before = made.read_bytes()
     source.write_text(COUNTER + "\n\nx = asyncio.gather\n", "utf-8")

@@ -23,7 +23,7 @@ from batchkeeper.hubs.managers import (
     async_open_managers,
     open_managers,
 )
-from batchkeeper.hubs.managers import marks as marks_module
+from batchkeeper.hubs.managers._sync import marks as marks_module
 from batchkeeper.hubs.tables import DamagedRecordError, Version
 
 from ...forks import holds_in_a_child

@@ -31,7 +31,7 @@ from batchkeeper.hubs import (
     TopicHub,
     TopicLostError,
 )
-from batchkeeper.hubs.serving import client as serving_client
+from batchkeeper.hubs.serving._sync import client as serving_client
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until

@@ -30,7 +30,7 @@ from batchkeeper.hubs import (
     TopicLostError,
     Vacancy,
 )
-from batchkeeper.hubs.serving.upkeep import Upkeep
+from batchkeeper.hubs.serving._sync.upkeep import Upkeep
 
 from ...waiting import PATIENCE, until
 from .conftest import MakeHub, R
@@ -47,7 +47,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, hub: TopicHub) -> None:
     def choose(hubs: dict[str, Hub], *_: object, **__: object) -> HubInfo:
         return hubs[hub.address].info
 
-    monkeypatch.setattr("batchkeeper.hubs.serving.lookup.choose", choose)
+    monkeypatch.setattr("batchkeeper.hubs.serving._sync.lookup.choose", choose)
 
 
 def subscribed(hub: TopicHub, who: str = "s", topic: str = "t", **options: object) -> Subscription:

@@ -21,8 +21,8 @@ from batchkeeper.hubs import (
     TopicHub,
     TopicLostError,
 )
-from batchkeeper.hubs.serving.holding import Holding
-from batchkeeper.hubs.serving.upkeep import Upkeep
+from batchkeeper.hubs.serving._sync.holding import Holding
+from batchkeeper.hubs.serving._sync.upkeep import Upkeep
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until

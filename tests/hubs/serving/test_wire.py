@@ -27,9 +27,10 @@ from batchkeeper.hubs import (
     SubscriptionPreferences,
     TopicLostError,
 )
-from batchkeeper.hubs.serving import async_frames, async_remote, async_server, frames, server
-from batchkeeper.hubs.serving import remote as remote_module
-from batchkeeper.hubs.serving.client import passing
+from batchkeeper.hubs.serving import async_frames, async_remote, async_server, frames
+from batchkeeper.hubs.serving._sync import remote as remote_module
+from batchkeeper.hubs.serving._sync import server
+from batchkeeper.hubs.serving._sync.client import passing
 
 from ...forks import holds_in_a_child
 from ...proxy import Proxy

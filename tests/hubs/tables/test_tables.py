@@ -22,10 +22,10 @@ from batchkeeper.hubs.tables import (
     Table,
     Version,
 )
-from batchkeeper.hubs.tables.generations import ByGeneration
+from batchkeeper.hubs.tables._sync.generations import ByGeneration
+from batchkeeper.hubs.tables._sync.writes import execute
 from batchkeeper.hubs.tables.records import Record, encoded
 from batchkeeper.hubs.tables.rows import Row
-from batchkeeper.hubs.tables.writes import execute
 
 from ...waiting import PATIENCE, result
 

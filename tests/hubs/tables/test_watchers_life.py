@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.hubs.tables import MetaStore, Table, Version, watchers
+from batchkeeper.hubs.tables import MetaStore, Table, Version
+from batchkeeper.hubs.tables._sync import watchers
 from batchkeeper.testing import FaultInjector
 
 from ...forks import holds_in_a_child

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 import batchkeeper as bk
-from batchkeeper.hubs.topics.views import View
+from batchkeeper.hubs.topics._sync.views import View
 from batchkeeper.testing import FaultInjector
 
 from ...waiting import PATIENCE, result, until

@@ -1,0 +1,312 @@
+# Made from async_barriers.py by `python tools/faces.py`: change that file, and run this command.
+"""A barrier that several processes enter together and leave together."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from ...batching import MetadataStore
+from ...batching.checks import check_capability
+from ...ops.backoff import Backoff
+from ...ops.errors import (
+    BadVersionError,
+    InvalidSettingError,
+    LockBusyError,
+    LockLostError,
+    MetadataStoreError,
+    NotFoundError,
+    OperationTimeoutError,
+    SessionLostError,
+    StoreUnavailableError,
+    TransactionRefusedError,
+    ValueDecodeError,
+    passes,
+)
+from ...ops.log import get_logger
+from ...ops.operations import ABSENT, Check, Put, check_value
+from ...ops.paths import check_path
+from ..background import Gate, spawn
+from ..deadlines import Deadline
+
+__all__ = ["DoubleBarrier"]
+
+log = get_logger("batchkeeper.coordination")
+
+_ROUND: Final = re.compile(rb"[0-9]{1,10}")
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+
+
+class DoubleBarrier:
+    """Lets ``n`` participants begin together, and end together.
+
+    :meth:`enter` returns when ``n`` participants stand at the barrier, :meth:`leave` when all who
+    entered with this one have left. One object is one participant. Each has an ephemeral value
+    below the path while it waits and is inside, so a participant whose session ends has left.
+
+    The barrier can be used again and again: the value at the path is the number of the round that
+    gathers now. The n-th participant closes the round by a conditional put, in which all others see
+    that they have entered, even if somebody dies at that moment. Later ones stand for the next
+    round. If more than ``n`` come at once, the round can have more.
+
+    Args:
+        store: the store, with the capabilities ``"ephemerals"``, ``"transactions"`` and
+            ``"watches"``.
+        path: the path of the barrier. Put nothing else there or below it.
+        n: the participants of a round, 1 or more. All must give the same number.
+        value: bytes that show to others who stands there, such as an address.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        InvalidSettingError: ``n`` is not an int of 1 or more, or the value is not bytes.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(self, store: MetadataStore, path: str, n: int, value: bytes = b"") -> None:
+        self._store = store
+        self._path = check_path(path)
+        if type(n) is not int or n < 1:
+            raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r:.80}")
+        for needed in ("ephemerals", "transactions", "watches"):
+            check_capability(needed, "a barrier", store.capabilities, repr(store))
+        self._n = n
+        self._value = check_value(value)
+        self._gate = Gate()  # guards the following fields
+        self._deadline = Deadline(None)  # of the call under way
+        self._own: str | None = None  # the path of the value, while it stands or is inside
+        self._leftover: str | None = None  # an earlier one, which may still be there
+        self._round = -1  # the round that it takes part in
+        self._inside = False  # from the return of `enter` to that of `leave`
+
+    @property
+    def path(self) -> str:
+        """The path of the barrier. Its participants have values below it."""
+        return self._path
+
+    def enter(self, timeout: float | None = None) -> None:
+        """Wait until ``n`` participants stand at the barrier.
+
+        An outage is waited out. A participant whose session ends while it waits stands again, if
+        need be for the next round.
+
+        Args:
+            timeout: seconds to wait; for ever by default.
+
+        Raises:
+            OperationTimeoutError: fewer than ``n`` participants came within ``timeout`` seconds.
+                This one does not stand at the barrier any more.
+            LockBusyError: this object has entered already.
+            ValueDecodeError: the value at the path is not the number of a round.
+            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+        """
+        self._begin(timeout)
+        entered = False
+        try:
+            if self._inside:
+                raise LockBusyError(
+                    f"this object has entered {self._path} already; leave first",
+                    path=self._path,
+                    value=self._value,
+                )
+            try:
+                entered = self._inside = self._watched(self._stand)
+            finally:
+                if not entered:
+                    self._withdraw()
+                    self._round = -1
+        finally:
+            self._gate.leave()
+        if not entered:
+            raise self._late(f"fewer than {self._n} participants came", timeout)
+
+    def leave(self, timeout: float | None = None) -> None:
+        """Leave, and wait until all who have entered with this participant have left.
+
+        After an error, this participant has left, or will have soon. Call ``leave`` again to wait
+        for the others, or ``enter`` for the next round.
+
+        Args:
+            timeout: seconds to wait; for ever by default.
+
+        Raises:
+            OperationTimeoutError: somebody else was still inside after ``timeout`` seconds.
+            LockLostError: this object has not entered.
+            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+        """
+        self._begin(timeout)
+        left = False
+        try:
+            if self._round < 0:
+                raise LockLostError(f"this object has not entered {self._path}", path=self._path)
+            left = self._watched(self._go)
+            if left:
+                self._round = -1
+        finally:
+            self._inside = False
+            self._withdraw()
+            self._gate.leave()
+        if not left:
+            raise self._late("somebody else was still inside", timeout)
+
+    def __enter__(self) -> Self:
+        self.enter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.leave()
+        else:
+            # The error of the block must not wait for others, nor they for this participant.
+            self._inside, self._round = False, -1
+            self._withdraw()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._path!r} of {self._n}>"
+
+    def _begin(self, timeout: float | None) -> None:
+        """Enter the gate: the calls of one object take place one after the other."""
+        deadline = Deadline(timeout)
+        self._store.session  # noqa: B018 - it raises in a forked process, where the gate may be shut
+        if not self._gate.enter(deadline.left()):
+            raise LockBusyError(f"another call of this object waits at {self._path}")
+        self._deadline = deadline
+
+    def _watched(self, look: Callable[[], bool]) -> bool:
+        """Call a function now, and after changes below the path, until it returns true.
+
+        Return ``False`` at the deadline. Errors that may pass lead to another attempt.
+        """
+        deadline = self._deadline
+        attempts = 0
+        while True:
+            try:
+                with self._store.watch(self._path, timeout=self._left()) as watch:
+                    while not look():
+                        if watch.next_event(timeout=deadline.left()) is None:
+                            return False
+                        while watch.next_event(timeout=0) is not None:
+                            pass  # One look serves all changes before it.
+                    return True
+            except MetadataStoreError as error:
+                passing = passes(error) or isinstance(error, SessionLostError)
+                if passing and deadline.passed and not isinstance(error, StoreUnavailableError):
+                    return False
+                if not passing or deadline.passed:
+                    raise
+                log.info("a barrier is looked at again", path=self._path, reason=str(error))
+            time.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            attempts += 1
+
+    def _stand(self) -> bool:
+        """Stand in the round that gathers now; return whether it is full."""
+        while True:
+            # First the round, then who is there: whoever is still there when his round is closed
+            # was there when it was closed.
+            found = self._store.get(self._path, timeout=self._left()).result()
+            if found is None:
+                self._put_round(0, ABSENT)
+                continue
+            if not _ROUND.fullmatch(found.value):
+                raise ValueDecodeError(
+                    f"{self._path} holds {found.value!r:.80}, which is no number of a round",
+                    path=self._path,
+                    version=found.stat.version,
+                )
+            gathering, version = int(found.value), found.stat.version
+            if self._own is None:
+                self._stand_for(gathering, version)
+                continue
+            there = self._there()
+            if self._own not in there:  # Its session has ended, or it was never created.
+                self._drop()
+            elif gathering > self._round:
+                return True
+            elif len(there) < self._n:
+                return False
+            elif self._put_round(gathering + 1, version):
+                return True
+
+    def _stand_for(self, gathering: int, version: int) -> None:
+        """Create the value of this participant, unless the round is closed meanwhile."""
+        if self._leftover is not None:
+            # One participant must not count twice. This delete also waits for the end of a
+            # creation whose outcome is unknown.
+            self._remove(self._leftover, self._left())
+            self._leftover = None
+        own = f"{self._path}/{_prefix(gathering)}{uuid.uuid4().hex}"
+        self._own, self._round = own, gathering
+        try:
+            self._store.transaction(
+                [Check(self._path, version), Put(own, self._value, ABSENT, ephemeral=True)],
+                timeout=self._left(),
+            ).result()
+        except TransactionRefusedError:
+            self._own = None
+
+    def _put_round(self, number: int, version: int) -> bool:
+        """Set the round that gathers; return whether nobody else did it first."""
+        try:
+            self._store.put(self._path, b"%d" % number, version, timeout=self._left()).result()
+        except BadVersionError:
+            return False
+        return True
+
+    def _go(self) -> bool:
+        """Leave; return whether all others of the round have left."""
+        if self._own is not None:
+            self._remove(self._own, self._left())
+            self._own = None
+        return not self._there()
+
+    def _there(self) -> list[str]:
+        """Return the paths of the participants of this one's round."""
+        names = self._store.get_children(self._path, timeout=self._left()).result()
+        return [f"{self._path}/{name}" for name in names if name.startswith(_prefix(self._round))]
+
+    def _drop(self) -> None:
+        self._leftover, self._own = self._own, None
+
+    def _withdraw(self) -> None:
+        """Remove the value of this participant in the background, if there is one or may be."""
+        if self._own is not None:
+            spawn(f"removal below {self._path}", self._keep_removing, self._own)
+            self._drop()
+
+    def _keep_removing(self, path: str) -> None:
+        attempts = 0
+        while True:
+            try:
+                self._remove(path)
+            except MetadataStoreError as error:
+                if not passes(error):
+                    log.info("a value stays until its session ends", path=path, reason=str(error))
+                    return
+            else:
+                return
+            time.sleep(_BACKOFF.pause(attempts))
+            attempts += 1
+
+    def _remove(self, path: str, timeout: float | None = None) -> None:
+        with contextlib.suppress(NotFoundError):
+            self._store.delete(path, timeout=timeout).result()
+
+    def _left(self) -> float | None:
+        """Return the seconds for a request, or ``None`` for the store's own."""
+        return self._deadline.for_request()
+
+    def _late(self, why: str, timeout: float | None) -> OperationTimeoutError:
+        return OperationTimeoutError(f"{why} within {timeout} s at {self._path}", path=self._path)
+
+
+def _prefix(number: int) -> str:
+    return f"{number:010d}-"

@@ -1,0 +1,204 @@
+# Made from async_counters.py by `python tools/faces.py`: change that file, and run this command.
+"""Numbers that are unique and grow, across processes and restarts."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Final
+
+from ...batching import MetadataStore
+from ...ops.backoff import Backoff
+from ...ops.errors import (
+    BadVersionError,
+    InvalidSettingError,
+    MetadataStoreError,
+    StoreClosedError,
+    ValueDecodeError,
+)
+from ...ops.operations import ABSENT
+from ...ops.paths import check_path
+from ...ops.results import GetResult
+from ..background import Gate
+
+__all__ = ["Counter"]
+
+# The largest value at the path, so that other clients can read it as a signed 64-bit integer.
+_END: Final = 2**63 - 1
+_NUMBER: Final = re.compile(rb"[0-9]{1,19}")
+_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
+
+
+class Counter:
+    """Hands out numbers from 0 on, each once, to all processes that share its path.
+
+    The counter takes a block of numbers by one conditional put, and hands it out without another
+    request. A number that :meth:`next` or :meth:`reserve` has returned is never returned again, on
+    any process. Within one object, they grow: a call that begins after another has returned gives
+    greater numbers. Between objects there is no order. Numbers can be missing: what is left of a
+    block is skipped if the process ends, a put has no answer, or ``reserve`` is called.
+
+    The value at the path is the first number that no block contains, in ASCII digits. Neither
+    delete nor lower it: the numbers would be handed out again. In a forked child, a counter hands
+    out nothing and raises ``StoreClosedError``.
+
+    Any number of threads or tasks can share one object.
+
+    Args:
+        store: the store.
+        path: the path of the value.
+        block: the numbers that one request takes, from 1 to 2**32. A larger block costs fewer
+            requests, and leaves a larger gap when the process ends.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        InvalidSettingError: ``block`` is out of its range.
+    """
+
+    def __init__(self, store: MetadataStore, path: str, block: int = 1000) -> None:
+        self._store = store
+        self._path = check_path(path)
+        self._block = _check_count("block", block)
+        self._gate = Gate()  # guards the following fields, except for `next`
+        self._numbers: Iterator[int] = iter(())  # what is left of the block in hand
+        self._end = 0  # the end of the last block
+        self._forked = False
+        self._failed_at = 0.0
+        self._failure: MetadataStoreError | None = None
+        _counters.add(self)
+
+    @property
+    def path(self) -> str:
+        """The path of the value."""
+        return self._path
+
+    def next(self) -> int:
+        """Return the next number.
+
+        The first call and one call in each ``block`` cost two requests; the others cost none.
+
+        Raises:
+            ValueDecodeError: the value at the path is no number of a counter.
+            OverflowError: fewer than ``block`` numbers below 2**63 - 1 are left.
+            MetadataStoreError: a request has failed. No number is handed out twice after that.
+        """
+        # One step of this iterator, which is written in C, holds the GIL. So threads that race here
+        # get different numbers, and at the end of the block all of them find it empty.
+        for number in self._numbers:
+            return number
+        return self._next_of_new_block()
+
+    def reserve(self, n: int) -> range:
+        """Return ``n`` numbers in a row, at the cost of two requests.
+
+        It skips what is left of the block in hand, so that later numbers are greater.
+
+        Args:
+            n: how many, from 1 to 2**32.
+
+        Raises:
+            InvalidSettingError: ``n`` is out of its range.
+            OverflowError: fewer than ``n`` numbers below 2**63 - 1 are left.
+            MetadataStoreError: as with :meth:`next`.
+        """
+        _check_count("n", n)
+        self._enter()
+        try:
+            numbers = self._take(n)
+            self._numbers = iter(())
+        finally:
+            self._gate.leave()
+        return numbers
+
+    def _next_of_new_block(self) -> int:
+        self._enter()
+        try:
+            for number in self._numbers:  # Somebody else has taken a block meanwhile.
+                return number
+            numbers = iter(self._take(self._block))
+            number = next(numbers)  # Before others can see them: there may be only one.
+            self._numbers = numbers
+        finally:
+            self._gate.leave()
+        return number
+
+    def _enter(self) -> None:
+        """Wait for one's turn to take a block.
+
+        An error that somebody gets meanwhile is raised for all who wait. Otherwise, each of them
+        would wait for a time-out of its own in an outage, one after the other.
+        """
+        if self._forked:
+            raise StoreClosedError(
+                "the store was opened before this process was forked; open it here", path=self._path
+            )
+        began = time.monotonic()
+        self._gate.enter()
+        if self._failure is not None and self._failed_at >= began:
+            self._gate.leave()
+            raise self._failure.for_path(self._path) from self._failure.__cause__
+
+    def _take(self, n: int) -> range:
+        """Take ``n`` numbers from the store."""
+        attempts = 0
+        while True:
+            try:
+                found = self._store.get(self._path).result()
+                # A value that somebody has lowered must not lower the numbers of this object.
+                start = max(self._first_free(found), self._end)
+                if start + n > _END:
+                    raise OverflowError(f"{self._path} has fewer than {n} numbers left")
+                expected = ABSENT if found is None else found.stat.version
+                self._store.put(self._path, b"%d" % (start + n), expected).result()
+            except BadVersionError:
+                pass  # Another object was quicker.
+            except MetadataStoreError as error:
+                if error.outcome != "unknown":
+                    self._failure, self._failed_at = error, time.monotonic()
+                    raise
+                # The block may be taken. The next look at the path skips it then.
+            else:
+                self._end = start + n
+                return range(start, start + n)
+            time.sleep(_BACKOFF.pause(attempts))
+            attempts += 1
+
+    def _first_free(self, found: GetResult | None) -> int:
+        if found is None:
+            return 0
+        if _NUMBER.fullmatch(found.value) and (number := int(found.value)) <= _END:
+            return number
+        raise ValueDecodeError(
+            f"{self._path} holds {found.value!r:.80}, which is no number of a counter",
+            path=self._path,
+            version=found.stat.version,
+        )
+
+    def _disown(self) -> None:
+        """Drop the parent's block in a forked child, where nobody may leave the gate any more."""
+        self._numbers = iter(())
+        self._forked = True
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._path!r}>"
+
+
+_counters: Final[weakref.WeakSet[Counter]] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for counter in _counters:
+        counter._disown()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork.
+    os.register_at_fork(after_in_child=_disown_all)
+
+
+def _check_count(name: str, value: int) -> int:
+    if type(value) is not int or not 1 <= value <= 2**32:
+        raise InvalidSettingError(f"{name} must be an int from 1 to {2**32}, not {value!r:.80}")
+    return value

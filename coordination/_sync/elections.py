@@ -1,0 +1,452 @@
+# Made from async_elections.py by `python tools/faces.py`: change that file, and run this command.
+"""Leader election: one of several candidates leads, and knows when it does not any more.
+
+A candidate stands in the line of a lobby, as a lock does, but in the background: a task of its own
+(for threads: a thread) keeps it there from the first campaign until it resigns. The first in line
+leads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final, Literal, Self
+
+from ...batching import MetadataStore
+from ...ops.backoff import Backoff
+from ...ops.errors import (
+    LockBusyError,
+    LockLostError,
+    MetadataStoreError,
+    SessionLostError,
+    StoreClosedError,
+    passes,
+)
+from ...ops.log import get_logger
+from ...ops.operations import check_value
+from ...ops.sessions import SessionState
+from ..background import Signal, spawn
+from ..contenders import EXCLUSIVE
+from ..deadlines import Deadline
+from .claims import Claim
+from .holds import Hold
+from .leaders import LeaderWatch
+from .listeners import Listener, still_open
+
+__all__ = ["Election", "ElectionListener"]
+
+log = get_logger("batchkeeper.coordination")
+
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+# Seconds for each request after the time-out of a campaign.
+_GRACE: Final = 2.0
+# Seconds until a leader whose time has passed is sure to have noticed it.
+_NOTICE: Final = 0.01
+
+ElectionEvent = Literal["leading", "following", "lost"]
+
+ElectionCallback = Callable[[ElectionEvent], None]
+
+
+class ElectionListener(Listener[ElectionEvent]):
+    """A listener of an election. Close it to get no more events; it is also a context manager."""
+
+    def forget_untrue(self) -> None:
+        """Drop the last events, which a resignation has made untrue."""
+        with self._lock:
+            while self._waiting and self._waiting[-1] != "lost":
+                self._waiting.pop()
+
+
+class _Candidacy:
+    """What lasts from the first campaign until a resignation. The election's lock guards it.
+
+    Attributes:
+        claim: the present claim, as soon as it waits in line, or leads.
+        elected: set when it leads, or when it is over. Each loss brings a new one.
+        over: set when it has ended.
+        error: what ended it, unless that was the candidate.
+        campaigns: the calls of ``campaign`` that wait.
+        kept: whether it lasts when none of them waits any more.
+    """
+
+    def __init__(self) -> None:
+        self.claim: Claim | None = None
+        self.elected = Signal()
+        self.over = Signal()
+        self.error: Exception | None = None
+        self.campaigns = 0
+        self.kept = False
+
+
+class Election(Hold):
+    """An election: at most one of its candidates leads at a time, across processes.
+
+    A candidate that has led once, or that called :meth:`stand`, remains one until :meth:`resign` or
+    :meth:`close`: after the loss of its session, or if somebody deletes its value, it stands again
+    by itself, at the end of the line. An outage that is shorter than the session changes nothing.
+
+    :meth:`is_leader` turns false before anybody else can lead, by the clock of this process, unless
+    somebody deletes the leader's value: both candidates hear of that a moment later. And a process
+    that stops just after it has asked, and goes on later, may act beside the next leader. So fence
+    its writes: :func:`fenced`, :meth:`check`, ``fencing_token``.
+
+    One object has one place in line. Any thread may use it. It is also a context manager, which
+    closes it at the end; entering the block is no campaign.
+
+    Args:
+        store: the store, with the capabilities ``"ephemerals"``, ``"sequences"`` and ``"watches"``.
+        path: the path of the election. Values below it are its candidates; put nothing else there.
+        value: bytes that the others see while this candidate leads, such as its address.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(self, store: MetadataStore, path: str, value: bytes = b"") -> None:
+        super().__init__(store, path, value)
+        self._closed = False
+        # The lock guards the following fields, too, the candidacy, and the order of the events.
+        self._candidacy: _Candidacy | None = None
+        self._listeners: tuple[ElectionListener, ...] = ()
+        self._told: ElectionEvent | None = None  # last, to the listeners
+
+    def is_leader(self) -> bool:
+        """Say whether this candidate leads for certain, at this moment, without a request."""
+        return self.held_until() > time.monotonic()
+
+    def campaign(self, timeout: float | None = None) -> None:
+        """Stand for election, and wait until this candidate leads; return at once if it does.
+
+        Outages and lost sessions are waited out.
+
+        Args:
+            timeout: seconds to wait; for ever by default. After a time-out, this is no candidate
+                any more, unless another call wants it: :meth:`stand`, an earlier :meth:`campaign`
+                that has succeeded, or another thread's that waits. The same holds if the call is
+                cancelled. An election takes two requests, so 0 is too short.
+
+        Raises:
+            LockBusyError: somebody else led for ``timeout`` seconds. It has the leader's value.
+            LockLostError: :meth:`resign` was called meanwhile.
+            StoreClosedError: the store or this object is closed.
+            MetadataStoreError: a request has failed for good.
+        """
+        deadline = Deadline(timeout)
+        candidacy = self._begin(campaign=True)
+        try:
+            elected = self._elected(candidacy, deadline)
+        except BaseException:
+            claim = self._end_campaign(candidacy, kept=False)
+            if claim is not None:
+                claim.lose()
+            raise
+        claim = self._end_campaign(candidacy, kept=elected)
+        if claim is not None:
+            claim.release(_GRACE)
+        if not elected:
+            raise self._busy(timeout)
+
+    def stand(self) -> None:
+        """Stand for election in the background; see :meth:`add_listener`. It waits for nothing.
+
+        Raises:
+            StoreClosedError: the store or this object is closed.
+        """
+        self._begin(campaign=False)
+
+    def resign(self) -> None:
+        """Give up the leadership, or the candidacy. The next in line leads.
+
+        Without a candidacy it does nothing. This object can stand again afterwards. If no server
+        answers, its value is removed in the background; until then nobody else can lead, but no
+        longer than until the end of the session. It never removes the value of another candidate.
+
+        Raises:
+            MetadataStoreError: the value cannot be removed, for example for lack of permission.
+        """
+        try:
+            self._state()
+        except StoreClosedError:
+            return
+        with self._lock:
+            candidacy = self._candidacy
+        claim = None if candidacy is None else self._end(candidacy)
+        if claim is not None:
+            with suppress(StoreClosedError):  # The session has ended with its store.
+                claim.release()
+
+    def close(self) -> None:
+        """Resign for good, and close the listeners. A second call does nothing.
+
+        Raises:
+            MetadataStoreError: as for :meth:`resign`.
+        """
+        self._closed = True
+        for listener in self._listeners:
+            listener.close()
+        self.resign()
+
+    def update(self, value: bytes) -> None:
+        """Change the value that others see, without a new election.
+
+        A candidate that waits keeps its place, too, unless its value is just being created. After a
+        failure whose outcome is unknown, this candidate uses the new value when it stands again.
+
+        Raises:
+            MetadataStoreError: the put has failed; see its ``outcome``.
+        """
+        value = check_value(value)
+        self._state()
+        with self._lock:
+            self._value = value
+            claim = None if self._candidacy is None else self._candidacy.claim
+        if claim is not None:
+            try:
+                with suppress(LockLostError):  # It stands again, with the new value.
+                    claim.update(value)
+            except MetadataStoreError as error:
+                if error.outcome == "not_applied":
+                    self._agree(claim)
+                raise
+            self._agree(claim)
+
+    def _agree(self, claim: Claim) -> None:
+        """Stand again with what others see now: an update has failed, or another one came later."""
+        with self._lock:
+            if not claim.ended:
+                self._value = claim.value
+
+    def leader(self) -> bytes | None:
+        """Return the present leader's value, or ``None`` if nobody leads.
+
+        On ZooKeeper, the answer may lag behind other sessions: call ``store.sync()`` before.
+
+        Raises:
+            MetadataStoreError: the store cannot be read.
+        """
+        return self._lobby.first_value()
+
+    def observe(self) -> LeaderWatch:
+        """Iterate over the leader's values: the present one first, then one at each change."""
+        return LeaderWatch(self._store, self.path)
+
+    def add_listener(self, callback: ElectionCallback) -> ElectionListener:
+        """Call a function at each change of what this candidate is.
+
+        It receives one of these strings. ``"leading"``: it leads. ``"following"``: it stands, and
+        somebody else leads. ``"lost"``: it led, and does not any more, against its will. It comes
+        before anybody else can lead, as far as the clock of this process allows; ``is_leader()``
+        and ``lost`` are exact. A resignation is no event, and no older event follows it that it has
+        made untrue.
+
+        Each listener has a task (for threads: a thread) of its own while there is something to
+        tell. So it may block, wait, and call this object, and it delays nothing but its own later
+        events. An exception in it is logged. A listener hears what happens after it was added.
+
+        Raises:
+            InvalidSettingError: ``callback`` is not a function, or for threads a coroutine
+                function.
+        """
+        listener = ElectionListener(self.path, callback)
+        self._state()
+        with self._lock:
+            self._listeners = (*still_open(self._listeners), listener)
+        return listener
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r}{' leading' if self.is_leader() else ''}>"
+
+    # --- the candidacy
+
+    def _begin(self, *, campaign: bool) -> _Candidacy:
+        """Return the candidacy, which begins now if there is none."""
+        if self._state() == "closed":
+            raise StoreClosedError(f"the store is closed: {self._store!r}", path=self.path)
+        with self._lock:
+            if self._closed:
+                raise self._closed_error()
+            candidacy = self._candidacy or _Candidacy()
+            begin, self._candidacy = candidacy is not self._candidacy, candidacy
+            if campaign:
+                candidacy.campaigns += 1
+            else:
+                candidacy.kept = True
+        if begin:
+            try:
+                spawn(f"candidate for {self.path}", self._run, candidacy)
+            except BaseException:  # There is no thread left.
+                self._end(candidacy)
+                raise
+        return candidacy
+
+    def _end(self, candidacy: _Candidacy, error: Exception | None = None) -> Claim | None:
+        """End a candidacy, unless it has ended; return the claim that is to be released."""
+        with self._lock:
+            return self._finish(candidacy, error)
+
+    def _end_campaign(self, candidacy: _Candidacy, *, kept: bool) -> Claim | None:
+        """End the wait of a campaign, and the candidacy too if nobody else wants that."""
+        with self._lock:
+            candidacy.campaigns -= 1
+            candidacy.kept |= kept
+            wanted = candidacy.kept or candidacy.campaigns
+            return None if wanted else self._finish(candidacy, None)
+
+    def _finish(self, candidacy: _Candidacy, error: Exception | None) -> Claim | None:
+        """Do as ``_end``, with the lock."""
+        if self._candidacy is not candidacy:
+            return None
+        candidacy.error = error
+        candidacy.over.set()
+        candidacy.elected.set()
+        self._candidacy = self._claim = self._told = None
+        for listener in self._listeners:
+            listener.forget_untrue()
+        return candidacy.claim
+
+    def _elected(self, candidacy: _Candidacy, deadline: Deadline) -> bool:
+        """Wait until this candidate leads; return whether it does."""
+        while True:
+            with self._lock:
+                elected = candidacy.elected
+            if not elected.wait(deadline.left()):
+                return False
+            if candidacy.over.is_set():
+                raise self._why_over(candidacy)
+            if self.is_leader():
+                return True
+            # It has just lost, and is about to notice it.
+            if deadline.passed:
+                return False
+            time.sleep(deadline.within(_NOTICE))
+
+    def _run(self, candidacy: _Candidacy) -> None:
+        """Keep a candidate in the line until its candidacy is over."""
+        try:
+            self._stand(candidacy)
+        except Exception as error:
+            if not isinstance(error, StoreClosedError):
+                log.exception("a candidacy has failed", path=self.path)
+            claim = self._end(candidacy, error)
+            if claim is not None:
+                claim.lose()
+
+    def _stand(self, candidacy: _Candidacy) -> None:
+        failures = 0
+        waits = partial(self._follow, candidacy)
+        while not candidacy.over.is_set():
+            try:
+                claim = self._lobby.claim(EXCLUSIVE, self._value, Deadline(None), waits=waits)
+            except MetadataStoreError as error:
+                if candidacy.over.is_set():
+                    return
+                if not (passes(error) or isinstance(error, SessionLostError)):
+                    raise
+                candidacy.over.wait(_BACKOFF.pause(failures))
+                failures += 1
+                continue
+            assert claim is not None
+            failures = 0
+            if not self._lead(candidacy, claim):
+                claim.lose()
+                continue
+            claim.follow()
+            claim.lost.wait()
+            self._lose(candidacy)
+
+    def _follow(self, candidacy: _Candidacy, claim: Claim) -> None:
+        """Take over a claim that waits in line."""
+        with self._lock:
+            fits = self._take(candidacy, claim)
+            begun = self._tell("following") if fits else []
+        if fits:
+            claim.follow()
+        else:
+            claim.lose()
+        _start(begun)
+
+    def _lead(self, candidacy: _Candidacy, claim: Claim) -> bool:
+        """Begin a term; return whether that is wanted."""
+        with self._lock:
+            if claim.ended or not self._take(candidacy, claim):
+                return False
+            self._claim = claim
+            begun = self._tell("leading")
+        candidacy.elected.set()
+        _start(begun)
+        return True
+
+    def _lose(self, candidacy: _Candidacy) -> None:
+        """End a term, unless the candidacy is over, too."""
+        with self._lock:
+            if candidacy.over.is_set():
+                return
+            candidacy.elected = Signal()
+            begun = self._tell("lost")
+        _start(begun)
+
+    def _take(self, candidacy: _Candidacy, claim: Claim) -> bool:
+        """Take over a claim, with the lock; return whether it is still what is wanted."""
+        if candidacy.over.is_set():
+            return False
+        if candidacy.claim is claim:
+            return True
+        if claim.value != self._value:  # It was updated meanwhile.
+            return False
+        candidacy.claim = claim
+        return True
+
+    def _tell(self, event: ElectionEvent) -> list[ElectionListener]:
+        """Pass an event on, with the lock; return the listeners that must be started."""
+        if event == self._told:
+            return []
+        self._told = event
+        return [listener for listener in self._listeners if listener.add(event)]
+
+    def _state(self) -> SessionState:
+        """Return the state of the session, before anything takes the lock.
+
+        Raises:
+            StoreClosedError: this is a forked process, where the lock may be held for ever.
+        """
+        return self._store.session.state
+
+    # --- errors
+
+    def _busy(self, timeout: float | None) -> LockBusyError:
+        try:
+            value = self._lobby.first_value(_GRACE)
+        except MetadataStoreError:
+            value = None
+        by = "" if value is None else f"; the leader is {value!r:.80}"
+        why = f"this candidate did not lead {self.path} within {timeout} s{by}"
+        return LockBusyError(why, path=self.path, value=value)
+
+    def _why_over(self, candidacy: _Candidacy) -> Exception:
+        error = candidacy.error
+        if error is not None:
+            return error.for_path(self.path) if isinstance(error, MetadataStoreError) else error
+        if self._closed:
+            return self._closed_error()
+        return LockLostError(f"the candidacy for {self.path} has ended: resigned", path=self.path)
+
+    def _closed_error(self) -> StoreClosedError:
+        return StoreClosedError(f"the election is closed: {self.path}", path=self.path)
+
+    def _not_held(self) -> LockLostError:
+        return LockLostError(f"this candidate does not lead {self.path}", path=self.path)
+
+
+def _start(listeners: list[ElectionListener]) -> None:
+    for listener in listeners:
+        listener.start()

@@ -1,0 +1,346 @@
+# Made from async_fences.py by `python tools/faces.py`: change that file, and run this command.
+"""The writes that take effect only while a lock is held, and the order in which they are sent.
+
+Each write becomes a transaction: a check of the lock's value, and the write itself. The check names
+a version, which ``update`` of the lock changes. A write that is refused only because of that is
+sent again, in its place: the writes after it, which were refused too, are sent again behind it, and
+new ones wait until then. So the order of the writes of a path stays.
+
+::
+
+    open ──(one write had an old version)──> draining ──(all that were sent have ended)──> sending
+     ^                                           ^───────(again an old version)──────────────┤
+     └────────────────────────────────(all were sent, with the present version)──────────────┘
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from concurrent.futures import CancelledError, Future
+from typing import Any, Final, Protocol
+
+from ...batching import MetadataStore
+from ...batching.settings import check_seconds
+from ...ops.errors import (
+    BadVersionError,
+    LockLostError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    QueueFullError,
+    TransactionRefusedError,
+)
+from ...ops.operations import Check, Part, Transaction
+from ..background import Signal, spawn
+
+__all__ = ["Fence", "Write", "Holder"]
+
+# Seconds between two attempts to send a write for which the queue has no room.
+_MOMENT: Final = 0.005
+# Seconds for which a write without a time-out of its own is sent again, if the lock is updated all
+# the time.
+_LONGEST: Final = 30.0
+
+
+class Holder(Protocol):
+    """A lock, a semaphore or an election."""
+
+    def check(self) -> Check:
+        """Return the condition that the lock is held, by a path that no other hold ever has.
+
+        Raises:
+            LockLostError: the lock is not held.
+        """
+        ...
+
+
+class Write(Future[Any]):
+    """The future of a fenced write.
+
+    Attributes:
+        parts: what it writes.
+        single: whether the caller gets the result of the only part, and not a list.
+        timeout: seconds until its deadline, or ``None`` for the store's default.
+        sent: whether it was sent, or is about to be. It has not ended then.
+        inner: the future of its transaction, while that is under way.
+        moved: while it waits to be sent again: set when it was sent, or will not be.
+        answered: whether ``answer`` is known. The future ends a little later.
+        answer: its result, or its error.
+    """
+
+    def __init__(
+        self, fence: Fence, parts: tuple[Part, ...], *, single: bool, timeout: float | None
+    ) -> None:
+        super().__init__()
+        self._fence = fence
+        self.parts = parts
+        self.single = single
+        self.timeout = None if timeout is None else check_seconds("timeout", timeout)
+        self._begun = time.monotonic()
+        self.sent = False
+        self.inner: Future[Any] | None = None
+        self.moved: Signal | None = None
+        self.answered = False
+        self.answer: Any = None
+
+    def left(self) -> float | None:
+        """Return the seconds that it has if it is sent again; ``None`` for the store's default.
+
+        Raises:
+            OperationTimeoutError: none are left.
+        """
+        longest = _LONGEST if self.timeout is None else self.timeout
+        left = self._begun + longest - time.monotonic()
+        if left <= 0:
+            raise OperationTimeoutError(
+                "the deadline passed before the write could be sent again",
+                path=self.parts[0].path,
+            )
+        return None if self.timeout is None else left
+
+    def ended(self, inner: Future[Any]) -> None:
+        """Note the end of its transaction. It runs where done-callbacks run."""
+        self._fence.note(self, inner)
+        self.complete()
+
+    def complete(self) -> None:
+        """End the future if the answer is known."""
+        if not self.answered or self.done():
+            return
+        if isinstance(self.answer, MetadataStoreError):
+            self.set_exception(self.answer)
+        else:
+            self.set_result(self.answer)
+
+    def cancel(self) -> bool:
+        """Cancel the write if it has not been sent; say whether it is cancelled."""
+        inner = self.inner
+        if inner is not None and not inner.cancel():
+            return self.cancelled()
+        # Only one thread finds it there, and only it may tell those that wait.
+        if self._fence.forget(self, waiting=inner is None) and super().cancel():
+            self.set_running_or_notify_cancel()
+        return self.cancelled()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait like ``concurrent.futures.Future.result``, also in a done-callback."""
+        if not self._wait(timeout):
+            return super().result(0)
+        if isinstance(self.answer, MetadataStoreError):
+            raise self.answer
+        return self.answer
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait like ``concurrent.futures.Future.exception``, also in a done-callback."""
+        if not self._wait(timeout):
+            return super().exception(0)
+        return self.answer if isinstance(self.answer, MetadataStoreError) else None
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Wait for the answer; return whether there is one. Otherwise the write is cancelled.
+
+        It waits for the transaction, whose done-callback may be behind the one that waits.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while not (self.answered or self.done()):
+            left = None if end is None else max(0.0, end - time.monotonic())
+            inner, moved = self.inner, self.moved
+            if inner is not None:
+                with contextlib.suppress(CancelledError):
+                    inner.exception(left)
+                self._fence.note(self, inner)
+            elif moved is not None and not moved.wait(left):
+                raise TimeoutError
+        return self.answered
+
+
+class Fence:
+    """Sends the writes of one hold, in their order."""
+
+    def __init__(self, store: MetadataStore, holder: Holder) -> None:
+        self.plain = store
+        self._holder = holder
+        self._check = holder.check()  # what writes are sent with
+        self.path = self._check.path
+        self._lock = threading.Lock()  # guards the following fields, and those of the writes
+        self._version = self._check.expected_version or 0  # the newest that is known
+        self._writes: dict[Write, None] = {}  # that have not ended, in the order of the calls
+        self._draining = False  # whether a write had an old version, and what was sent ends first
+        self._holding = False  # whether new writes wait, and a resender runs
+
+    def submit(self, write: Write, *, patient: bool = False) -> None:
+        """Send a write, or let it wait for its turn.
+
+        Args:
+            write: the write.
+            patient: whether it waits if the queue is full.
+
+        Raises:
+            LockLostError: the lock is not held.
+            MetadataStoreError: the store has refused the call.
+        """
+        self.plain.session  # noqa: B018 - it raises in a forked process, whose lock may be held
+        present = self._present()
+        with self._lock:
+            # While others are under way, a newer version would let this one overtake them.
+            if not self._writes and (present.expected_version or 0) > self._version:
+                self._check, self._version = present, present.expected_version or 0
+            self._writes[write] = None
+            if self._holding:
+                write.moved = Signal()
+                return
+            write.sent, check = True, self._check
+        try:
+            self._send(write, check, write.timeout)
+        except QueueFullError:
+            if not patient:
+                self.forget(write)
+                raise
+            self._hold(write)
+        except BaseException:
+            self.forget(write)
+            raise
+
+    def note(self, write: Write, inner: Future[Any]) -> None:
+        """Take in the end of a transaction. Several threads may do so; the first one counts."""
+        if inner.cancelled():  # `cancel` does the rest.
+            return
+        answer, version = self._answer_of(write, inner)
+        with self._lock:
+            if write.inner is not inner:
+                return
+            if version is None:
+                write.answer, write.answered, write.inner = answer, True, None
+                self._writes.pop(write, None)
+                return
+            self._version = max(self._version, version)
+            self._draining = True
+        self._hold(write)
+
+    def forget(self, write: Write, *, waiting: bool = False) -> bool:
+        """Drop a write that has not ended; return whether it was there.
+
+        Args:
+            write: the write.
+            waiting: whether to do so only if it waits to be sent.
+        """
+        with self._lock:
+            if write not in self._writes or (waiting and write.sent):
+                return False
+            del self._writes[write]
+            write.inner = None
+        if write.moved is not None:
+            write.moved.set()
+        return True
+
+    def _present(self) -> Check:
+        check = self._holder.check()
+        if check.path != self.path:
+            raise LockLostError(
+                f"this belongs to an earlier hold of the lock, by {self.path}; call fenced() again",
+                path=self.path,
+            )
+        return check
+
+    def _send(self, write: Write, check: Check, timeout: float | None) -> None:
+        op = Transaction((check, *write.parts))
+        inner = self.plain.submit(op, timeout=timeout)
+        write.inner = inner
+        inner.add_done_callback(write.ended)
+
+    def _hold(self, write: Write) -> None:
+        """Let a write wait for its turn to be sent again, and all later ones too."""
+        with self._lock:
+            write.moved = Signal()  # before the next line: see `_wait`
+            write.sent, write.inner = False, None
+            begin, self._holding = not self._holding, True
+        if begin:
+            spawn(f"fenced writes by {self.path}", self._resend)
+
+    def _resend(self) -> None:
+        """Send the writes that wait, until there are none."""
+        while True:
+            with self._lock:
+                sent = [(write, write.inner) for write in self._writes if write.sent]
+                if not (self._draining and sent):
+                    if self._draining:
+                        self._check = Check(self.path, expected_version=self._version)
+                    self._draining, sent = False, []
+                    waiting = [write for write in self._writes if not write.sent]
+                    if not waiting:
+                        self._holding = False
+                        break
+                    for write in waiting:
+                        write.sent = True
+            if sent:
+                self._drain(sent)
+            elif failed := [write for write in waiting if not self._sent(write)]:
+                # Not here: done-callbacks may block.
+                spawn(f"failed writes by {self.path}", _complete, failed)
+
+    def _drain(self, sent: list[tuple[Write, Future[Any] | None]]) -> None:
+        """Wait until what was sent has ended, without the help of done-callbacks."""
+        for write, inner in sent:
+            if inner is None:  # Another thread is about to send it.
+                time.sleep(_MOMENT)
+                continue
+            with contextlib.suppress(CancelledError):
+                inner.exception()
+            self.note(write, inner)
+
+    def _sent(self, write: Write) -> bool:
+        """Send a write that has waited; return whether that could be done."""
+        while write in self._writes:
+            try:
+                self._present()
+                self._send(write, self._check, write.left())
+            except QueueFullError:
+                time.sleep(_MOMENT)
+                continue
+            except MetadataStoreError as error:
+                write.answer, write.answered = error, True
+                self.forget(write)
+                return False
+            if write.moved is not None:
+                write.moved.set()
+            return True
+        return True  # It was cancelled.
+
+    def _answer_of(self, write: Write, inner: Future[Any]) -> tuple[Any, int | None]:
+        """Return what a write ends with, and the present version if it has to be sent again."""
+        error = inner.exception()
+        if error is None:
+            results = inner.result()
+            return results[1] if write.single else results[1:], None
+        if isinstance(error, TransactionRefusedError) and error.error is not None:
+            refused = error.error
+            if error.index == 0:
+                actual = refused.actual if isinstance(refused, BadVersionError) else None
+                expected = refused.expected if isinstance(refused, BadVersionError) else None
+                if actual is not None and expected is not None and actual > expected:
+                    return None, actual
+                lost = LockLostError(
+                    f"nothing was written, because {self.path} is not there: the lock was lost",
+                    path=write.parts[0].path,
+                )
+                lost.__cause__ = error
+                return lost, None
+            if write.single:
+                return refused, None
+            own = TransactionRefusedError(
+                f"nothing was applied, because operation {error.index - 1} does not hold: "
+                f"{refused}",
+                path=error.path,
+                index=error.index - 1,
+                error=refused,
+            )
+            return own, None
+        if isinstance(error, MetadataStoreError) and error.path == self.path:
+            return error.for_path(write.parts[0].path), None
+        return error, None
+
+
+def _complete(writes: list[Write]) -> None:
+    for write in writes:
+        write.complete()

@@ -1,0 +1,135 @@
+# Made from async_following.py by `python tools/faces.py`: change that file, and run this command.
+"""Keeps a view of the paths below a prefix current, in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ...batching import MetadataStore, Watch
+from ...ops.backoff import Backoff
+from ...ops.errors import MetadataStoreError, passes
+from ...ops.log import get_logger
+from ...ops.results import WatchEvent
+from ..background import Signal, spawn
+
+__all__ = ["Follower"]
+
+log = get_logger("batchkeeper.coordination")
+
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+
+
+class Follower:
+    """Reads the paths below a prefix, and passes on every later change of them.
+
+    It runs in a task of its own (for threads: in a thread of its own) until it is closed, the store
+    is closed, or ``idle`` says so. All functions that it calls run there, one after the other. It
+    outlives outages: after a failure that may pass, it begins a new watch and reads again.
+
+    ``read`` is called when a watch is in place and after each gap, so that every change that it
+    does not see arrives afterwards as an event. An event may be older than what was read.
+
+    Args:
+        store: the store.
+        prefix: the path to watch, with the paths below it.
+        read: reads what the view shows. An error that may pass leads to another call.
+        event: receives each change.
+        ended: receives the error that has ended it: ``StoreClosedError``, or one that does not
+            pass. It is not called after ``close``, nor if ``idle`` has ended it.
+        broken: is called after each failure that may pass: no changes are heard of until the next
+            ``read``.
+        idle: is called after each ``linger`` seconds without an event, and returns whether nobody
+            needs the view any more.
+        linger: see ``idle``.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        prefix: str,
+        *,
+        read: Callable[[], None],
+        event: Callable[[WatchEvent], None],
+        ended: Callable[[MetadataStoreError], None],
+        broken: Callable[[], None] | None = None,
+        idle: Callable[[], bool] | None = None,
+        linger: float | None = None,
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._read = read
+        self._event = event
+        self._ended = ended
+        self._broken = broken
+        self._idle = idle
+        self._linger = linger
+        self._closing = Signal()
+        self._watch: Watch | None = None
+        self._failures = 0  # in a row
+        #: Set while the view is current, as far as is known, and when the follower has ended. After
+        #: a gap or a failure, it is another signal until ``read`` has returned.
+        self.ready = Signal()
+
+    def start(self, after: float = 0.0) -> None:
+        """Begin after some seconds, without waiting. ``ready`` says when the view is there."""
+        spawn(f"follower of {self._prefix}", self._run, after)
+
+    def close(self) -> None:
+        """End it, from anywhere. A call of ``read`` or ``event`` under way goes on to its end."""
+        self._closing.set()
+        watch = self._watch
+        if watch is not None:
+            watch.close()
+
+    def _run(self, after: float) -> None:
+        try:
+            if after:
+                self._closing.wait(after)
+            while not self._closing.is_set():
+                try:
+                    self._follow()
+                except MetadataStoreError as error:
+                    if self._closing.is_set():
+                        return
+                    if not passes(error):
+                        self._ended(error)
+                        return
+                    log.info("a view begins again", prefix=self._prefix, reason=str(error))
+                except Exception:
+                    # Whatever it is: others wait for what the view shows.
+                    log.exception("a view failed, and begins again", prefix=self._prefix)
+                else:
+                    return
+                self._grow_old()
+                if self._broken is not None:
+                    self._broken()
+                self._closing.wait(_BACKOFF.pause(self._failures))
+                self._failures += 1
+        finally:
+            self.ready.set()
+
+    def _follow(self) -> None:
+        """Follow one watch until the follower ends."""
+        with self._store.watch(self._prefix) as watch:
+            self._watch = watch
+            if self._closing.is_set():  # It may have been set before ``_watch`` was.
+                return
+            self._read()
+            self.ready.set()
+            self._failures = 0
+            while True:
+                event = watch.next_event(timeout=self._linger)
+                if event is None:
+                    if self._idle is not None and self._idle():
+                        return
+                elif event.kind == "gap":
+                    self._grow_old()
+                    self._read()
+                    self.ready.set()
+                else:
+                    self._event(event)
+
+    def _grow_old(self) -> None:
+        if self.ready.is_set():  # Otherwise, somebody waits for this one.
+            self.ready = Signal()

@@ -1,0 +1,310 @@
+# Made from async_groups.py by `python tools/faces.py`: change that file, and run this command.
+"""Groups of processes: who is there, and what they say about themselves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, TypeAlias
+
+from ...batching import MetadataStore
+from ...batching.checks import check_capability
+from ...ops.backoff import Backoff
+from ...ops.capabilities import Capability
+from ...ops.errors import (
+    MetadataStoreError,
+    SessionLostError,
+    StoreClosedError,
+    passes,
+)
+from ...ops.log import get_logger
+from ...ops.operations import Get
+from ...ops.paths import check_path
+from ...ops.results import GetResult, WatchEvent
+from ..background import Signal, spawn
+from ..deadlines import Deadline
+from ..members import Card, Member, check_name, decode, member_name, member_path
+from .following import Follower
+from .listeners import Listener, still_open
+from .memberships import Membership
+
+__all__ = ["Group", "GroupListener", "GroupCallback", "GroupEvent"]
+
+log = get_logger("batchkeeper.coordination")
+
+_NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "transactions", "watches")
+# Seconds between two looks at the session. `close` of a store is no event of its session.
+_LOOK: Final = 0.25
+_BACKOFF: Final = Backoff(first=_LOOK, longest=2.0)
+
+#: What has happened to a member.
+GroupEvent: TypeAlias = Literal["joined", "left", "changed"]
+#: Receives what has happened, and the member: as it is now, or as it was when it left.
+GroupCallback: TypeAlias = Callable[[GroupEvent, Member], object]
+
+
+class GroupListener(Listener[dict[str, Member]]):
+    """A listener of a group. Close it to get no more events; it is also a context manager."""
+
+    def __init__(self, of: str, callback: GroupCallback, done: Callable[[], None]) -> None:
+        super().__init__(of, callback, most=1)  # A newer view replaces one that waits.
+        self._done = done
+        self._known: dict[str, Member] = {}  # what it was told, for whoever calls the callback
+
+    def close(self) -> None:
+        """End the listener. Anybody may call it, also its own callback; twice does no harm."""
+        super().close()
+        self._done()
+
+    def _calls(self, members: dict[str, Member]) -> Iterator[tuple[GroupEvent, Member]]:
+        """Yield the difference to what was told before. Those who left come first."""
+        known, self._known = self._known, members
+        for name, old in known.items():
+            if name not in members or members[name].incarnation != old.incarnation:
+                yield "left", old
+        for name, new in members.items():
+            before = known.get(name)
+            if before is None or before.incarnation != new.incarnation:
+                yield "joined", new
+            elif before.data != new.data:
+                yield "changed", new
+
+
+class Group:
+    """The members of a group, each with a name of its own, some data, and an incarnation.
+
+    A member is there while the session of its store lives: after a crash or a pause that is longer,
+    it is gone. The group does not say which members work; it says whose sessions live.
+
+    Args:
+        store: the store, with ``"ephemerals"``, ``"transactions"`` and ``"watches"``.
+        path: the path of the group. Values below it are its members; put nothing else there.
+        leaf: one part of a path. With it, members are at ``PATH/NAME/LEAF`` instead of
+            ``PATH/NAME``, and all other paths ``PATH/NAME/...``, and ``PATH/NAME`` itself, may hold
+            whatever you like. All users of the group must have the same.
+
+    Raises:
+        InvalidPathError: the path, or the leaf, is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(self, store: MetadataStore, path: str, leaf: str = "") -> None:
+        self.path = check_path(path)
+        if leaf:
+            check_path(f"{path}/{check_name(leaf, leaf)}")
+        for needed in _NEEDED:
+            check_capability(needed, "a group", store.capabilities, repr(store))
+        self._store = store
+        self._leaf = leaf
+        self._lock = threading.Lock()  # guards the following fields
+        self._own: set[Membership] = set()
+        self._keeping = False  # whether the keeper runs
+        self._listeners: tuple[GroupListener, ...] = ()
+        self._follower: Follower | None = None
+        self._changed: set[str] = set()  # the names to read again
+        self._all_changed = False
+        self._wake = Signal()
+
+    def join(self, name: str, data: bytes = b"", timeout: float | None = None) -> Membership:
+        """Become a member of the group, and remain one until ``leave``.
+
+        If another member has the name, such as this process before its restart, the call waits for
+        its end. An outage during the wait is waited out.
+
+        Args:
+            name: one part of a path, which begins with no dot unless the group has a leaf.
+            data: what the others see, such as an address.
+            timeout: seconds to wait; for ever by default. If no server answers, the call may take
+                up to two seconds longer.
+
+        Raises:
+            LockBusyError: another member had the name until the end of ``timeout``. The error has
+                its data as ``value``.
+            InvalidPathError: the name is not valid.
+            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+        """
+        deadline = Deadline(timeout)
+        check_path(member_path(self.path, check_name(name, self._leaf), self._leaf))
+        self._store.session  # noqa: B018 - it raises in a forked process, whose lock may be held
+        membership = Membership(self._store, self.path, name, self._leaf, data, self._forget)
+        membership.join(deadline)
+        try:
+            with self._lock:
+                if not self._keeping:
+                    spawn(f"keeper of {self.path}", self._keep)
+                    self._keeping = True
+                self._own.add(membership)
+        except BaseException:  # For example, no thread can be started.
+            membership.leave()
+            raise
+        return membership
+
+    def members(self) -> dict[str, Member]:
+        """Read the present members, by name."""
+        return {name: card.member for name, card in self._read().items()}
+
+    def add_listener(self, callback: GroupCallback) -> GroupListener:
+        """Call a function for each member that is there, and for each change from then on.
+
+        It receives ``"joined"``, ``"left"`` or ``"changed"``, and the member. Changes that follow
+        each other quickly may be one: a member that came and went may not be told. After an outage,
+        or where the store cannot give all events, the difference is told.
+
+        Each listener has a task (for threads: a thread) of its own while there is something to
+        tell. So it may block, wait, and call this object: it delays nothing but its own later
+        events. An exception in it is logged. Close the result to end the listener.
+
+        Raises:
+            InvalidSettingError: the callback is not a function, or for threads a coroutine
+                function.
+        """
+        listener = GroupListener(self.path, callback, self._listen_no_more)
+        self._store.session  # noqa: B018 - it raises in a forked process, whose lock may be held
+        with self._lock:
+            self._listeners = (*still_open(self._listeners), listener)
+            follower, begin = self._follower, self._follower is None
+            if follower is None:
+                follower = self._follower = Follower(
+                    self._store,
+                    self.path,
+                    read=self._note_all,
+                    event=self._note,
+                    ended=self._end,
+                )
+        if begin:
+            follower.start()
+            spawn(f"view of {self.path}", self._tell_listeners, follower)
+        else:
+            self._mark(None)
+        return listener
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r} of {self._store!r}>"
+
+    def _read(self) -> dict[str, Card]:
+        cards = {}
+        for path, value, stat in self._store.scan(self.path):
+            name = member_name(self.path, path, self._leaf)
+            if name is not None:
+                cards[name] = decode(name, value, stat)
+        return cards
+
+    # --- the own members
+
+    def _forget(self, membership: Membership) -> None:
+        with self._lock:
+            self._own.discard(membership)
+
+    def _keep(self) -> None:
+        """Notice the end of sessions, and join again."""
+        rounds = 0
+        while True:
+            with self._lock:
+                own = list(self._own)
+                if not own:
+                    self._keeping = False
+                    return
+            out = [membership for membership in own if membership.look()]
+            rounds = rounds + 1 if out else 0
+            for membership in out:
+                self._rejoin(membership)
+            time.sleep(_BACKOFF.pause(rounds) if rounds else _LOOK)
+
+    def _rejoin(self, membership: Membership) -> None:
+        try:
+            if membership.attempt():
+                log.info("joined again", path=membership.path)
+        except MetadataStoreError as error:
+            if not (passes(error) or isinstance(error, SessionLostError)):
+                log.info("joins no more", path=membership.path, reason=str(error))
+                membership.drop()
+
+    # --- the view of the listeners
+
+    def _listen_no_more(self) -> None:
+        """Follow no more if all listeners are closed."""
+        try:
+            self._store.session  # noqa: B018 - it raises in a forked process
+        except StoreClosedError:
+            return
+        with self._lock:
+            self._listeners = still_open(self._listeners)
+            follower = None
+            if not self._listeners:
+                follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
+            self._wake.set()
+
+    def _note_all(self) -> None:
+        self._mark(None)
+
+    def _note(self, event: WatchEvent) -> None:
+        name = member_name(self.path, event.path, self._leaf)
+        if name is not None:
+            self._mark(name)
+
+    def _mark(self, name: str | None) -> None:
+        """Let the view of the listeners read a name, or all of them."""
+        with self._lock:
+            if name is None:
+                self._all_changed = True
+            else:
+                self._changed.add(name)
+        self._wake.set()
+
+    def _end(self, error: MetadataStoreError) -> None:
+        report = log.info if isinstance(error, StoreClosedError) else log.error
+        report("a group's listeners end", path=self.path, reason=str(error))
+        with self._lock:
+            self._follower = None
+            listeners, self._listeners = self._listeners, ()
+        for listener in listeners:
+            listener.close()
+        self._wake.set()
+
+    def _tell_listeners(self, follower: Follower) -> None:
+        """Read what has changed, and tell it, until the follower ends."""
+        cards: dict[str, Card] = {}
+        failures = 0
+        while True:
+            self._wake.wait()
+            with self._lock:
+                if self._follower is not follower:
+                    return
+                self._wake = Signal()
+                listeners, own = self._listeners, list(self._own)
+                names, self._changed = self._changed, set()
+                everything, self._all_changed = self._all_changed, False
+            try:
+                cards = self._read() if everything else self._updated(cards, names)
+                for membership in own:
+                    card = cards.get(membership.name)
+                    membership.verify(None if card is None else card.id)
+                failures = 0
+            except MetadataStoreError as error:
+                if not passes(error):
+                    follower.close()
+                    self._end(error)
+                    return
+                time.sleep(_BACKOFF.pause(failures))
+                failures += 1
+                self._mark(None)
+                continue
+            members = {name: card.member for name, card in cards.items()}
+            for listener in listeners:
+                listener.tell(members)
+
+    def _updated(self, cards: dict[str, Card], names: set[str]) -> dict[str, Card]:
+        """Return cards, of which some names are read again, in one batch."""
+        ops = [Get(member_path(self.path, name, self._leaf)) for name in names]
+        updated = dict(cards)
+        for name, outcome in zip(names, self._store.apply(ops), strict=True):
+            if outcome.error is not None:
+                raise outcome.error
+            if isinstance(outcome.result, GetResult):
+                updated[name] = decode(name, outcome.result.value, outcome.result.stat)
+            else:
+                updated.pop(name, None)
+        return updated

@@ -1,0 +1,128 @@
+# Made from async_listeners.py by `python tools/faces.py`: change that file, and run this command.
+"""What tells an application of events: one mechanism for elections, caches and groups.
+
+Each listener has a task (for threads: a daemon thread) of its own while there is something to tell.
+So a callback may block, and may call whatever it listens to: it delays nothing but its own later
+calls, which come one after the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from typing import Any, Final, Generic, Self, TypeVar
+
+from ...batching.feeds import check_callback
+from ...ops.log import get_logger
+from ..background import spawn
+
+__all__ = ["Listener", "still_open"]
+
+log = get_logger("batchkeeper.coordination")
+
+T = TypeVar("T")
+_CAUGHT = BaseException  # SystemExit would end the thread before the next event.
+_LINGER: Final = 1.0  # Seconds: a thread for each of many events would cost more than they do.
+
+# The listener whose callback runs in this context.
+_calling: Final[ContextVar[object]] = ContextVar("_calling", default=None)
+
+
+class Listener(Generic[T]):
+    """A listener. Close it to get no more events; it is also a context manager.
+
+    Args:
+        of: what it listens to, for logs.
+        callback: is called for each event. An exception in it is logged.
+        most: the most events that wait for the callback. If there are more, the oldest go.
+
+    Raises:
+        InvalidSettingError: the callback is not a function, or for threads a coroutine function.
+    """
+
+    def __init__(self, of: str, callback: Callable[..., object], most: int | None = None) -> None:
+        check_callback(callback)
+        self._of = of
+        self._callback = callback
+        self.closed = False
+        self._lock = threading.Condition()  # guards the following fields
+        self._waiting: deque[T] = deque(maxlen=most)
+        self._running = False
+
+    def close(self) -> None:
+        """End the listener. Anybody may call it, also its own callback; twice does no harm.
+
+        A call under way goes on.
+        """
+        self.closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def calling(self) -> bool:
+        """Whether its own callback is asking."""
+        return _calling.get() is self
+
+    def tell(self, event: T) -> None:
+        """Call the callback soon, after the events before."""
+        if self.add(event):
+            self.start()
+
+    def add(self, event: T) -> bool:
+        """Take in an event, also under a lock; return whether ``start`` must be called."""
+        with self._lock:
+            if self.closed:
+                return False
+            self._append(event)
+            self._lock.notify()
+            start, self._running = not self._running, True
+            return start
+
+    def start(self) -> None:
+        """Begin to call the callback. Not under a lock: some loops begin a task at once."""
+        try:
+            spawn(f"listener of {self._of}", self._run)
+        except RuntimeError:  # There is no thread left. The next event begins again.
+            log.exception("a listener could not be called", of=self._of)
+            with self._lock:
+                self._running = False
+
+    def _append(self, event: T) -> None:
+        self._waiting.append(event)
+
+    def _calls(self, event: T) -> Iterable[tuple[object, ...]]:
+        """Yield the arguments of each call that tells an event."""
+        yield (event,)
+
+    def _run(self) -> None:
+        _calling.set(self)
+        while (event := self._next()) is not None:
+            for arguments in self._calls(event):
+                if self.closed:
+                    break
+                try:
+                    self._callback(*arguments)
+                except _CAUGHT:
+                    log.exception("a listener failed", of=self._of, told=f"{arguments!r:.200}")
+
+    def _next(self) -> T | None:
+        with self._lock:
+            self._lock.wait_for(lambda: self._waiting, _LINGER)
+            if self._waiting:
+                return self._waiting.popleft()
+            self._running = False
+            return None
+
+
+L = TypeVar("L", bound=Listener[Any])
+
+
+def still_open(listeners: Iterable[L]) -> tuple[L, ...]:
+    """Return the listeners without those that are closed."""
+    return tuple(listener for listener in listeners if not listener.closed)

@@ -1,0 +1,377 @@
+# Made from async_lobbies.py by `python tools/faces.py`: change that file, and run this command.
+"""The line of contenders for one path, as one store sees it; locks and elections stand on it.
+
+Each contender puts an ephemeral sequential value below the path, and waits for those before it, one
+at a time. If the same store has a contender before it, it waits for the last of those, without any
+request. Then it waits for the last one before it that is left, by a watch of that one value. So the
+end of a value wakes one contender, however many wait. A contender of a semaphore, whose turn comes
+when any of those before it leave, watches the whole line instead.
+
+A look at the line serves all contenders of the store that it shows: those before them were created
+earlier, so the look shows all that they will ever wait for.
+
+A contender holds the path only after the values of those before it are gone. To hold it as soon as
+one of the same store has begun its release would be quicker by a round trip, but that one's fenced
+writes might still be on their way, and would take effect.
+
+The lobby creates one value at a time. Values that were created in one batch would share a revision,
+which could not serve as a fencing token then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Final
+
+from ...batching import MetadataStore
+from ...batching.checks import check_capability
+from ...ops.backoff import Backoff
+from ...ops.capabilities import Capability
+from ...ops.errors import (
+    MetadataStoreError,
+    SessionLostError,
+    passes,
+)
+from ...ops.paths import check_path
+from ..background import Gate, Signal
+from ..contenders import Contender, Need, blocking, line_of, parse
+from ..deadlines import Deadline
+from .claims import Claim, warden
+
+__all__ = ["Lobby", "lobby"]
+
+_NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "sequences", "watches")
+# No contender has a smaller number than 0.
+_NONE: Final = -1
+# Between two attempts to stand in line, or to look at it.
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+# Between two looks whether the session is certain to be there. They need no request.
+_CERTAIN: Final = Backoff(first=0.01, longest=0.1)
+
+
+class Lobby:
+    """The line of contenders for one path. :func:`lobby` returns it."""
+
+    def __init__(self, store: MetadataStore, path: str) -> None:
+        self.store = store
+        self.path = path
+        self._warden = warden(store)
+        self._entrance = Gate()
+        self._lock = threading.Lock()  # guards the following fields
+        # Of this store, by the heads of their names, until their values are gone.
+        self._claims: dict[str, Claim] = {}
+        # The line up to a number: those whom the last look has shown, and the store's own after
+        # them, without those that are known to be gone.
+        self._line: list[Contender] = []
+        self._up_to = _NONE
+        # ZooKeeper, which lacks this, counts from 0 again below a path that was deleted meanwhile.
+        self._counts_on = "linearizable_reads" in store.capabilities
+
+    def claim(
+        self,
+        need: Need,
+        value: bytes,
+        deadline: Deadline,
+        *,
+        wait: bool = True,
+        waits: Callable[[Claim], None] | None = None,
+    ) -> Claim | None:
+        """Stand in line until one's turn comes, and hold the path then.
+
+        Args:
+            need: when the turn comes.
+            value: the value that others see.
+            deadline: of the waiting. Each request also has the time that is left, but at least a
+                second.
+            wait: whether to stay in line if the turn has not come at once.
+            waits: receives the claim if it has to wait, because somebody stands before it.
+
+        Returns:
+            the claim, which is held; or ``None`` if its turn has not come in time.
+
+        Raises:
+            MetadataStoreError: a request has failed. The contender is not in the line any more, or
+                will not be soon.
+        """
+        self.store.session  # noqa: B018 - it raises in a forked process, whose locks may be held
+        claim = Claim(self.store, self._warden, self.path, need, value, self._forget)
+        with self._lock:
+            self._claims[claim.head] = claim
+        try:
+            held = self._stand(claim, deadline, wait, waits)
+        except BaseException:
+            claim.lose()
+            raise
+        if held:
+            return claim
+        claim.release(deadline.for_request())
+        return None
+
+    def claim_patiently(
+        self, need: Need, value: bytes, deadline: Deadline, *, wait: bool = True
+    ) -> Claim | None:
+        """Like ``claim``, but wait out outages and lost sessions, at the end of the line.
+
+        Raises:
+            MetadataStoreError: a request has failed for good, or until the deadline, or ``wait`` is
+                ``False``.
+        """
+        attempts = 0
+        while True:
+            try:
+                return self.claim(need, value, deadline, wait=wait)
+            except MetadataStoreError as error:
+                passing = passes(error) or isinstance(error, SessionLostError)
+                if not (passing and wait) or deadline.passed:
+                    raise
+            time.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            attempts += 1
+
+    def first_value(self, timeout: float | None = None) -> bytes | None:
+        """Return the value of the first in line, or ``None`` if nobody is there.
+
+        ``timeout`` applies to each request.
+        """
+        names = self.store.get_children(self.path, timeout=timeout).result()
+        for contender in line_of(names):
+            found = self.store.get(f"{self.path}/{contender.name}", timeout=timeout).result()
+            if found is not None:  # Otherwise it has just left.
+                return found.value
+        return None
+
+    def _stand(
+        self,
+        claim: Claim,
+        deadline: Deadline,
+        wait: bool,
+        waits: Callable[[Claim], None] | None,
+    ) -> bool:
+        """Create the value of a claim, and wait for its turn; return whether it holds the path."""
+        if not self._entrance.enter(deadline.left()):
+            return False
+        try:
+            claim.create(deadline.for_request())
+            self._enter(claim)
+        finally:
+            self._entrance.leave()
+        try:
+            self._warden.guard(claim)
+        except BaseException:  # For example, no thread can be started.
+            claim.release(deadline.for_request())
+            raise
+        return self._wait(claim, deadline, wait, waits) and self._hold(claim, deadline)
+
+    def _hold(self, claim: Claim, deadline: Deadline) -> bool:
+        """Hold the path, as soon as the session is certain to be there.
+
+        After an outage, the news that it is one's turn may come before the first keep-alive.
+        """
+        attempts = 0
+        while True:
+            if claim.ended or not claim.same_session:
+                raise SessionLostError(
+                    f"the session ended while this contender stood in line for {self.path}, "
+                    "or somebody has deleted its value",
+                    path=self.path,
+                )
+            if claim.begin():
+                return True
+            if deadline.passed:
+                return False
+            time.sleep(deadline.within(_CERTAIN.pause(attempts)))
+            attempts += 1
+
+    def _enter(self, claim: Claim) -> None:
+        """Add a claim to the known line, unless others may stand between."""
+        assert claim.contender is not None
+        with self._lock:
+            if claim.number == self._up_to + 1 and (self._counts_on or self._stays()):
+                self._line.append(claim.contender)
+                self._up_to = claim.number
+
+    def _stays(self) -> bool:
+        """Say, with the lock, whether a value of the known line is still there for certain.
+
+        Nobody has deleted the path meanwhile, then.
+        """
+        return any(
+            other.contender in self._line and not other.ended and other.same_session
+            for other in self._claims.values()
+        )
+
+    def _leave(self, contender: Contender) -> None:
+        """Note that a value is gone."""
+        with self._lock:
+            if contender in self._line:
+                self._line.remove(contender)
+
+    def _forget(self, claim: Claim, gone: bool) -> None:
+        self._warden.dismiss(claim)
+        if gone and claim.contender is not None:
+            self._leave(claim.contender)
+        with self._lock:
+            self._claims.pop(claim.head, None)
+            behind, claim.behind = claim.behind, set()
+        for woken in behind:
+            woken.set()
+
+    # --- waiting
+
+    def _wait(
+        self,
+        claim: Claim,
+        deadline: Deadline,
+        wait: bool,
+        waits: Callable[[Claim], None] | None,
+    ) -> bool:
+        """Wait until the turn of a claim has come, or it has ended; return ``False`` if neither."""
+        look, failures = not claim.certain, 0
+        while not claim.ended:
+            try:
+                before = None if look else self._known(claim)
+                if before is None or (before and not wait):
+                    before = self._look(claim, deadline)
+                    failures = 0
+                if not before:
+                    break
+                if not wait or deadline.passed:
+                    return False
+                if waits is not None:
+                    waits(claim)
+                    waits = None
+                look = not self._until_left(claim, before, deadline)
+                if deadline.passed:
+                    return self._known(claim) == []
+            except MetadataStoreError as error:
+                if claim.ended:  # This may be the end of its watch.
+                    break
+                if not (wait and passes(error)) or deadline.passed:
+                    raise
+                time.sleep(deadline.within(_BACKOFF.pause(failures)))
+                failures += 1
+                look = True
+        return True
+
+    def _known(self, claim: Claim) -> list[Contender] | None:
+        """Return whom a claim must wait for, or ``None`` if only a look at the line tells.
+
+        If the store has contenders before it, it must wait for the last of them first. Only after
+        that, others count.
+        """
+        number, need = claim.number, claim.need
+        with self._lock:
+            before = blocking(self._line, number, need) if claim.contender in self._line else None
+            if before != [] and need.limit == 1:
+                contenders = [other.contender for other in self._claims.values()]
+                own = blocking(sorted(filter(None, contenders)), number, need)
+                before = own[-1:] or before
+            return before
+
+    def _look(self, claim: Claim, deadline: Deadline) -> list[Contender]:
+        """Read the line; return those before a claim that it must wait for."""
+        # An answer that comes late does no harm: those before the claim can only leave.
+        names = self.store.get_children(self.path, timeout=deadline.for_request()).result()
+        line = line_of(names)
+        if claim.contender not in line:
+            claim.vanish()
+            return []
+        with self._lock:
+            self._line, self._up_to = line, line[-1].number
+        return blocking(line, claim.number, claim.need)
+
+    def _until_left(self, claim: Claim, before: list[Contender], deadline: Deadline) -> bool:
+        """Wait until some of those before a claim have left; return whether it is known who."""
+        if claim.need.limit > 1:
+            return self._until_few(claim, deadline)
+        last = before[-1]
+        with self._lock:
+            own = self._claims.get(last.head)
+            if own is not None:
+                woken = Signal()
+                own.behind.add(woken)
+        if own is not None:
+            claim.wake = woken.set
+            try:
+                if not claim.ended:  # It may have ended before ``wake`` was set.
+                    woken.wait(deadline.left())
+            finally:
+                with self._lock:
+                    own.behind.discard(woken)
+            return True
+        gone = self._until_deleted(claim, f"{self.path}/{last.name}", deadline)
+        if gone:
+            self._leave(last)
+        # Others have most often left before the last one.
+        return gone and len(before) == 1
+
+    def _until_deleted(self, claim: Claim, path: str, deadline: Deadline) -> bool:
+        """Wait until a value is gone; return ``False`` if that is uncertain."""
+        # Not a watch that begins in the past, which would need no look: etcd lets those catch up
+        # only every 100 ms.
+        with self.store.watch(path, timeout=deadline.for_request()) as watch:
+            claim.wake = watch.close
+            gone = not self.store.exists(path, timeout=deadline.for_request()).result()
+            while not (gone or claim.ended):
+                event = watch.next_event(timeout=deadline.left())
+                if event is None or event.kind == "gap":
+                    return False
+                gone = event.kind == "deleted" and event.path == path
+        return gone
+
+    def _until_few(self, claim: Claim, deadline: Deadline) -> bool:
+        """Wait until so few stand before a claim that its turn has come; return whether it has."""
+        with self.store.watch(self.path, timeout=deadline.for_request()) as watch:
+            claim.wake = watch.close
+            before = self._look(claim, deadline)
+            while before and not claim.ended:
+                event = watch.next_event(timeout=deadline.left())
+                if event is None:
+                    return False
+                if event.kind == "gap":
+                    before = self._look(claim, deadline)
+                elif event.kind == "deleted":
+                    left = parse(event.path.rpartition("/")[2])
+                    before = blocking(
+                        [other for other in before if other != left], claim.number, claim.need
+                    )
+                    if left is not None:
+                        self._leave(left)
+        return True
+
+
+# Guards the table.
+_lock = threading.Lock()
+_lobbies: Final[
+    weakref.WeakKeyDictionary[MetadataStore, weakref.WeakValueDictionary[str, Lobby]]
+] = weakref.WeakKeyDictionary()
+
+
+def lobby(store: MetadataStore, path: str) -> Lobby:
+    """Return the lobby of a store for a path.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability that the lobby needs.
+    """
+    check_path(path)
+    for needed in _NEEDED:
+        check_capability(needed, "a line of contenders", store.capabilities, repr(store))
+    with _lock:
+        lobbies = _lobbies.setdefault(store, weakref.WeakValueDictionary())
+        lobby = lobbies.get(path)
+        if lobby is None:
+            lobby = lobbies[path] = Lobby(store, path)
+        return lobby
+
+
+def _renew_lock() -> None:
+    # A thread of the parent may have held the lock at the moment of the fork.
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -1,0 +1,246 @@
+# Made from async_locks.py by `python tools/faces.py`: change that file, and run this command.
+"""Locks and semaphores that hold across processes, and say when they do not any more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from ...batching import MetadataStore
+from ...ops.errors import (
+    InvalidSettingError,
+    LockBusyError,
+    MetadataStoreError,
+    StoreClosedError,
+)
+from ...ops.log import get_logger
+from ...ops.operations import check_value
+from ..background import Gate
+from ..contenders import EXCLUSIVE, SHARED, Need
+from ..deadlines import Deadline
+from .claims import Claim
+from .holds import Hold
+
+__all__ = ["Lock", "Semaphore"]
+
+log = get_logger("batchkeeper.coordination")
+
+# Seconds after which whoever waits for this object looks whether the store was closed.
+_LOOK: Final = 1.0
+
+
+class Holder(Hold):
+    """What locks and semaphores have in common: whoever shares the object takes turns."""
+
+    def __init__(self, store: MetadataStore, path: str, need: Need, value: bytes = b"") -> None:
+        super().__init__(store, path, value)
+        self._need = need
+        self._gate = Gate()  # Whoever holds the lock, or waits for it, has passed it.
+        self._owner: threading.Thread | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock for certain, at this moment."""
+        return self.held_until() > time.monotonic()
+
+    def acquire(self, timeout: float | None = None) -> None:
+        """Wait in line until this object holds the lock.
+
+        Who came first goes first. An outage during the wait is waited out.
+
+        Args:
+            timeout: seconds to wait; for ever by default.
+
+        Raises:
+            LockBusyError: the lock was not free within ``timeout`` seconds. It has the holder's
+                value. It is also raised, at once, if this thread or task already holds the lock
+                through this object.
+            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+        """
+        deadline = Deadline(timeout)
+        if not self._acquire(deadline, wait=True):
+            raise self._busy(f"{self.path} was not free within {timeout} s", deadline)
+
+    def try_acquire(self) -> bool:
+        """Acquire the lock if it is free; return whether this call has acquired it."""
+        return self._acquire(Deadline(None), wait=False)
+
+    def release(self) -> None:
+        """Give the lock to the next in line. Any thread or task may do so.
+
+        If no server answers, the lock is released in the background; until then, others wait, but
+        no longer than until the end of the session.
+
+        Raises:
+            LockLostError: this object does not hold the lock, or has lost it meanwhile.
+            MetadataStoreError: the value cannot be removed, for example for lack of permission.
+        """
+        self._check_process()
+        claim = self._take()
+        if claim is None:
+            raise self._not_held()
+        held = claim.held_until() > time.monotonic()
+        try:
+            claim.release()
+        except MetadataStoreError as error:
+            if held:
+                raise
+            raise claim.loss() from error
+        finally:
+            self._gate.leave()
+        if not held:
+            raise claim.loss()
+
+    def update(self, value: bytes) -> None:
+        """Change the value that others see, without giving up the lock.
+
+        Without a hold, it is the value of the next one.
+
+        Raises:
+            LockLostError: this object has lost the lock.
+            MetadataStoreError: the put has failed; see its ``outcome``.
+        """
+        self._check_process()
+        value = check_value(value)
+        claim = self._claim
+        if claim is not None:
+            claim.update(value)
+        self._value = value
+
+    def holder(self) -> bytes | None:
+        """Return the value of the first in line, whoever it is, or ``None`` if nobody is."""
+        return self._lobby.first_value()
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.release()
+        except MetadataStoreError as failure:
+            # The error of the block says more.
+            if error is None:
+                raise
+            log.info("a lock was not released", path=self.path, reason=str(failure))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
+
+    def _acquire(self, deadline: Deadline, *, wait: bool) -> bool:
+        self._check_process()
+        if wait:
+            self._check_owner()
+        if not self._enter(deadline, wait=wait):
+            return False
+        claim = None
+        try:
+            claim = self._lobby.claim_patiently(self._need, self._value, deadline, wait=wait)
+        finally:
+            if claim is None:
+                self._gate.leave()
+            else:
+                with self._lock:
+                    self._claim, self._owner = claim, self._caller()
+        return claim is not None
+
+    def _enter(self, deadline: Deadline, *, wait: bool) -> bool:
+        """Wait for the turn among those who share this object."""
+        while not self._gate.enter(deadline.within(_LOOK) if wait else 0.0):
+            if self._store.session.state == "closed":
+                raise StoreClosedError("the store was closed", path=self.path)
+            if not wait or deadline.passed:
+                return False
+        return True
+
+    def _take(self) -> Claim | None:
+        """Take the claim out of this object. Only one caller gets it."""
+        with self._lock:
+            claim, self._claim, self._owner = self._claim, None, None
+        return claim
+
+    def _busy(self, why: str, deadline: Deadline) -> LockBusyError:
+        try:
+            value = self._lobby.first_value(deadline.for_request())
+        except MetadataStoreError:
+            value = None
+        by = "" if value is None else f"; its holder is {value!r:.80}"
+        return LockBusyError(why + by, path=self.path, value=value)
+
+    def _caller(self) -> threading.Thread:
+        return threading.current_thread()
+
+    def _check_owner(self) -> None:
+        """Refuse a caller that would wait for itself. If its hold is lost, it begins anew."""
+        if self._owner is None or self._owner is not self._caller():
+            return
+        if self.held:
+            raise LockBusyError(
+                f"whoever calls this holds {self.path} already, and would wait for itself",
+                path=self.path,
+                value=self._value,
+            )
+        claim = self._take()
+        if claim is not None:
+            claim.lose()
+            self._gate.leave()
+
+    def _check_process(self) -> None:
+        # In a forked process, another thread may have held a lock of this object for ever.
+        self._store.session  # noqa: B018 - it raises there
+
+
+class Lock(Holder):
+    """A lock that one client at a time holds, across processes, in the order of their arrival.
+
+    It is held for as long as the session of the store lives, and no longer: after an outage that is
+    shorter than the session, it is still held. ``held_until`` and ``lost`` tell when that is over,
+    before anybody else can hold the lock. A lock protects nothing by itself if its holder stops for
+    longer than the session and then goes on: fence its writes (:func:`fenced`, ``fencing_token``).
+
+    One object has one place in line. Threads that share it wait for each other as for a
+    ``threading.Lock``; it is not reentrant. Use it in a ``with`` block, or release it.
+
+    Args:
+        store: the store, with the capabilities ``"ephemerals"``, ``"sequences"`` and ``"watches"``.
+        path: the path of the lock. Values below it are its contenders; put nothing else there.
+        value: bytes that the others see while this client holds the lock, such as its address.
+        shared: whether other shared holders may hold it at the same time.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(
+        self, store: MetadataStore, path: str, value: bytes = b"", *, shared: bool = False
+    ) -> None:
+        super().__init__(store, path, SHARED if shared else EXCLUSIVE, value)
+
+
+class Semaphore(Holder):
+    """A lock that up to ``n`` clients hold at the same time, in the order of their arrival.
+
+    Everything else is as with :class:`Lock`. All clients must give the same ``n``.
+
+    Args:
+        store: the store, with the capabilities that a lock needs.
+        path: the path of the semaphore.
+        n: the most holders at a time, 1 or more.
+        value: bytes that the others see.
+
+    Raises:
+        InvalidSettingError: ``n`` is not an int of 1 or more.
+    """
+
+    def __init__(self, store: MetadataStore, path: str, n: int, value: bytes = b"") -> None:
+        if type(n) is not int or n < 1:
+            raise InvalidSettingError(f"n must be an int of 1 or more, not {n!r:.80}")
+        super().__init__(store, path, Need("x", n), value)

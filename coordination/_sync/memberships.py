@@ -1,0 +1,452 @@
+# Made from async_memberships.py by `python tools/faces.py`: change that file, and run this command.
+"""One membership of this process in a group, through all of its incarnations.
+
+A *seat* is one incarnation: the ephemeral value that one session holds at the member's path. Every
+write of it names what it expects there, so that it never touches the value of somebody else who has
+the name by then (see ``members``).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Self
+
+from ...batching import MetadataStore
+from ...ops.backoff import Backoff
+from ...ops.errors import (
+    LockBusyError,
+    LockLostError,
+    MetadataStoreError,
+    NotFoundError,
+    SessionLostError,
+    StoreClosedError,
+    TransactionRefusedError,
+    passes,
+)
+from ...ops.log import get_logger
+from ...ops.operations import ABSENT, Check, Delete, Part, Put, check_value
+from ...ops.results import GetResult, Stat
+from ..background import Gate, Signal, spawn
+from ..deadlines import Deadline
+from ..members import Member, decode, encode, guard_path, member_path, new_id
+
+__all__ = ["Membership"]
+
+log = get_logger("batchkeeper.coordination")
+
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+# Seconds for a request of a call that must not wait.
+_REQUEST: Final = 1.0
+# The looks for a value whose creation had no answer. The last one is after about half a minute.
+_LOOKS: Final = 18
+
+
+class Seat:
+    """One incarnation of a membership.
+
+    Attributes:
+        id: tells its value from all others.
+        sent: whether its value was created, or may have been.
+        stat: the newest stat of its value that is known, or ``None`` until it is known to be there.
+        session: the session in which it was created.
+        incarnation: see ``Member``.
+        lost: set when it has ended.
+    """
+
+    def __init__(self) -> None:
+        self.id = new_id()
+        self.sent = False
+        self.stat: Stat | None = None
+        self.session: str | None = None
+        self.incarnation = 0
+        self.lost = Signal()
+
+
+class Membership:
+    """A membership in a group. ``Group.join`` returns it; leave it, or use it in a ``with`` block.
+
+    After the loss of the session, it joins again by itself, with the newest data and a new
+    incarnation, until it is left or the store is closed. If somebody else has taken the name by
+    then, it waits for it.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        group: str,
+        name: str,
+        leaf: str,
+        data: bytes,
+        forget: Callable[[Membership], None],
+    ) -> None:
+        self._store = store
+        self._group = group
+        self._forget = forget
+        self._exact = "expected_revisions" in store.capabilities
+        self._gate = Gate()  # Whoever reads or changes the value has passed it.
+        self._data = check_value(data)
+        self._seat = Seat()  # the present one, or the last one
+        self._next = self._seat  # the newest one, which may not be there yet
+        self._rival: Member | None = None
+        self._left = False
+        self.name = name
+        self.path = member_path(group, name, leaf)
+
+    @property
+    def data(self) -> bytes:
+        """The data that others see, or will see when it has joined again."""
+        return self._data
+
+    @property
+    def incarnation(self) -> int:
+        """A number that is greater each time that the name joins, here or anywhere else."""
+        return self._seat.incarnation
+
+    @property
+    def joined(self) -> bool:
+        """Whether the value is there, as far as this process knows."""
+        seat = self._seat
+        return seat.session is not None and not seat.lost.is_set()
+
+    @property
+    def lost(self) -> Signal:
+        """An event that is set when the present incarnation has ended.
+
+        The session has ended, the store was closed, this process has left, or it has learned that
+        somebody has deleted the value. Once the membership has joined again, this is a new event.
+        """
+        return self._seat.lost
+
+    def held_until(self) -> float:
+        """Return the time before which the session cannot have ended, and so nobody has the name.
+
+        It is a value of ``time.monotonic()``: ``math.inf`` on stores without a server, and
+        ``-math.inf`` if this process is no member now.
+        """
+        seat = self._seat
+        if seat.session is None or seat.lost.is_set():
+            return -math.inf
+        try:
+            session = self._store.session
+            until = session.valid_until()
+            # In this order: a new session's time must not count for the old one.
+            same = session.id == seat.session
+        except MetadataStoreError:  # The store is closed, or this is a forked process.
+            return -math.inf
+        return until if same else -math.inf
+
+    def update(self, data: bytes) -> None:
+        """Change the data that others see.
+
+        If the session is lost meanwhile, the call returns, and the data is there when the
+        membership has joined again.
+
+        Raises:
+            LockLostError: this process has left.
+            MetadataStoreError: the write has failed; see its ``outcome``.
+        """
+        data = check_value(data)
+        self._store.session  # noqa: B018 - it raises in a forked process
+        self._gate.enter()
+        try:
+            if self._left:
+                raise LockLostError(f"this process has left {self.path}", path=self.path)
+            before, self._data = self._data, data
+            if self.joined:
+                try:
+                    self._replace(self._seat)
+                except MetadataStoreError as error:
+                    if error.outcome == "not_applied":
+                        self._data = before
+                    raise
+        finally:
+            self._gate.leave()
+
+    def leave(self) -> None:
+        """Leave the group. Leaving twice does no harm.
+
+        If no server answers, the value is removed in the background, at the latest by the end of
+        the session.
+
+        Raises:
+            MetadataStoreError: the value cannot be removed, for example for lack of permission.
+        """
+        if self._left:
+            return
+        self._store.session  # noqa: B018 - it raises in a forked process
+        self._left = True  # An attempt to join that goes on is the last one.
+        try:
+            self._gate.enter()
+        except BaseException:
+            self.drop()
+            raise
+        try:
+            self._give_up()
+        finally:
+            self._gate.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r}{' joined' if self.joined else ''}>"
+
+    # --- for the group
+
+    def join(self, deadline: Deadline) -> None:
+        """Join, or leave nothing behind. See ``Group.join``."""
+        try:
+            self._join(deadline)
+        except BaseException:
+            self.drop()
+            raise
+
+    def attempt(self, timeout: float | None = None) -> bool:
+        """Try once to create the value; return whether it is there. ``_rival`` has the name else.
+
+        Raises:
+            MetadataStoreError: a request has failed. The value may be there nevertheless, and the
+                next attempt finds it.
+        """
+        self._gate.enter()
+        try:
+            if self._left or self.joined:
+                return True
+            if self._next.lost.is_set():
+                self._clear(self._next)
+                self._next = Seat()
+            if not self._create(self._next, timeout):
+                return False
+            self._seat = self._next
+            return True
+        finally:
+            self._gate.leave()
+
+    def look(self) -> bool:
+        """End the seat if its session has ended; return whether it is time to join again."""
+        seat = self._seat
+        try:
+            same = seat.session is None or self._store.session.id == seat.session
+        except MetadataStoreError:  # This is a forked process.
+            return False
+        if not same:
+            seat.lost.set()
+        return not self.joined and not self._left
+
+    def verify(self, seen: str | None) -> None:
+        """Read the value if others have seen another one, and end the seat if it is not there."""
+        if not self.joined or seen == self._seat.id:
+            return
+        self._gate.enter()
+        try:
+            if self.joined and not self._find(self._seat):
+                self._seat.lost.set()
+        finally:
+            self._gate.leave()
+
+    def drop(self) -> None:
+        """Leave, without waiting for anything."""
+        self._left = True
+        self._forget(self)
+        self._seat.lost.set()
+        seat = self._next
+        seat.lost.set()  # An attempt to join that goes on must not change that.
+        if seat.sent:
+            spawn(f"removal of {self.path}", self._keep_removing, seat)
+
+    # --- requests
+
+    def _join(self, deadline: Deadline) -> None:
+        attempts = 0
+        while True:
+            try:
+                if self.attempt(_seconds(deadline)):
+                    return
+                if deadline.passed or not self._wait_for_end(deadline):
+                    raise self._busy()
+                continue
+            except LockBusyError:
+                raise
+            except MetadataStoreError as error:
+                passing = passes(error) or isinstance(error, SessionLostError)
+                if not passing or deadline.passed:
+                    raise
+            time.sleep(deadline.within(_BACKOFF.pause(attempts)))
+            attempts += 1
+
+    def _wait_for_end(self, deadline: Deadline) -> bool:
+        """Wait until nobody has the name; return whether that has come in time."""
+        with self._store.watch(self.path, timeout=_seconds(deadline)) as watch:
+            found = self._store.get(self.path, timeout=_seconds(deadline)).result()
+            while found is not None:
+                self._rival = decode(self.name, found.value, found.stat).member
+                event = watch.next_event(timeout=deadline.left())
+                if event is None:
+                    return False
+                found = self._store.get(self.path, timeout=_seconds(deadline)).result()
+        return True
+
+    def _busy(self) -> LockBusyError:
+        data = None if self._rival is None else self._rival.data
+        by = "" if data is None else f", with the data {data!r:.80}"
+        return LockBusyError(
+            f"another member has the name {self.path}{by}", path=self.path, value=data
+        )
+
+    def _create(self, seat: Seat, timeout: float | None) -> bool:
+        session = self._store.session.id
+        parts: list[Part] = [
+            Put(self.path, encode(seat.id, None, self._data), ABSENT, ephemeral=True)
+        ]
+        if not self._exact:
+            parts.append(Put(self._guard(seat), b"", ABSENT, ephemeral=True))
+        seat.sent = True
+        try:
+            stats = self._store.transaction(parts, timeout=timeout).result()
+        except TransactionRefusedError:
+            # Or the answer to an earlier attempt was lost.
+            return self._taken_over(seat, timeout)
+        except SessionLostError:
+            seat.lost.set()
+            raise
+        except MetadataStoreError as error:
+            if error.outcome == "unknown" and self._taken_over(seat, timeout):
+                return True
+            raise
+        stat = stats[0]
+        assert stat is not None
+        if session is None:
+            # The transaction has begun the session. That may have ended again.
+            return self._taken_over(seat, timeout)
+        seat.stat, seat.incarnation, seat.session = stat, stat.revision, session
+        return True
+
+    def _taken_over(self, seat: Seat, timeout: float | None) -> bool:
+        """Return whether the value is that of the seat, and see to it that it has our data."""
+        if not self._find(seat, timeout):
+            return False
+        if self._rival is None or self._rival.data != self._data:
+            self._replace(seat)
+        return not seat.lost.is_set()
+
+    def _find(self, seat: Seat, timeout: float | None = None, *, newest: bool = False) -> bool:
+        """Read the value, and return whether it is that of the seat, in the present session."""
+        session = self._store.session.id
+        if newest:
+            self._store.sync(timeout)
+        found = self._store.get(self.path, timeout=timeout).result()
+        card = None if found is None else decode(self.name, found.value, found.stat)
+        self._rival = None if card is None else card.member
+        if found is None or card is None or card.id != seat.id:
+            return False
+        if not found.stat.owned or self._store.session.id != session:
+            seat.lost.set()  # It goes with an earlier session.
+            return False
+        seat.stat, seat.incarnation, seat.session = found.stat, card.member.incarnation, session
+        return True
+
+    def _replace(self, seat: Seat) -> None:
+        """Put the data over the value of the seat. If that is not there any more, the seat ends."""
+        there = self._exact or self._find(seat, newest=True)
+        while there:
+            value = encode(seat.id, seat.incarnation, self._data)
+            try:
+                stats = self._store.transaction(self._write(seat, value)).result()
+            except TransactionRefusedError as refused:
+                # Somebody, or an update without an answer, may have changed it.
+                there = refused.index == 0 and self._find(seat)
+            else:
+                seat.stat = stats[0]
+                return
+        seat.lost.set()
+
+    def _write(self, seat: Seat, value: bytes | None) -> list[Part]:
+        """Return a put or, without a value, the delete of a seat, as a transaction."""
+        assert seat.stat is not None
+        version = None if self._exact else seat.stat.version
+        revision = seat.stat.revision if self._exact else None
+        if value is None:
+            parts: list[Part] = [Delete(self.path, version, expected_revision=revision)]
+        else:
+            parts = [Put(self.path, value, version, expected_revision=revision)]
+        if not self._exact:
+            guard = self._guard(seat)
+            parts.append(Delete(guard, 0) if value is None else Check(guard, 0))
+        return parts
+
+    def _guard(self, seat: Seat) -> str:
+        return guard_path(self._group, seat.id)
+
+    def _clear(self, seat: Seat) -> None:
+        """Remove the second value of a seat whose value somebody else has removed."""
+        if seat.stat is not None and not self._exact:
+            with suppress(NotFoundError):
+                self._store.delete(self._guard(seat)).result()
+
+    def _give_up(self) -> None:
+        """End the seat, and remove its value, in the background if need be."""
+        self._forget(self)
+        self._seat.lost.set()
+        seat = self._next
+        removed = not seat.sent
+        try:
+            removed = removed or self._remove(seat)
+        finally:
+            if not removed:
+                spawn(f"removal of {self.path}", self._keep_removing, seat)
+
+    def _keep_removing(self, seat: Seat) -> None:
+        """Remove the value of a seat, as often as it takes. At the latest, its session does it."""
+        attempts = 0
+        try:
+            while not self._remove(seat):
+                time.sleep(_BACKOFF.pause(attempts))
+                attempts += 1
+                if seat.stat is None and attempts == _LOOKS:
+                    return
+        except MetadataStoreError as error:
+            log.info("a member stays until its session ends", path=self.path, reason=str(error))
+
+    def _remove(self, seat: Seat) -> bool:
+        """Try to remove the value of a seat; return whether it is not there any more."""
+        try:
+            if seat.stat is None or not self._exact:
+                self._store.sync()
+                found = self._store.get(self.path).result()
+                if not self._is_of(seat, found):
+                    if seat.stat is None:
+                        return False  # Its creation had no answer, and may still come.
+                    self._clear(seat)
+                    return True
+            while True:
+                try:
+                    self._store.transaction(self._write(seat, None)).result()
+                except TransactionRefusedError as refused:
+                    found = self._store.get(self.path).result()
+                    if refused.index == 0 and self._is_of(seat, found):
+                        continue  # It was updated meanwhile.
+                return True
+        except StoreClosedError:
+            return True  # It goes with the session.
+        except MetadataStoreError as error:
+            if not passes(error):
+                raise
+            return False
+
+    def _is_of(self, seat: Seat, found: GetResult | None) -> bool:
+        """Return whether a value is that of a seat, and note its stat then."""
+        if found is None or decode(self.name, found.value, found.stat).id != seat.id:
+            return False
+        seat.stat = found.stat
+        return True
+
+
+def _seconds(deadline: Deadline) -> float | None:
+    """Return the time-out of a request. Also a call that must not wait ends soon in an outage."""
+    return None if deadline.left() is None else deadline.for_request() or _REQUEST

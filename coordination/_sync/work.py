@@ -1,0 +1,489 @@
+# Made from async_work.py by `python tools/faces.py`: change that file, and run this command.
+"""A queue of jobs, each of which one worker at a time has."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from ...batching import MetadataStore
+from ...batching.checks import check_capability
+from ...ops.backoff import Backoff
+from ...ops.errors import (
+    InvalidSettingError,
+    LockLostError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    SessionLostError,
+    TransactionRefusedError,
+    passes,
+)
+from ...ops.log import get_logger
+from ...ops.operations import ABSENT, Check, Delete, Put
+from ...ops.paths import check_path
+from ...ops.results import Stat, WatchEvent
+from ..background import Signal, spawn
+from ..deadlines import Deadline
+from ..job_board import JobBoard, is_job
+from .following import Follower
+
+__all__ = ["Job", "WorkQueue"]
+
+log = get_logger("batchkeeper.coordination")
+
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+# Seconds for which a queue from which nobody claims goes on watching.
+_LINGER: Final = 5.0
+# Seconds in which a `claim(timeout=0)` may look at the queue if its view is not current.
+_FIRST_LOOK: Final = 10.0
+
+
+class WorkQueue:
+    """A queue of jobs that survive restarts. Workers claim them, one worker a job at a time.
+
+    Jobs come in the order of their priorities, and jobs of one priority in the order of their
+    arrival at the store. A claim belongs to the session of the worker's store: when the session
+    ends, the next worker gets the job. So each job is done at least once; it may be done again if a
+    worker dies, or loses its session, before :meth:`Job.done`. While several workers claim at the
+    same time, they pick among the first few jobs, so that not all try the same.
+
+    Any number of threads or tasks can share one object. It watches the queue while they claim.
+
+    Args:
+        store: the store, with the capabilities ``"ephemerals"``, ``"sequences"``,
+            ``"transactions"`` and ``"watches"``.
+        path: the path of the queue. The jobs are values below ``path/jobs``, the claims below
+            ``path/claims``. Put nothing else there.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(self, store: MetadataStore, path: str) -> None:
+        self._store = store
+        self._path = check_path(path)
+        for needed in ("ephemerals", "sequences", "transactions", "watches"):
+            check_capability(needed, "a work queue", store.capabilities, repr(store))
+        self._lock = threading.Lock()  # guards the following fields
+        self._board = JobBoard()
+        self._free = Signal()  # replaced when it is set
+        self._followed: tuple[Follower, list[MetadataStoreError]] | None = None
+        self._claiming = 0  # calls under way
+        self._used = 0.0  # when the last of them has ended
+
+    @property
+    def path(self) -> str:
+        """The path of the queue."""
+        return self._path
+
+    def put(self, value: bytes | bytearray | memoryview, priority: int = 100) -> str:
+        """Add a job and return its path.
+
+        Args:
+            value: what the worker gets.
+            priority: from 0, which comes first, to 999.
+
+        Raises:
+            InvalidSettingError: the priority is out of its range.
+            MetadataStoreError: the put has failed. If its ``outcome`` is ``"unknown"``, the job may
+                be in the queue.
+        """
+        path = self._new(priority)
+        stat = self._store.put(path, value, sequential=True).result()
+        return stat.path
+
+    def put_all(
+        self, values: Iterable[bytes | bytearray | memoryview], priority: int = 100
+    ) -> list[str]:
+        """Add jobs in batches and return their paths.
+
+        That is quicker than single puts, but not atomic, and the jobs of one call have no order
+        among each other.
+
+        Raises:
+            InvalidSettingError: the priority is out of its range.
+            MetadataStoreError: the first put that has failed. Other jobs may be in the queue.
+        """
+        path = self._new(priority)
+        outcomes = self._store.apply([Put(path, value, sequential=True) for value in values])
+        paths = []
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+            assert isinstance(outcome.result, Stat)
+            paths.append(outcome.result.path)
+        return paths
+
+    def size(self) -> int:
+        """Return the number of jobs that are not done, with those that workers have."""
+        return len([*filter(is_job, self._store.get_children(f"{self._path}/jobs").result())])
+
+    def claim(self, timeout: float | None = None) -> Job:
+        """Wait for a job and claim it.
+
+        Outages are waited out.
+
+        Args:
+            timeout: seconds to wait; for ever by default. With 0, the call takes only a job that
+                the queue already knows of. The first call, and one after a broken watch, waits up
+                to 10 seconds for a look at the store.
+
+        Raises:
+            OperationTimeoutError: no job was free within ``timeout`` seconds.
+            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+        """
+        deadline = Deadline(timeout)
+        self._store.session  # noqa: B018 - it raises in a forked process, where locks may be held
+        with self._lock:
+            self._claiming += 1
+        try:
+            job = self._claim(deadline)
+        finally:
+            with self._lock:
+                self._claiming -= 1
+                self._used = time.monotonic()
+        if job is None:
+            raise OperationTimeoutError(
+                f"no job of {self._path} was free within {timeout} s", path=self._path
+            )
+        return job
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._path!r}>"
+
+    def _new(self, priority: int) -> str:
+        """Return the path of a new job, to which the store appends a number."""
+        if type(priority) is not int or not 0 <= priority <= 999:
+            raise InvalidSettingError(
+                f"priority must be an int from 0 to 999, not {priority!r:.80}"
+            )
+        return f"{self._path}/jobs/{priority:03d}-"
+
+    # --- claiming
+
+    def _claim(self, deadline: Deadline) -> Job | None:
+        failures = 0
+        while True:
+            follower, ended = self._follow()
+            if not follower.ready.wait(deadline.left() or _FIRST_LOOK):
+                return None
+            with self._lock:
+                name, free = self._board.pick(), self._free
+            if name is None:
+                if not ended and not free.wait(deadline.left()):
+                    return None
+                if ended:
+                    raise ended[0].for_path(self._path) from ended[0].__cause__
+                continue
+            job, claimed = None, None
+            try:
+                job = self._attempt(name, deadline.for_request())
+                claimed = job is not None
+            except MetadataStoreError as error:
+                passing = passes(error) or isinstance(error, SessionLostError)
+                if not passing or deadline.passed:
+                    raise
+                log.info("a claim is tried again", path=self._path, reason=str(error))
+            finally:
+                self._change(partial(self._board.tried, name, claimed))
+            if job is not None:
+                return job
+            if claimed is None:
+                time.sleep(deadline.within(_BACKOFF.pause(failures)))
+                failures += 1
+
+    def _attempt(self, name: str, timeout: float | None) -> Job | None:
+        """Try to claim a job; return ``None`` if it is gone, or somebody else has it.
+
+        ``timeout`` applies to each request.
+        """
+        path, claim = f"{self._path}/jobs/{name}", f"{self._path}/claims/{name}"
+        found = self._store.get(path, timeout=timeout).result()
+        if found is None:
+            return None
+        token = uuid.uuid4().hex.encode()
+        version = found.stat.version
+        job = created = None
+        # The claim belongs to this session if the session is the same afterwards.
+        session = self._store.session.id
+        try:
+            # The put of the job changes its version, which thereby names this claim and no other.
+            created, _ = self._store.transaction(
+                [Put(claim, token, ABSENT, ephemeral=True), Put(path, found.value, version)],
+                timeout=timeout,
+            ).result()
+            there = True
+            if session is None:
+                # The transaction has begun a session. That one may have ended again.
+                session = self._store.session.id
+                shown = self._store.get(claim, timeout=timeout).result()
+                there = shown is not None and shown.value == token and shown.stat.owned
+            if there and created is not None and session == self._store.session.id:
+                job = Job(self, name, found.value, version + 1, token, session, created)
+        except TransactionRefusedError:
+            return None
+        except MetadataStoreError as error:
+            if created is not None or error.outcome == "unknown":
+                self._give_back(name, token)
+            raise
+        except BaseException:
+            self._give_back(name, token)
+            raise
+        if job is None:
+            self._give_back(name, token)
+        return job
+
+    def _give_back(self, name: str, token: bytes) -> None:
+        """Remove a claim in the background, if it is there or may come."""
+        spawn(f"removal below {self._path}", self._keep_giving_back, name, token)
+
+    def _keep_giving_back(self, name: str, token: bytes) -> None:
+        path, claim = f"{self._path}/jobs/{name}", f"{self._path}/claims/{name}"
+        failures = 0
+        while True:
+            try:
+                # In this order: if somebody else claims the job after the second look, its version
+                # is not that of the first.
+                job = self._store.get(path).result()
+                found = self._store.get(claim).result()
+                if found is None or found.value != token:
+                    return
+                version = ABSENT if job is None else job.stat.version
+                self._store.transaction([Check(path, version), Delete(claim)]).result()
+            except TransactionRefusedError:
+                pass  # Something has changed since. Look again.
+            except MetadataStoreError as error:
+                if not passes(error):
+                    log.info("a claim stays until its session ends", path=claim, reason=str(error))
+                    return
+            else:
+                return
+            time.sleep(_BACKOFF.pause(failures))
+            failures += 1
+
+    # --- the view of the queue
+
+    def _follow(self) -> tuple[Follower, list[MetadataStoreError]]:
+        """Return the follower that watches the queue, and the error that has ended it, if any.
+
+        It begins if nobody has claimed for long, or after such an error.
+        """
+        with self._lock:
+            if self._followed is not None:
+                return self._followed
+            ended: list[MetadataStoreError] = []
+            follower = Follower(
+                self._store,
+                self._path,
+                read=self._read,
+                event=self._hear,
+                ended=partial(self._end, ended),
+                idle=self._idle,
+                linger=_LINGER,
+            )
+            self._followed = follower, ended
+        follower.start()
+        return follower, ended
+
+    def _read(self) -> None:
+        jobs = self._store.get_children(f"{self._path}/jobs").result()
+        claims = self._store.get_children(f"{self._path}/claims").result()
+        self._change(partial(self._board.replace, jobs, claims))
+
+    def _hear(self, event: WatchEvent) -> None:
+        kind, _, name = event.path.removeprefix(f"{self._path}/").partition("/")
+        there = event.kind != "deleted"
+        if kind == "jobs":
+            self._change(partial(self._board.job_event, name, there=there))
+        elif kind == "claims":
+            self._change(partial(self._board.claim_event, name, there=there))
+        with self._lock:
+            # While others keep the queue busy, `idle` is never asked.
+            unused = self._followed if self._unused() else None
+            if unused is not None:
+                self._followed = None
+        if unused is not None:
+            unused[0].close()
+
+    def _change(self, change: Callable[[], bool]) -> None:
+        """Change the board, and wake who waits if a job looks free that did not before."""
+        with self._lock:
+            if not change():
+                return
+            free, self._free = self._free, Signal()
+        free.set()
+
+    def _idle(self) -> bool:
+        with self._lock:
+            if not self._unused():
+                return False
+            self._followed = None
+            return True
+
+    def _unused(self) -> bool:
+        return not self._claiming and time.monotonic() > self._used + _LINGER
+
+    def _end(self, ended: list[MetadataStoreError], error: MetadataStoreError) -> None:
+        with self._lock:
+            ended.append(error)
+            self._followed = None
+            free, self._free = self._free, Signal()
+        free.set()
+
+
+class Job:
+    """A job that this worker has claimed. :meth:`WorkQueue.claim` returns it.
+
+    In a ``with`` block, it is done at the end of the block, and given back if the block raises.
+
+    Attributes:
+        path: the path of the job, by which all workers know it.
+        value: its value.
+        attempt: how many times it was claimed so far, with this time: 1 for the first worker.
+        fencing_token: a number that is greater for each later claim of the job.
+    """
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        name: str,
+        value: bytes,
+        version: int,
+        token: bytes,
+        session: str | None,
+        created: Stat,
+    ) -> None:
+        self._queue = queue
+        self._name = name
+        self._token = token
+        self._session = session
+        self._ended = False
+        self._unknown: MetadataStoreError | None = None  # of a request of `done` without an answer
+        self._claim = f"{queue.path}/claims/{name}"
+        self.path = f"{queue.path}/jobs/{name}"
+        self.value = value
+        self.attempt = version
+        self.fencing_token = created.revision
+
+    @property
+    def held(self) -> bool:
+        """Whether nobody else can have the job, at this moment.
+
+        It is ``False`` in an outage that may outlast the session, and true again if it has not.
+        """
+        return self.held_until() > time.monotonic()
+
+    def held_until(self) -> float:
+        """Return the time before which nobody else can get the job.
+
+        It is a value of ``time.monotonic()``: ``math.inf`` on stores without a server,
+        ``-math.inf`` if the claim has ended.
+        """
+        if self._ended:
+            return -math.inf
+        try:
+            session = self._queue._store.session
+            until = session.valid_until()
+            # In this order: a new session's time must not count for the old one.
+            same = session.id == self._session
+        except MetadataStoreError:  # The store is closed, or this is a forked process.
+            return -math.inf
+        return until if same else -math.inf
+
+    def check(self) -> Check:
+        """Return the condition that nobody has claimed the job since, for a transaction.
+
+        A result that is put in a transaction with it is put by one worker only.
+        """
+        return Check(self.path, self.attempt)
+
+    def done(self) -> None:
+        """Remove the job, if this worker still has it.
+
+        The store's ``operation_timeout`` applies to the whole call. After another error than
+        ``LockLostError``, call it again or :meth:`release` the job.
+
+        Raises:
+            LockLostError: the claim has ended. Another worker has the job, or will have it.
+            MetadataStoreError: the request has failed.
+        """
+        store = self._queue._store
+        deadline = Deadline(store.operation_timeout)
+        while not self._ended:
+            try:
+                store.transaction(
+                    # In this order: with the events in the other one, the job would look free.
+                    [Delete(self.path, self.attempt), Delete(self._claim)],
+                    timeout=deadline.for_request(),
+                ).result()
+            except TransactionRefusedError as error:
+                # It is also refused if an earlier request, without an answer, has removed the job.
+                if self._unknown is None or self._is_there(deadline):
+                    self._release(deadline.for_request())
+                    raise self._lost() from error
+                if not self.held:  # Another worker may have claimed the job, and removed it.
+                    raise self._unknown.for_path(self.path) from error
+            except MetadataStoreError as error:
+                if error.outcome != "unknown":
+                    raise
+                self._unknown = error
+                if deadline.passed:
+                    raise
+                continue
+            self._ended = True
+            return
+        raise self._lost()
+
+    def release(self) -> None:
+        """Give the job back, so that the next worker gets it; nothing happens if it has ended.
+
+        If no server answers, that happens in the background.
+        """
+        self._release(None)
+
+    def _release(self, timeout: float | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            self._queue._store.transaction(
+                [self.check(), Delete(self._claim)], timeout=timeout
+            ).result()
+        except MetadataStoreError:
+            self._queue._give_back(self._name, self._token)
+        except BaseException:
+            self._queue._give_back(self._name, self._token)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.done()
+        else:
+            self.release()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r}{' held' if self.held else ''}>"
+
+    def _is_there(self, deadline: Deadline) -> bool:
+        """Say whether somebody has the job, or will have it."""
+        store = self._queue._store
+        store.sync(deadline.for_request())  # Another server may not know yet that it is gone.
+        return store.get(self.path, timeout=deadline.for_request()).result() is not None
+
+    def _lost(self) -> LockLostError:
+        return LockLostError(f"this worker does not have {self.path} any more", path=self.path)

@@ -1,0 +1,139 @@
+# Made from async_listening.py by `python tools/faces.py`: change that file, and run this command.
+"""Listeners of a ledger, made of watchers that are called once.
+
+A watcher only says that there is something to read. The listener reads then, which arms its next
+watcher before the read; so whatever changes after the read is heard of.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Final, NamedTuple, Self
+
+from ....coordination._sync.listeners import Listener
+from ....coordination.background import Signal
+from ....ops.backoff import Backoff
+from ....ops.errors import MetadataStoreError, StoreClosedError, ValueDecodeError
+from ....ops.log import get_logger
+from ...errors import NoKeyError
+from ...tables._sync.tables import MetaStore, Table
+from ...tables.results import EventType
+from ..records import FIELD, LedgerCallback, LedgerMetadata, key_of, metadata_of
+
+__all__ = ["LedgerListener"]
+
+log = get_logger("batchkeeper.hubs")
+
+_BACKOFF: Final = Backoff(first=0.05, longest=2.0)
+
+
+class _State(NamedTuple):
+    """What a read has found."""
+
+    found: LedgerMetadata | None
+
+
+class LedgerListener:
+    """A listener of a ledger. Close it to get no more calls; it is also a context manager.
+
+    ``add_listener`` makes it.
+    """
+
+    def __init__(
+        self, tables: MetaStore, table: Table, ledger_id: int, callback: LedgerCallback
+    ) -> None:
+        self._tables = tables
+        self._table = table
+        self._id = ledger_id
+        self._key = key_of(ledger_id)
+        self._callback = callback
+        self._closing = Signal()
+        # After a change, what is told is read only when it is the turn of the callback.
+        self._queue: Listener[_State | EventType] = Listener(f"ledger {ledger_id}", self._tell)
+        self._lock = threading.Lock()  # guards the following fields
+        self._begun = False  # whether the first state is in the queue
+        self._early: EventType | None = None  # a change before that
+
+    def start(self) -> None:
+        """Begin to listen: read the ledger, and tell what is found.
+
+        Raises:
+            MetadataStoreError: the ledger cannot be watched or read. The listener is closed then.
+        """
+        try:
+            self._queue.tell(self._look())
+        except BaseException:
+            self.close()
+            raise
+        with self._lock:
+            self._begun, early = True, self._early
+        if early is not None:
+            self._queue.tell(early)
+
+    def close(self) -> None:
+        """End the listener. Anybody may call it, also its own callback; twice does no harm.
+
+        A call under way goes on.
+        """
+        self._closing.set()
+        self._queue.close()
+        self._disarm()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _hear(self, key: str, event: EventType) -> None:
+        """Note a change. This is the watcher."""
+        with self._lock:
+            if not self._begun:
+                self._early = event
+                return
+        self._queue.tell(event)
+
+    def _disarm(self) -> None:
+        with suppress(StoreClosedError):
+            self._table.disarm(self._key, self._hear)
+
+    def _look(self) -> _State:
+        """Arm the watcher, and read the ledger."""
+        try:
+            value = self._table.get(self._key, [FIELD], self._hear)
+        except NoKeyError:
+            found = None
+        else:
+            found = metadata_of(self._id, value)
+        if self._closing.is_set():  # Its close came before the watcher was armed.
+            self._disarm()
+        return _State(found)
+
+    def _look_again(self) -> _State | None:
+        """Read the ledger after a change, however long that takes.
+
+        Returns:
+            what was found; ``None`` if that cannot be told.
+        """
+        failures = 0
+        while not self._closing.is_set():
+            try:
+                return self._look()
+            except StoreClosedError:
+                self.close()
+            except ValueDecodeError as error:  # The watcher is armed.
+                log.warning("a ledger cannot be read", ledger=self._id, reason=str(error))
+                return None
+            except MetadataStoreError as error:
+                log.info("a ledger is read again", ledger=self._id, reason=str(error))
+                self._closing.wait(_BACKOFF.pause(failures))
+                failures += 1
+        return None
+
+    def _tell(self, told: _State | EventType) -> None:
+        """Call the callback with a state, or with the one after a change."""
+        state = told if isinstance(told, _State) else self._look_again()
+        if state is None or self._closing.is_set() or self._tables.closed:
+            return
+        self._callback(self._id, state.found)

@@ -1,0 +1,157 @@
+# Made from async_factory.py by `python tools/faces.py`: change that file, and run this command.
+"""The managers of a region, and the record that says how its metadata is laid out."""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+from ....batching import MetadataStore
+from ....ops.errors import BadVersionError
+from ....ops.operations import ABSENT, Exists
+from ....ops.paths import check_path
+from ...errors import HubsRegisteredError, LayoutError
+from ...names import text_of
+from ...tables import MetaStore
+from ..layouts import Layout, check_layout, layout_of, layout_record
+from .placements import Paths, Placement, Tables
+from .subscribers import SubscriptionDataManager
+from .topics import TopicOwnershipManager, TopicPersistenceManager
+
+__all__ = ["MetadataManagers", "format_metadata", "open_managers"]
+
+_LAYOUT: Final = "layout"
+# What a region has besides its layout and its hubs.
+_PARTS: Final = ("topics", "tables", "removals", "ownership")
+
+
+class MetadataManagers:
+    """The managers of a region. :func:`open_managers` returns them.
+
+    Close them, or use them as a context manager. The store stays open.
+
+    Attributes:
+        path: the path of the region.
+        layout: where its metadata is.
+        ownership: the manager of topic ownership.
+        persistence: the manager of topic persistence info.
+        subscriptions: the manager of subscriptions.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        layout: Layout,
+        place: Placement,
+        ownership: TopicOwnershipManager,
+        persistence: TopicPersistenceManager,
+    ) -> None:
+        self.path = path
+        self.layout = layout
+        self.ownership = ownership
+        self.persistence = persistence
+        self.subscriptions = SubscriptionDataManager(place.subscriptions)
+        self._place = place
+
+    def close(self) -> None:
+        """End the use of the managers: later calls raise ``StoreClosedError``."""
+        self._place.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r}, layout {self.layout!r}>"
+
+
+def open_managers(
+    store: MetadataStore, path: str = "/hedwig/region", layout: Layout | None = None
+) -> MetadataManagers:
+    """Return the managers of a region.
+
+    Who comes first writes the layout of the region to ``PATH/layout``. All others find it there, so
+    that two programs never keep the same metadata in two places. No region may be inside another.
+
+    Args:
+        store: the store.
+        path: the path of the region.
+        layout: where the metadata must be; ``None`` for the layout that the region has, or
+            ``"paths"`` for a new one.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        InvalidSettingError: there is no such layout.
+        LayoutError: the region has another layout, or one that this program does not know.
+    """
+    check_path(path)
+    wanted = None if layout is None else check_layout(layout)
+    found = _layout(store, path, wanted or "paths")
+    if wanted not in (None, found):
+        raise LayoutError(
+            f"the metadata below {path} has the layout {found!r}, not {wanted!r}", path=path
+        )
+    place: Placement = Paths(store, path)
+    if found == "tables":
+        place = Tables(MetaStore(store, path))
+    return MetadataManagers(
+        path,
+        found,
+        place,
+        TopicOwnershipManager(place.owners()),
+        TopicPersistenceManager(place.persistence()),
+    )
+
+
+def format_metadata(
+    store: MetadataStore, path: str = "/hedwig/region", *, force: bool = False
+) -> int:
+    """Remove all metadata of a region, its layout included; return the number of values removed.
+
+    Versions from before must not be used afterwards. Stop all hubs first: one that starts in the
+    same moment is not seen.
+
+    Args:
+        store: the store.
+        path: the path of the region.
+        force: whether to go on although hubs are registered.
+
+    Raises:
+        HubsRegisteredError: hubs are registered, and ``force`` is not set. Nothing is removed.
+    """
+    hubs = f"{check_path(path)}/hosts"
+    store.sync()  # Otherwise, a new hub may not be seen.
+    names = store.get_children(hubs).result()
+    looks = store.apply([Exists(f"{hubs}/{name}/alive") for name in names])
+    for look in looks:
+        if look.error is not None:
+            raise look.error
+    alive = [text_of(name) or name for name, look in zip(names, looks, strict=True) if look.result]
+    if alive and not force:
+        raise HubsRegisteredError(
+            f"{len(alive)} hubs are registered below {hubs}, such as {alive[0]}: stop them first, "
+            "or force it",
+            path=hubs,
+        )
+    removed = 0
+    for part in (*_PARTS, _LAYOUT):  # Should it fail, the layout still tells what is there.
+        removed += store.delete_recursive(f"{path}/{part}").result()
+    return removed
+
+
+def _layout(store: MetadataStore, path: str, wanted: Layout) -> Layout:
+    """Return the layout of a region; a new region gets the wanted one.
+
+    Raises:
+        LayoutError: it has none that this program knows.
+    """
+    at = f"{path}/{_LAYOUT}"
+    while (found := store.get(at).result()) is None:
+        try:
+            store.put(at, layout_record(wanted), ABSENT).result()
+        except BadVersionError:  # Somebody else was quicker.
+            store.sync()
+        else:
+            return wanted
+    return layout_of(found.value, at)

@@ -1,0 +1,323 @@
+# Made from async_subscribers.py by `python tools/faces.py`: change that file, and run this command.
+"""The subscriptions of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from ....ops.errors import BadVersionError, MetadataStoreError, ValueDecodeError
+from ....ops.operations import Part
+from ...errors import (
+    IllegalOperationError,
+    KeyExistsError,
+    NoKeyError,
+    NoSubscriptionStateError,
+    SubscriptionStateExistsError,
+)
+from ...names import name_text
+from ...tables import DamagedRecordError, Table, Version, VersionedValue
+from ...tables._sync.shelves import Change, Shelf
+from ...tables.rows import Row
+from ...tables.versions import check_version
+from ..data import (
+    Data,
+    MessageSeqId,
+    SubscriptionData,
+    SubscriptionPreferences,
+    SubscriptionState,
+    Versioned,
+)
+
+__all__ = ["SubscriptionDataManager"]
+
+_PREFERENCES: Final = "preferences"
+_STATE: Final = "state"
+
+D = TypeVar("D", bound=Data)
+
+
+class SubscriptionDataManager:
+    """Keeps the subscriptions of topics: what each subscriber prefers, and how far it is.
+
+    Args:
+        table_of: returns the table of a topic's subscriptions. Its keys are subscribers.
+    """
+
+    def __init__(self, table_of: Callable[[str | bytes], Table]) -> None:
+        self._table_of = table_of
+
+    def is_partial_update_supported(self) -> bool:
+        """Whether an update can change one part and leave the other: always."""
+        return True
+
+    def create_subscription_data(
+        self,
+        topic: str | bytes,
+        subscriber: str | bytes,
+        data: SubscriptionData,
+        *,
+        beside: Sequence[Part] = (),
+    ) -> Version:
+        """Create a subscription, and return its first version.
+
+        Args:
+            topic: the topic.
+            subscriber: the subscriber.
+            data: its parts.
+            beside: further operations of the same transaction, such as the check of a lock.
+
+        Raises:
+            SubscriptionStateExistsError: it is there already.
+            TransactionRefusedError: an operation beside it was refused.
+            IllegalOperationError: an argument is no name or no data.
+        """
+        row, shelf, parts = *self._row(topic, subscriber, beside), _parts(data)
+        try:
+            return shelf.put(row, parts, Version.NEW)
+        except KeyExistsError as error:
+            raise SubscriptionStateExistsError(
+                f"topic {topic!r} has the subscriber {subscriber!r}", path=error.path
+            ) from error
+
+    def update_subscription_data(
+        self,
+        topic: str | bytes,
+        subscriber: str | bytes,
+        data: SubscriptionData,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
+    ) -> Version:
+        """Change the given parts of a subscription, and return its new version.
+
+        A part that is ``None`` stays as it is. Updates of different parts at the same time, with
+        ``Version.ANY``, all take effect.
+
+        Args:
+            topic: the topic.
+            subscriber: the subscriber.
+            data: the new parts.
+            version: ``Version.ANY``, or the version that the subscription must have.
+            beside: further operations of the same transaction, such as the check of a lock.
+
+        Raises:
+            NoSubscriptionStateError: there is no such subscription.
+            TransactionRefusedError: an operation beside it was refused.
+            BadVersionError: it has another version. ``Version.NEW`` is never that of one.
+            DamagedRecordError: it cannot be read, and the version is not that of this error.
+            IllegalOperationError: an argument is no name, data or version.
+        """
+        changes = {name: part for name, part in _parts(data).items() if part is not None}
+        return self._put(topic, subscriber, changes, version, beside)
+
+    def replace_subscription_data(
+        self,
+        topic: str | bytes,
+        subscriber: str | bytes,
+        data: SubscriptionData,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
+    ) -> Version:
+        """Replace a subscription as a whole, and return its new version.
+
+        A part that is ``None`` is gone then. Arguments and errors are those of
+        :meth:`update_subscription_data`.
+        """
+        return self._put(topic, subscriber, _parts(data), version, beside)
+
+    def advance_marks(
+        self,
+        marks: Iterable[tuple[str | bytes, str | bytes, MessageSeqId]],
+        beside: Callable[[str | bytes], Sequence[Part]] | None = None,
+    ) -> list[Version | MetadataStoreError | None]:
+        """Move the consume marks of many subscribers forward, in batches.
+
+        A mark never goes back: one that is not greater than the stored mark is ignored. A
+        subscription without a state gets one.
+
+        Args:
+            marks: topics, subscribers and their marks.
+            beside: returns, for a topic, further operations of the same transaction as each change
+                of its subscriptions, such as the check of a lock.
+
+        Returns:
+            In the order given, the new version of the subscription, ``None`` if the mark was
+            ignored, or the error: ``NoSubscriptionStateError`` if there is no such subscription,
+            ``DamagedRecordError`` if its state cannot be read, ``TransactionRefusedError`` if an
+            operation beside it was refused.
+
+        Raises:
+            IllegalOperationError: an argument is no name or no mark, or a subscription occurs
+                twice. Nothing was sent.
+        """
+        marks = [*marks]
+        if not marks:
+            return []
+        tables = {topic: self._table_of(topic) for topic, _, _ in marks}
+        shelf = next(iter(tables.values())).shelf  # All tables of subscriptions share it.
+        ended = shelf.change_all(
+            [
+                (
+                    tables[topic].row(
+                        name_text(subscriber), () if beside is None else tuple(beside(topic))
+                    ),
+                    _advance(topic, subscriber, mark),
+                )
+                for topic, subscriber, mark in marks
+            ]
+        )
+        return [
+            _missing(topic, subscriber, one) if isinstance(one, NoKeyError) else one
+            for one, (topic, subscriber, _) in zip(ended, marks, strict=True)
+        ]
+
+    def read_subscription_data(
+        self, topic: str | bytes, subscriber: str | bytes
+    ) -> Versioned[SubscriptionData] | None:
+        """Return a subscription with its version; ``None`` if there is none.
+
+        Raises:
+            DamagedRecordError: it cannot be read.
+        """
+        try:
+            found = self._table_of(topic).get(name_text(subscriber))
+        except NoKeyError:
+            return None
+        return _read(topic, subscriber, found)
+
+    def read_subscriptions(self, topic: str | bytes) -> dict[str, Versioned[SubscriptionData]]:
+        """Return all subscriptions of a topic, with their versions, by subscriber.
+
+        Subscribers are texts. One whose name is bytes that are no UTF-8 is what ``os.fsdecode``
+        makes of them on Linux.
+
+        Raises:
+            DamagedRecordError: a subscription cannot be read.
+        """
+        cursor = self._table_of(topic).open_cursor()
+        return {
+            entry.key: _read(topic, entry.key, VersionedValue(entry.value, entry.version))
+            for entry in cursor
+        }
+
+    def delete_subscription_data(
+        self,
+        topic: str | bytes,
+        subscriber: str | bytes,
+        version: Version,
+        *,
+        beside: Sequence[Part] = (),
+    ) -> None:
+        """Remove a subscription.
+
+        Args:
+            topic: the topic.
+            subscriber: the subscriber.
+            version: ``Version.ANY``, or the version that the subscription must have.
+            beside: further operations of the same transaction, such as the check of a lock.
+
+        Raises:
+            NoSubscriptionStateError: there is no such subscription.
+            TransactionRefusedError: an operation beside it was refused.
+            BadVersionError: it has another version.
+        """
+        row, shelf = self._row(topic, subscriber, beside)
+        try:
+            shelf.remove(row, check_version(version))
+        except NoKeyError as error:
+            raise _missing(topic, subscriber, error) from error
+
+    def _row(
+        self, topic: str | bytes, subscriber: str | bytes, beside: Sequence[Part]
+    ) -> tuple[Row, Shelf]:
+        table = self._table_of(topic)
+        return table.row(name_text(subscriber), tuple(beside)), table.shelf
+
+    def _put(
+        self,
+        topic: str | bytes,
+        subscriber: str | bytes,
+        parts: Mapping[str, bytes | None],
+        version: Version,
+        beside: Sequence[Part],
+    ) -> Version:
+        row, shelf = self._row(topic, subscriber, beside)
+        try:
+            if check_version(version) == Version.NEW:  # With that, a put would create it.
+                found = shelf.shown(shelf.get(row))
+                raise BadVersionError(
+                    f"the subscription of {subscriber!r} to topic {topic!r} is at "
+                    f"{found.version!r}, not {version!r}"
+                )
+            return shelf.put(row, parts, version)
+        except NoKeyError as error:
+            raise _missing(topic, subscriber, error) from error
+
+
+def _parts(data: SubscriptionData) -> dict[str, bytes | None]:
+    """Return the fields of a subscription.
+
+    Raises:
+        IllegalOperationError: it is none.
+    """
+    match data:
+        case SubscriptionData(
+            (SubscriptionPreferences() | None) as preferences, (SubscriptionState() | None) as state
+        ):
+            return {
+                _PREFERENCES: None if preferences is None else preferences.encoded(),
+                _STATE: None if state is None else state.encoded(),
+            }
+    raise IllegalOperationError(
+        "the data of a subscription must be SubscriptionData of SubscriptionPreferences and "
+        f"SubscriptionState, not {data!r:.200}"
+    )
+
+
+def _read(
+    topic: str | bytes, subscriber: str | bytes, found: VersionedValue
+) -> Versioned[SubscriptionData]:
+    where = f"a part of the subscription of {subscriber!r} to topic {topic!r}"
+    data = SubscriptionData(
+        _part(SubscriptionPreferences, found, _PREFERENCES, where),
+        _part(SubscriptionState, found, _STATE, where),
+    )
+    return Versioned(data, found.version)
+
+
+def _part(kind: type[D], found: VersionedValue, name: str, where: str) -> D | None:
+    raw = found.value.get(name)
+    try:
+        return None if raw is None else kind.decoded(raw, where)
+    except ValueDecodeError as error:
+        raise DamagedRecordError(str(error), at=found.version) from error
+
+
+def _advance(topic: str | bytes, subscriber: str | bytes, mark: MessageSeqId) -> Change:
+    if not isinstance(mark, MessageSeqId):
+        raise IllegalOperationError(f"a mark must be a MessageSeqId, not {mark!r:.80}")
+
+    where = f"the state of the subscription of {subscriber!r} to topic {topic!r}"
+
+    def change(found: VersionedValue) -> dict[str, bytes | None] | None:
+        state = _part(SubscriptionState, found, _STATE, where)
+        if state is None:
+            state = SubscriptionState(mark)
+        elif mark.local > state.mark.local:
+            state = replace(state, mark=mark)
+        else:
+            return None
+        return {_STATE: state.encoded()}
+
+    return change
+
+
+def _missing(
+    topic: str | bytes, subscriber: str | bytes, error: NoKeyError
+) -> NoSubscriptionStateError:
+    return NoSubscriptionStateError(
+        f"topic {topic!r} has no subscriber {subscriber!r}", path=error.path
+    )

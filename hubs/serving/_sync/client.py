@@ -1,0 +1,472 @@
+# Made from async_client.py by `python tools/faces.py`: change that file, and run this command.
+"""Publishes and subscribes, whichever hub has the topic, and whatever happens to it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, NoReturn, Protocol, Self, TypeAlias, TypeVar
+
+from ....batching.settings import check_seconds
+from ....coordination.background import Signal
+from ....coordination.deadlines import Deadline
+from ....ops.backoff import Backoff
+from ....ops.errors import (
+    InvalidSettingError,
+    MetadataStoreError,
+    OperationTimeoutError,
+    SessionLostError,
+    StoreClosedError,
+    passes,
+)
+from ....ops.log import get_logger
+from ...errors import IllegalOperationError, TooManyRedirectsError
+from ...managers.data import SubscriptionPreferences
+from ...names import name_text
+from ..records import Attempt, Message, Published, Redirect, SubscribeMode
+from .outages import Outages, Search
+
+__all__ = ["Connect", "Delivery", "HubConnection", "Reader", "TopicClient"]
+
+T = TypeVar("T")
+
+log = get_logger("batchkeeper.hubs")
+
+_BACKOFF: Final = Backoff(first=0.02, longest=1.0)
+_MOST: Final = 100
+# Seconds for which a hub that has not answered is not asked first.
+_AVOIDED: Final = 3.0
+# Seconds in which a reader that is closed tells its last mark.
+_CLOSING: Final = 5.0
+
+
+class Delivery(Protocol):
+    """The connection of a subscriber, such as ``Subscription``."""
+
+    def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
+        """Return the next messages."""
+
+    def consumed(self, number: int) -> None:
+        """Say that all messages up to a number are consumed."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class HubConnection(Protocol):
+    """What a client needs of a hub: a ``TopicHub`` itself, or whatever carries calls to one.
+
+    A call that cannot reach the hub raises ``OSError``, within a bounded time.
+    """
+
+    def publish(
+        self, publisher: str, topic: str | bytes, message: bytes, redirected: bool = False
+    ) -> Published | Redirect:
+        """Take a message, or say which hub takes it."""
+
+    def subscribe(
+        self,
+        subscriber: str | bytes,
+        topic: str | bytes,
+        redirected: bool = False,
+        mode: SubscribeMode = "create_or_attach",
+        preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
+    ) -> Delivery | Redirect:
+        """Connect a subscriber, or say which hub does."""
+
+    def unsubscribe(
+        self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False
+    ) -> bool | Redirect:
+        """Remove a subscription, or say which hub does."""
+
+
+#: Returns a connection to the hub at an address. The client calls it for each request.
+Connect: TypeAlias = Callable[[str], HubConnection]
+
+_Ask = Callable[[HubConnection, bool], T | Redirect]
+
+
+class TopicClient:
+    """A client of the hubs of a region. Any number of threads or tasks can share it.
+
+    It asks the hub that had the topic last, or any of ``hubs``, and follows redirects. If a hub
+    does not answer, or has lost the topic, it begins again after a pause, until its time is over.
+
+    Args:
+        connect: returns a connection to the hub at an address.
+        hubs: the addresses of some hubs to begin with.
+        timeout: seconds for each call.
+        most_redirects: the most redirects that are followed one after the other. After them, or if
+            a hub would be asked again, the client pauses and begins again: an owner may be
+            changing.
+
+    Raises:
+        InvalidSettingError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        hubs: Sequence[str],
+        timeout: float = 60.0,
+        most_redirects: int = 5,
+    ) -> None:
+        if not hubs or isinstance(hubs, str):
+            raise InvalidSettingError(f"hubs must be some addresses, not {hubs!r:.80}")
+        if type(most_redirects) is not int or most_redirects < 1:
+            raise InvalidSettingError(
+                f"most_redirects must be an int from 1 on, not {most_redirects!r:.80}"
+            )
+        self._connect = connect
+        self._hubs = [*hubs]
+        self._timeout = check_seconds("timeout", timeout)
+        self._most = most_redirects
+        self._outages = Outages()
+        self._lock = threading.Lock()  # guards the following fields
+        self._known: dict[str, str] = {}  # the hub that had a topic last
+        self._avoided: dict[str, float] = {}  # until when a hub is not asked first
+
+    def publish(
+        self,
+        publisher: str,
+        topic: str | bytes,
+        message: bytes,
+        timeout: float | None = None,
+    ) -> Published:
+        """Publish a message, and return its place when it is in the log.
+
+        If an answer is lost, the message is published again, so it may be there twice.
+
+        Raises:
+            AccessDeniedError: an access rule does not allow it.
+            TooManyRedirectsError: the hubs sent the client on and on until the end of its time.
+            OperationTimeoutError: no hub took it in that time. The error's cause says why.
+            MetadataStoreError: a hub has refused it for good.
+        """
+
+        def ask(hub: HubConnection, redirected: bool) -> Published | Redirect:
+            return hub.publish(publisher, topic, message, redirected)
+
+        return self._ask(topic, ask, self._deadline(timeout))
+
+    def subscribe(
+        self,
+        subscriber: str | bytes,
+        topic: str | bytes,
+        mode: SubscribeMode = "create_or_attach",
+        preferences: SubscriptionPreferences | None = None,
+        timeout: float | None = None,
+    ) -> Reader:
+        """Subscribe, and return what reads the messages, across all changes of hubs.
+
+        With the mode ``"create"``, ``SubscriptionStateExistsError`` can mean that an earlier
+        attempt of the same call has created the subscription, and its answer was lost.
+
+        Raises:
+            SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
+            NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
+            MetadataStoreError: as with :meth:`publish`.
+        """
+        again = partial(self._attach, subscriber, topic, _attempts())
+        first = again(self._deadline(timeout), None, mode, preferences)
+        return Reader(first, again)
+
+    def unsubscribe(
+        self, subscriber: str | bytes, topic: str | bytes, timeout: float | None = None
+    ) -> bool:
+        """Remove a subscription; return whether it was there.
+
+        Raises:
+            MetadataStoreError: as with :meth:`publish`.
+        """
+
+        def ask(hub: HubConnection, redirected: bool) -> bool | Redirect:
+            return hub.unsubscribe(subscriber, topic, redirected)
+
+        return self._ask(topic, ask, self._deadline(timeout))
+
+    def _attach(
+        self,
+        subscriber: str | bytes,
+        topic: str | bytes,
+        attempts: Iterator[Attempt],
+        deadline: Deadline,
+        ended: Signal | None,
+        mode: SubscribeMode = "attach",
+        preferences: SubscriptionPreferences | None = None,
+    ) -> Delivery:
+        def ask(hub: HubConnection, redirected: bool) -> Delivery | Redirect:
+            return hub.subscribe(subscriber, topic, redirected, mode, preferences, next(attempts))
+
+        return self._ask(topic, ask, deadline, ended)
+
+    def _ask(
+        self,
+        topic: str | bytes,
+        ask: _Ask[T],
+        deadline: Deadline,
+        ended: Signal | None = None,
+    ) -> T:
+        """Ask hubs until one answers, or the caller has ended."""
+        name = name_text(topic)
+        search = Search(self._outages, deadline, ended)
+        with self._lock:
+            address = self._known.get(name)
+        try:
+            while True:
+                chain = [address or self._any()]
+                try:
+                    answer = self._follow(chain, ask)
+                except (MetadataStoreError, OSError) as error:
+                    self._forget(name)
+                    if not passing(error):
+                        raise
+                    failure: MetadataStoreError | OSError = error
+                else:
+                    with self._lock:
+                        self._known[name] = chain[-1]
+                    return answer
+                if deadline.passed:
+                    _give_up(name, failure)
+                owner = None
+                if isinstance(failure, OSError):
+                    self._avoid(chain[-1])
+                    if address is not None or len(chain) > 1:
+                        owner = chain[-1]
+                search.pause(owner)
+                address = None
+        finally:
+            search.end()
+
+    def _follow(self, chain: list[str], ask: _Ask[T]) -> T:
+        """Ask a hub, and follow its redirects; the last of the chain is the hub that answered.
+
+        Raises:
+            TooManyRedirectsError: a hub would be asked twice, or too many were asked.
+        """
+        while True:
+            answer = ask(self._connect(chain[-1]), len(chain) > 1)
+            if not isinstance(answer, Redirect):
+                return answer
+            address = answer.hub.address
+            if address in chain or len(chain) > self._most:
+                way = " -> ".join([*chain, address])
+                raise TooManyRedirectsError(f"the hubs send the client on and on: {way:.500}")
+            chain.append(address)
+
+    def _any(self) -> str:
+        """Return a hub to begin with; one that has not answered lately only if there is no other.
+
+        A hub that stands still costs each call that asks it the whole time of a request.
+        """
+        now = time.monotonic()
+        with self._lock:
+            good = [hub for hub in self._hubs if self._avoided.get(hub, now) <= now]
+        return random.choice(good or self._hubs)  # noqa: S311 - no secret
+
+    def _avoid(self, address: str) -> None:
+        with self._lock:
+            self._avoided[address] = time.monotonic() + _AVOIDED
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._known.pop(name, None)
+
+    def _deadline(self, timeout: float | None) -> Deadline:
+        return Deadline(self._timeout if timeout is None else timeout)
+
+
+class Reader:
+    """Reads the messages of a subscription, whichever hub delivers them.
+
+    When its hub crashes, loses the topic or gives it up, the reader subscribes again by itself, and
+    goes on behind what it has returned already. One task (or thread) takes messages. Close it, or
+    use it as a context manager; the subscription stays.
+
+    After a restart of the subscriber, messages come again that were not consumed, or whose consume
+    mark was not stored yet.
+    """
+
+    def __init__(
+        self,
+        first: Delivery,
+        again: Callable[[Deadline, Signal | None], Delivery],
+    ) -> None:
+        self._again = again
+        self._attempts = 0
+        self._ended = Signal()  # ends the search for a hub, too
+        self._lock = threading.Lock()  # guards the following fields
+        self._delivery: Delivery | None = first
+        self._returned = 0  # the last message that was returned
+        self._consumed = 0
+        self._told = 0  # what the hub of the delivery knows of it
+
+    def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
+        """Return the next messages, in order; wait for one if there is none.
+
+        Args:
+            most: the most messages to return.
+            timeout: seconds to wait; for ever by default. Outages count as waiting.
+
+        Returns:
+            the messages; none if none came in that time.
+
+        Raises:
+            SubscriberReplacedError: the subscriber has subscribed elsewhere.
+            NoSubscriptionStateError: the subscription was removed.
+            StoreClosedError: the reader was closed.
+            MetadataStoreError: a hub has refused the subscriber for good.
+        """
+        deadline = Deadline(timeout)
+        while True:
+            try:
+                delivery = self._connected(deadline)
+                messages = delivery.take(most, deadline.left())
+                self._attempts = 0
+            except (MetadataStoreError, OSError) as error:
+                self._drop()
+                if self._ended.is_set():
+                    raise StoreClosedError("the reader was closed") from error
+                if not passing(error):
+                    raise
+                if not deadline.passed:
+                    self._ended.wait(deadline.within(_BACKOFF.pause(self._attempts)))
+                    self._attempts += 1
+                messages = []
+            with self._lock:
+                # After another subscription, some may come again.
+                fresh = [message for message in messages if message.number > self._returned]
+                if fresh:
+                    self._returned = fresh[-1].number
+            if fresh or deadline.passed:
+                return fresh
+
+    def consumed(self, number: int) -> None:
+        """Say that all messages up to a number are consumed, so they need not come again.
+
+        If the hub cannot be reached, it is told when the reader takes messages again, or is closed.
+
+        Raises:
+            IllegalOperationError: there is no message with this number. If no hub can be reached
+                now, the next call of :meth:`take` raises it.
+            MetadataStoreError: the mark cannot be stored.
+        """
+        if type(number) is not int or number < 0:
+            raise IllegalOperationError(f"no number of a message: {number!r:.80}")
+        with self._lock:
+            self._consumed = max(self._consumed, number)
+            delivery = self._delivery
+        if delivery is None:
+            return
+        try:
+            self._tell(delivery, number)
+        except (MetadataStoreError, OSError) as error:
+            if not passing(error):
+                raise
+
+    def close(self, timeout: float = _CLOSING) -> None:
+        """End the reader. The subscription stays. Closing twice does no harm.
+
+        If a hub could not be told the last consume mark, a hub is told now.
+
+        Args:
+            timeout: seconds that this may take. After them, it is logged that messages will come
+                again although they were consumed.
+        """
+        with self._lock:
+            closed = self._ended.is_set()
+            self._ended.set()
+            delivery, self._delivery = self._delivery, None
+            consumed = self._consumed
+            behind = not closed and consumed > self._told
+        if delivery is not None:
+            _end(delivery)
+        if behind:
+            try:
+                delivery = self._again(Deadline(timeout), None)
+                try:
+                    self._tell(delivery, consumed)
+                finally:
+                    _end(delivery)
+            except (MetadataStoreError, OSError) as error:
+                log.warning("a consume mark is lost", number=consumed, reason=str(error))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connected(self, deadline: Deadline) -> Delivery:
+        with self._lock:
+            self._check_open()
+            delivery = self._delivery
+        if delivery is None:
+            delivery = self._again(deadline, self._ended)
+            with self._lock:
+                closed = self._ended.is_set()
+                if not closed:
+                    self._delivery, self._told = delivery, 0
+            if closed:
+                _end(delivery)
+                self._check_open()
+        with self._lock:
+            consumed = self._consumed if self._consumed > self._told else None
+        if consumed is not None:  # No answer has said that the hub knows it.
+            self._tell(delivery, consumed)
+        return delivery
+
+    def _tell(self, delivery: Delivery, number: int) -> None:
+        """Say to a hub what is consumed."""
+        try:
+            delivery.consumed(number)
+        except IllegalOperationError:
+            with self._lock:  # Otherwise, each later connection would fail because of it.
+                if self._consumed == number:
+                    self._consumed = self._told
+            raise
+        with self._lock:
+            if self._delivery is delivery:
+                self._told = max(self._told, number)
+
+    def _check_open(self) -> None:
+        if self._ended.is_set():
+            raise StoreClosedError("the reader was closed")
+
+    def _drop(self) -> None:
+        with self._lock:
+            self._delivery = None
+
+
+def _attempts() -> Iterator[Attempt]:
+    """Return the attempts of one reader."""
+    reader = uuid.uuid4().hex
+    return (Attempt(reader, number) for number in itertools.count(1))
+
+
+def _give_up(name: str, failure: MetadataStoreError | OSError) -> NoReturn:
+    """Raise the error of a call whose time is over."""
+    if isinstance(failure, TooManyRedirectsError):
+        raise failure
+    why = f"no hub could serve topic {name!r:.200} in time: {failure}"
+    raise OperationTimeoutError(why) from failure
+
+
+def passing(error: MetadataStoreError | OSError) -> bool:
+    """Say whether another attempt, or another hub, may succeed."""
+    if not isinstance(error, MetadataStoreError):
+        return True
+    return passes(error) or isinstance(error, SessionLostError | StoreClosedError)
+
+
+def _end(delivery: Delivery) -> None:
+    # Otherwise, the hub has ended it, or will when the connection ends.
+    with suppress(MetadataStoreError, OSError):
+        delivery.close()

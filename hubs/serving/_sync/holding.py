@@ -1,0 +1,250 @@
+# Made from async_holding.py by `python tools/faces.py`: change that file, and run this command.
+"""How a hub gets topics, and how it gives them up, loses them and hands them over.
+
+Each of these happens in the turn of the topic (see ``served``). What has begun in a turn ends
+also if the client goes away: otherwise, the hub would keep a topic that it does not serve. The
+rules:
+
+- The hub serves a topic only after its log and the listeners have it.
+- A topic is handed over last: what was taken is in the log then, the marks are stored, and the
+  listeners know. Only then can others claim it.
+- A topic that is lost may be another hub's already, so it only ends here.
+- While no server answers, nothing is asked of the store. What is not released goes with the
+  session, or is released when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Final
+
+from ....batching import MetadataStore
+from ....coordination.background import Signal, each, spawn
+from ....ops.errors import MetadataStoreError
+from ....ops.log import get_logger
+from ...errors import TopicLostError
+from ...managers._sync.marks import ConsumeMarks
+from ...managers.data import HubInfo
+from ...topics._sync.hosts import Registration
+from ...topics._sync.ownership import Ownership
+from ...topics.records import Claim, Vacancy
+from ..records import Redirect
+from .listeners import Listeners, TopicCallback
+from .logs import Logs
+from .owned import OwnedTopic
+from .served import ServedTopics
+
+__all__ = ["Holding"]
+
+log = get_logger("batchkeeper.hubs")
+
+# Topics that are given up at the same time.
+_AT_ONCE: Final = 32
+
+
+class Holding:
+    """Changes which topics a hub holds.
+
+    Args:
+        address: the address of the hub.
+        topics: the topics that it serves.
+        listeners: who learns of each change.
+        store: the store, whose session says whether a server answers.
+        logs: the logs of the messages.
+        ownership: the owners of the region's topics.
+        registration: the hub's place among the hubs of the region.
+        marks: the consume marks.
+        stopped: is set when the hub stops, and claims no more.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        topics: ServedTopics,
+        listeners: Listeners,
+        store: MetadataStore,
+        logs: Logs,
+        ownership: Ownership,
+        registration: Registration,
+        marks: ConsumeMarks,
+        stopped: Signal,
+    ) -> None:
+        self._address = address
+        self._topics = topics
+        self._listeners = listeners
+        self._store = store
+        self._logs = logs
+        self._ownership = ownership
+        self._registration = registration
+        self._marks = marks
+        self._stopped = stopped
+
+    # Whether the hub may serve
+
+    def may_serve(self, owner: HubInfo) -> bool:
+        """Say whether nobody else can own the topics of an incarnation of the hub yet."""
+        # In this order: the time of a later session must not count for the one before it.
+        until = self._registration.held_until()
+        return time.monotonic() < until and self._registration.info == owner
+
+    def check_served(self, claim: Claim) -> None:
+        """Return if the hub may serve a claim.
+
+        Raises:
+            TopicLostError: the session of the claim may have ended.
+        """
+        if not self.may_serve(claim.owner):
+            raise TopicLostError(
+                f"the session with which hub {self._address!r} owns topic {claim.topic!r:.200} may "
+                "have ended"
+            )
+
+    def is_answered(self) -> bool:
+        """Say whether the store's server answers, as far as is known.
+
+        In an outage, each request would take its whole time-out, and a hub with many topics would
+        not come to an end.
+        """
+        return self._store.session.state in {"new", "connected"}
+
+    # Getting topics
+
+    def claim(
+        self, name: str, me: HubInfo, vacancy: Vacancy | None
+    ) -> OwnedTopic | Redirect | None:
+        """Claim a topic, unless somebody else has its turn, or has had it; then return ``None``."""
+
+        def claim() -> OwnedTopic | Redirect:
+            if self._stopped.is_set():
+                raise TopicLostError(f"hub {self._address!r} stops: ask again")
+            claimed = self._ownership.claim(name, me, vacancy)
+            if isinstance(claimed, Claim):
+                if self._registration.draining:  # By now; or it could not release the topic.
+                    self._hand_over(claimed)
+                    raise TopicLostError(f"hub {self._address!r} drains: ask again")
+                return self._begin(claimed)
+            if claimed.address == me.address:  # Of an earlier life, whose session is about to end.
+                why = f"hub {self._address!r} owns topic {name!r:.200} from before its restart"
+                raise TopicLostError(f"{why}: ask again")
+            return Redirect(claimed)
+
+        mine = self._topics.turn_to_claim(name)
+        if mine is None:
+            return None
+        return self._topics.in_turn(name, mine, claim)
+
+    def _begin(self, claim: Claim) -> OwnedTopic:
+        """Serve a topic that was just claimed, or give it up again."""
+        told: list[TopicCallback] = []
+        try:
+            last = self._logs.begin(claim)
+            self._listeners.tell_acquired(claim, told)
+        except BaseException as error:
+            log.warning("a topic is given up again", topic=claim.topic, reason=str(error))
+            self._listeners.tell_lost(claim, told)
+            self._hand_over(claim)
+            raise
+        found = OwnedTopic(claim, self._logs, last, self.check_served, time.monotonic())
+        self._topics.add(found)
+        return found
+
+    # Giving topics up
+
+    def release(self, name: str) -> bool:
+        """Give a topic up; return whether the hub owned it, and others can claim it now."""
+        found = self._topics.get(name)
+        return found is not None and self._give_up(found)
+
+    def release_each(self, names: Collection[str]) -> None:
+        """Give some topics up, several at the same time."""
+        each(self.release, names, _AT_ONCE)
+
+    def release_all(self) -> None:
+        """Give all topics up."""
+        self._topics.all_settled()  # A claim may be under way.
+        # All together: one write for each topic, one after the other, would take too long.
+        self._store_marks()
+        each(self._give_up, self._topics.all(), _AT_ONCE)
+
+    def _give_up(self, topic: OwnedTopic) -> bool:
+        """Give a topic up, so that others can claim it; return whether it was owned."""
+
+        def give_up() -> bool:
+            if not self._topics.has(topic):
+                return False
+            topic.close()
+            topic.end(self._lost(topic, "gives it up"))
+            self._store_marks(topic)
+            self._end(topic)
+            return self._hand_over(topic.claim)
+
+        name = topic.claim.topic
+        return self._topics.in_turn(name, self._topics.take_turn(name), give_up)
+
+    # Losing topics
+
+    def lose_all(self, topics: list[OwnedTopic]) -> None:
+        """Serve some topics no more, because their session has ended."""
+        for topic in topics:  # Clients must not wait for the requests that follow.
+            topic.end(self._lost(topic, "has lost its session"))
+        self._store_marks()  # Those of topics that have another owner by now are refused.
+        each(self._lose, topics, _AT_ONCE)
+
+    def lose_later(self, topic: OwnedTopic) -> TopicLostError:
+        """Lose a topic whose epoch has ended; return the error for the caller."""
+        error = self._lost(topic, "has lost it")
+        if topic.end(error):  # Many callers may learn it at the same time.
+            spawn(f"loss of {topic.claim.topic:.80}", self._lose, topic)
+        return error
+
+    def disconnect_all(self, topics: list[OwnedTopic]) -> None:
+        """End the connections of all subscribers of some topics, which the hub may have lost."""
+        for topic in topics:
+            topic.disconnect_all(self._lost(topic, "may have lost its session"))
+
+    def _lose(self, topic: OwnedTopic) -> None:
+        """Serve a topic no more, which others may own already."""
+
+        def lose() -> None:
+            if self._topics.has(topic):
+                self._end(topic)
+
+        name = topic.claim.topic
+        self._topics.in_turn(name, self._topics.take_turn(name), lose)
+
+    # The end of a topic
+
+    def _end(self, topic: OwnedTopic) -> None:
+        """Forget a topic that has ended. The caller has its turn."""
+        claim = topic.claim
+        self._listeners.tell_lost(claim)
+        self._topics.remove(topic)
+        self._marks.forget(claim.topic)
+        try:
+            self._logs.end(claim)
+        except Exception:
+            log.exception("a log has failed", topic=claim.topic)
+
+    def _store_marks(self, topic: OwnedTopic | None = None) -> None:
+        """Store the consume marks of a topic, or all, if that is possible."""
+        if not self.is_answered():
+            return
+        try:
+            self._marks.flush(None if topic is None else topic.claim.topic)
+        except MetadataStoreError as error:
+            log.warning("consume marks are not stored", hub=self._address, reason=str(error))
+
+    def _hand_over(self, claim: Claim) -> bool:
+        """Let others claim a topic. If no server answers, it stays this hub's until it is asked."""
+        if not self.is_answered():
+            log.warning("a topic is not released", topic=claim.topic, reason="no server answers")
+            return False
+        try:
+            return self._ownership.release(claim)
+        except MetadataStoreError as error:
+            log.warning("a topic is not released", topic=claim.topic, reason=str(error))
+            return False
+
+    def _lost(self, topic: OwnedTopic, why: str) -> TopicLostError:
+        return TopicLostError(f"hub {self._address!r} {why}: topic {topic.claim.topic!r:.200}")

@@ -1,0 +1,352 @@
+# Made from async_hub.py by `python tools/faces.py`: change that file, and run this command.
+"""A hub: it owns topics, takes and delivers their messages, and hands them over.
+
+This module is the face of a hub. It checks who asks for what, and puts the parts together. Each
+part has one task, and knows only parts above it in this list:
+
+- ``served``: the topics that the hub serves, and their turns
+- ``listeners``: who learns which topics the hub gets and loses
+- ``holding``: claims topics, gives them up, loses them
+- ``lookup``: finds the hub that serves a topic
+- ``subscribing``: connects subscribers, and removes subscriptions
+- ``upkeep``: what runs in the background
+
+The first two make no requests, and exist from the beginning. The others need the place of the hub
+among the hubs of its region, and are made when it starts.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Self
+
+from ....batching import MetadataStore
+from ....coordination.background import Gate, Signal
+from ....ops.errors import InvalidSettingError, MetadataStoreError
+from ....ops.log import get_logger
+from ....ops.paths import check_path
+from ...errors import IllegalOperationError, StaleEpochError, TopicLostError
+from ...managers._sync.factory import open_managers
+from ...managers._sync.marks import ConsumeMarks
+from ...managers.data import HubInfo, HubLoad, SubscriptionPreferences
+from ...managers.layouts import Layout
+from ...names import name_text
+from ...topics._sync.access import AccessRules
+from ...topics._sync.hosts import Hosts, Registration
+from ...topics._sync.modes import open_ownership
+from ...topics.records import Claim
+from ..records import Attempt, Published, Redirect, SubscribeMode
+from ..settings import HubSettings
+from .holding import Holding
+from .listeners import Listeners, TopicCallback
+from .logs import Logs
+from .lookup import Lookup
+from .owned import OwnedTopic, Subscription
+from .served import ServedTopics
+from .subscribing import Subscribing
+from .upkeep import Upkeep
+
+__all__ = ["TopicHub", "TopicCallback"]
+
+log = get_logger("batchkeeper.hubs")
+
+
+class TopicHub:
+    """A hub of a region. Start it, and stop it; it is also a context manager that does both.
+
+    Any number of threads or tasks can share one hub. The store must be its own: all that it owns
+    goes with the session of this store.
+
+    Args:
+        store: the store, with ``"ephemerals"``, ``"transactions"`` and ``"watches"``.
+        region: the path of the region.
+        address: where clients reach this hub, such as ``"hub-1:4080"``.
+        logs: the logs of the messages.
+        settings: how it behaves.
+        layout: where the metadata must be; see ``open_managers``.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        region: str,
+        address: str,
+        logs: Logs,
+        settings: HubSettings | None = None,
+        layout: Layout | None = None,
+    ) -> None:
+        self.region = check_path(region)
+        self.address = address
+        self.settings = settings or HubSettings()
+        self.hosts = Hosts(store, region)
+        self.access = AccessRules(store, region)
+        self._store = store
+        self._layout = layout
+        self._logs = logs
+        self._topics = ServedTopics(self.region)
+        self._listeners = Listeners()
+        self._stopped = Signal()
+        self._stopping = Gate()  # Whoever stops the hub has passed it.
+        self._stack = ExitStack()
+        self._marks: ConsumeMarks
+        self._registration: Registration
+        self._holding: Holding
+        self._lookup: Lookup
+        self._subscribing: Subscribing
+        self._started = False
+        self._serves = False  # whether it has been registered
+
+    def start(self, timeout: float | None = None) -> None:
+        """Register, and serve from now on. A hub is started once.
+
+        Args:
+            timeout: seconds to wait while a hub with this address is alive, such as this one before
+                its restart; for ever by default.
+
+        Raises:
+            LockBusyError: a hub with this address was alive until the end of ``timeout``.
+            LayoutError: the region has another layout, or another mode of ownership.
+            MetadataStoreError: a request has failed.
+        """
+        if self._started:
+            raise InvalidSettingError(f"the hub {self.address!r} was started before")
+        self._started = True
+        store, settings = self._store, self.settings
+        try:
+            self._stack.callback(self.access.close)
+            self._stack.callback(self.hosts.close)
+            managers = open_managers(store, self.region, self._layout)
+            self._stack.callback(managers.close)
+            ownership = open_ownership(store, managers, self.hosts, settings.ownership)
+            self._marks = ConsumeMarks(
+                managers.subscriptions,
+                settings.most_redelivered,
+                settings.mark_interval,
+                beside=self._topics.checks,
+            )
+            load = HubLoad(capacity=settings.capacity)
+            self._registration = self.hosts.register(self.address, load, timeout)
+            self._holding = Holding(
+                self.address,
+                self._topics,
+                self._listeners,
+                store,
+                self._logs,
+                ownership,
+                self._registration,
+                self._marks,
+                self._stopped,
+            )
+            self._lookup = Lookup(
+                self.address,
+                self._topics,
+                self._holding,
+                self.access,
+                self.hosts,
+                ownership,
+                self._registration,
+                settings.strategy,
+                self._stopped,
+            )
+            self._subscribing = Subscribing(
+                self._topics,
+                managers.subscriptions,
+                self._marks,
+                settings.window,
+                self._holding.lose_later,
+            )
+            self._serves = True
+            Upkeep(
+                self.address,
+                self._topics,
+                self._holding,
+                self.hosts,
+                self._registration,
+                settings,
+                self._stopped,
+            ).start()
+        except BaseException:
+            self._stopped.set()
+            self._stack.close()
+            raise
+
+    @property
+    def info(self) -> HubInfo:
+        """The address and the present incarnation of the hub."""
+        return self._registration.info
+
+    @property
+    def topics(self) -> dict[str, Claim]:
+        """The topics that the hub owns, with their claims."""
+        return self._topics.claims()
+
+    def valid_until(self) -> float:
+        """Return the time, by ``time.monotonic()``, until which the hub serves its topics.
+
+        Nobody else can own them before. Each answer of the store's server moves it on.
+        """
+        return self._registration.held_until()
+
+    def add_listener(
+        self, acquired: TopicCallback | None = None, lost: TopicCallback | None = None
+    ) -> None:
+        """Call functions when the hub gets topics, and when it loses them.
+
+        The hub awaits ``acquired`` before it serves a topic; if it raises, the hub gives the claim
+        up, and the caller gets the error. It awaits ``lost`` before it gives a topic up; what it
+        raises is logged. After a lost session, others may own the topic already.
+
+        Neither may wait for another call about the same topic, nor for ``drain`` or ``stop``: these
+        wait for the listener.
+        """
+        self._listeners.add(acquired, lost)
+
+    def publish(
+        self, publisher: str, topic: str | bytes, message: bytes, redirected: bool = False
+    ) -> Published | Redirect:
+        """Take a message, or say which hub takes it.
+
+        Args:
+            publisher: the name of the client, whom somebody has authenticated.
+            topic: the topic. It is created if there is none.
+            message: the body.
+            redirected: whether another hub has sent the client here.
+
+        Returns:
+            ``Published`` when the message is in the log; ``Redirect`` if another hub owns the topic
+            or is to become its owner.
+
+        Raises:
+            AccessDeniedError: an access rule does not allow it. Nothing was written.
+            NoHubError: no hub can take the topic.
+            TopicLostError: the hub cannot serve the topic now; ask again.
+            IllegalOperationError: an argument is no name, or no message.
+            MetadataStoreError: a request has failed.
+        """
+        if not isinstance(message, bytes):
+            raise IllegalOperationError(f"a message must be bytes, not {message!r:.80}")
+        self.access.check("publish", publisher, topic)
+        found = self._find(publisher, topic, redirected)
+        if isinstance(found, Redirect):
+            return found
+        try:
+            number = found.publish(message)
+        except StaleEpochError as error:
+            raise self._holding.lose_later(found) from error
+        return Published(number, found.claim.owner)
+
+    def subscribe(
+        self,
+        subscriber: str | bytes,
+        topic: str | bytes,
+        redirected: bool = False,
+        mode: SubscribeMode = "create_or_attach",
+        preferences: SubscriptionPreferences | None = None,
+        attempt: Attempt | None = None,
+    ) -> Subscription | Redirect:
+        """Connect a subscriber, or say which hub does.
+
+        A new subscription gets the messages that are published from now on. One that is there gets
+        those after its consume mark. If the subscriber is connected already, that connection ends.
+
+        Args:
+            subscriber: the name of the client, whom somebody has authenticated.
+            topic: the topic. It is created if there is none.
+            redirected: whether another hub has sent the client here.
+            mode: whether the subscription must be new, must be there, or either.
+            preferences: what the subscriber wants; ``None`` leaves what was stored.
+            attempt: which of its attempts this is, if the client makes several.
+
+        Raises:
+            AccessDeniedError: an access rule does not allow it. Nothing was written.
+            SubscriberReplacedError: a later attempt has connected the subscriber already.
+            SubscriptionStateExistsError: the mode is ``"create"``, and it is there.
+            NoSubscriptionStateError: the mode is ``"attach"``, and it is not there.
+            NoHubError: no hub can take the topic.
+            TopicLostError: the hub cannot serve the topic now; ask again.
+            IllegalOperationError: an argument is no name, mode or preferences.
+            MetadataStoreError: a request has failed.
+        """
+        if mode not in {"create", "attach", "create_or_attach"}:
+            raise IllegalOperationError(f"no mode of a subscription: {mode!r:.80}")
+        who = name_text(subscriber)
+        self.access.check("subscribe", who, topic)
+        found = self._find(who, topic, redirected)
+        if isinstance(found, Redirect):
+            return found
+        return self._subscribing.connect(found, who, mode, preferences, attempt)
+
+    def unsubscribe(
+        self, subscriber: str | bytes, topic: str | bytes, redirected: bool = False
+    ) -> bool | Redirect:
+        """Remove a subscription, or say which hub does; return whether it was there.
+
+        Raises:
+            AccessDeniedError: an access rule does not allow the client to subscribe.
+            MetadataStoreError: as with :meth:`subscribe`.
+        """
+        who = name_text(subscriber)
+        self.access.check("subscribe", who, topic)
+        found = self._find(who, topic, redirected)
+        if isinstance(found, Redirect):
+            return found
+        return self._subscribing.remove(found, subscriber)
+
+    def release(self, topic: str | bytes) -> bool:
+        """Give a topic up; return whether the hub owned it, and others can claim it now.
+
+        The next client that asks for the topic makes a hub its owner. Messages that were taken are
+        in the log, and consume marks are stored, when the others can claim it.
+        """
+        name = name_text(topic)
+        return self._serves and self._holding.release(name)
+
+    def drain(self) -> None:
+        """Take no more topics, and give up all that the hub owns. It stays registered.
+
+        Raises:
+            MetadataStoreError: the membership cannot be changed.
+        """
+        self.hosts.set_draining(self.address, True)
+        if self._serves:
+            self._holding.release_all()
+
+    def stop(self) -> None:
+        """Give all topics up, and leave. Return when the hub has stopped, whoever has begun that.
+
+        Stopping twice does no harm. A call that was cancelled can be repeated. What cannot be given
+        up, because no server answers, goes with the session.
+        """
+        if not self._started:
+            return
+        self._stopped.set()
+        self._stopping.enter()
+        try:
+            if self._serves:
+                self._holding.release_all()
+                try:
+                    self._marks.close()
+                except MetadataStoreError as error:
+                    log.warning("consume marks are lost", hub=self.address, reason=str(error))
+            self._stack.close()
+        finally:
+            self._stopping.leave()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address!r} of {self.region!r}>"
+
+    def _find(self, who: str, topic: str | bytes, redirected: bool) -> OwnedTopic | Redirect:
+        if not self._serves:
+            raise TopicLostError(f"hub {self.address!r} has not started")
+        return self._lookup.find(who, topic, redirected)

@@ -1,0 +1,59 @@
+# Made from async_listeners.py by `python tools/faces.py`: change that file, and run this command.
+"""The functions that learn which topics a hub gets and loses.
+
+All of them are awaited. An error of ``acquired`` goes to the caller, which undoes the claim; an
+error of ``lost`` is logged. No function is called under the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ....ops.log import get_logger
+from ...topics.records import Claim
+
+__all__ = ["Listeners", "TopicCallback"]
+
+#: Is called with the claim of a topic that the hub has got, or is about to give up.
+TopicCallback: TypeAlias = Callable[[Claim], object]
+
+log = get_logger("batchkeeper.hubs")
+
+
+class Listeners:
+    """The listeners of one hub, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards changes of the following field
+        self._listeners: tuple[tuple[TopicCallback | None, TopicCallback | None], ...] = ()
+
+    def add(self, acquired: TopicCallback | None, lost: TopicCallback | None) -> None:
+        """Add a pair of functions. Calls that are under way go on without it."""
+        with self._lock:
+            self._listeners = (*self._listeners, (acquired, lost))
+
+    def tell_acquired(self, claim: Claim, told: list[TopicCallback]) -> None:
+        """Tell all that the hub has got a topic; the first error ends it, and is raised.
+
+        Args:
+            claim: the claim of the topic.
+            told: gets the ``lost`` of each listener that has learned of the topic, so that the
+                caller can undo the claim. The listener that raises is among them.
+        """
+        for acquired, lost in self._listeners:
+            if lost is not None:
+                told.append(lost)
+            if acquired is not None:
+                acquired(claim)
+
+    def tell_lost(self, claim: Claim, told: list[TopicCallback] | None = None) -> None:
+        """Tell all, or only some functions, that the hub is about to give a topic up."""
+        if told is None:
+            told = [lost for _, lost in self._listeners if lost is not None]
+        for lost in told:
+            try:
+                lost(claim)
+            except Exception:
+                log.exception("a listener has failed", topic=claim.topic)

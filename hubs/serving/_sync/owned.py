@@ -1,0 +1,364 @@
+# Made from async_owned.py by `python tools/faces.py`: change that file, and run this command.
+"""A topic that a hub owns, and the subscribers that are connected to it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Self
+
+from ....coordination.background import Gate, Signal, finish
+from ....coordination.deadlines import Deadline
+from ....ops.errors import MetadataStoreError
+from ...errors import IllegalOperationError, SubscriberReplacedError, TopicLostError
+from ...topics.records import Claim
+from ..records import Attempt, Message
+from ..shedding import Held
+from .logs import Logs
+
+__all__ = ["OwnedTopic", "Subscription"]
+
+# Messages that one call delivers, unless it says otherwise.
+_MOST: Final = 100
+
+
+class _Waiting:
+    """A message on its way into the log."""
+
+    __slots__ = ("body", "error", "number")
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.number = 0
+        self.error: BaseException | None = None
+
+
+class OwnedTopic:
+    """A topic, from the claim of its hub to its release or loss.
+
+    Args:
+        claim: the claim.
+        logs: the logs.
+        last: the number of its last message.
+        check: raises ``TopicLostError`` while the hub must not serve the claim.
+        now: the time of the claim.
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        logs: Logs,
+        last: int,
+        check: Callable[[Claim], None],
+        now: float,
+    ) -> None:
+        self.claim = claim
+        self.last = last
+        self._logs = logs
+        self._check = check
+        self._claimed = self._used = now
+        self._gate = Gate()  # Whoever appends to the log has passed it.
+        self._lock = threading.Lock()  # guards the following fields
+        self._waiting: list[_Waiting] = []
+        self._subscriptions: dict[str, Subscription] = {}
+        self._closed = False
+        self._published = 0
+        self._rated = now, 0, 0.0  # when, the messages until then, the rate
+
+    def publish(self, body: bytes) -> int:
+        """Add a message to the log, and return its number. Concurrent calls share one append.
+
+        Raises:
+            TopicLostError: the hub does not serve the topic any more.
+            StaleEpochError: another hub has become the owner.
+        """
+        one = _Waiting(body)
+        self._check(self.claim)
+        with self._lock:
+            self._check_open()
+            self._waiting.append(one)
+        # The end of one caller must not end the append that others share.
+        finish(self._append)
+        if one.error is not None:
+            raise _own(one.error)
+        return one.number
+
+    def subscribe(
+        self,
+        subscriber: str,
+        position: int,
+        window: int,
+        mark: _MarkCall,
+        attempt: Attempt | None = None,
+    ) -> Subscription:
+        """Connect a subscriber, which gets the messages after a position. One before it ends.
+
+        Raises:
+            TopicLostError: the hub does not serve the topic any more.
+            SubscriberReplacedError: a later attempt of the same reader is connected.
+        """
+        made = Subscription(self, subscriber, position, window, mark, attempt)
+        self._check(self.claim)
+        with self._lock:
+            self._check_open()
+            before = self._subscriptions.get(subscriber)
+            if before is not None and before.follows(made):
+                raise _replaced(made)
+            self._subscriptions[subscriber] = made
+        self.use()
+        if before is not None:
+            before.end(_replaced(before))
+        return made
+
+    def unsubscribe(self, subscriber: str, error: MetadataStoreError | None = None) -> None:
+        """End the connection of a subscriber, if there is one."""
+        with self._lock:
+            found = self._subscriptions.pop(subscriber, None)
+        if found is not None:
+            found.end(error)
+
+    def disconnect(self, subscription: Subscription) -> None:
+        """Forget a connection."""
+        with self._lock:
+            if self._subscriptions.get(subscription.subscriber) is subscription:
+                del self._subscriptions[subscription.subscriber]
+        self.use()
+
+    def close(self) -> None:
+        """Take no more messages, and return when those that were taken are in the log."""
+        with self._lock:
+            self._closed = True
+        self._append()
+
+    def end(self, error: MetadataStoreError) -> bool:
+        """Take no more messages, refuse those that wait, and end all subscriptions.
+
+        Return whether it took messages until now.
+        """
+        with self._lock:
+            was_open, self._closed = not self._closed, True
+            waiting, self._waiting = self._waiting, []
+            for one in waiting:
+                one.error = error
+        self.disconnect_all(error)
+        return was_open
+
+    def disconnect_all(self, error: MetadataStoreError) -> None:
+        """End the connections of all subscribers."""
+        with self._lock:
+            subscriptions, self._subscriptions = self._subscriptions, {}
+        for subscription in subscriptions.values():
+            subscription.end(error)
+
+    def use(self) -> None:
+        """Note that somebody uses it."""
+        self._used = time.monotonic()
+
+    def rate(self, now: float) -> None:
+        """Find out how many messages came each second since the last time."""
+        with self._lock:
+            then, count, _ = self._rated
+            if now > then:
+                self._rated = now, self._published, (self._published - count) / (now - then)
+
+    @property
+    def held(self) -> Held:
+        """What decides whether the hub keeps it."""
+        return Held(
+            self.claim.topic,
+            self._rated[2],
+            len(self._subscriptions),
+            self._claimed,
+            self._used,
+        )
+
+    def read(self, after: int, most: int) -> list[Message]:
+        """Read messages from the log."""
+        self._check(self.claim)
+        return self._logs.read(self.claim.topic, after, most)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TopicLostError(f"this hub gives up topic {self.claim.topic!r:.200}: ask again")
+
+    def _append(self) -> None:
+        """Append all messages that wait, unless somebody else has done so meanwhile."""
+        self._gate.enter()
+        try:
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            if waiting:
+                self._append_all(waiting)
+        finally:
+            self._gate.leave()
+
+    def _append_all(self, waiting: list[_Waiting]) -> None:
+        try:
+            last = self._logs.append(self.claim, [one.body for one in waiting])
+        except BaseException as error:
+            for one in waiting:
+                one.error = error
+            if not isinstance(error, Exception):
+                raise
+            return
+        for number, one in enumerate(waiting, last - len(waiting) + 1):
+            one.number = number
+        with self._lock:
+            self.last = last
+            self._published += len(waiting)
+            subscriptions = [*self._subscriptions.values()]
+        self.use()
+        for subscription in subscriptions:
+            subscription.wake()
+
+
+_MarkCall = Callable[[int], object]
+
+
+class Subscription:
+    """The connection of a subscriber to its topic, at the hub. One task (or thread) takes messages.
+
+    It ends with an error when the hub loses the topic or gives it up; then the subscriber
+    subscribes again, which the client does by itself. Close it, or use it as a context manager.
+    """
+
+    def __init__(
+        self,
+        topic: OwnedTopic,
+        subscriber: str,
+        position: int,
+        window: int,
+        mark: _MarkCall,
+        attempt: Attempt | None = None,
+    ) -> None:
+        self.subscriber = subscriber
+        self._attempt = attempt
+        self._topic = topic
+        self._window = window
+        self._mark = mark
+        self._lock = threading.Lock()  # guards the following fields
+        self._position = position  # the last message that was delivered
+        self._consumed = position
+        self._wake = Signal()
+        self._error: MetadataStoreError | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._topic.claim.topic
+
+    def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
+        """Return the next messages, in order; wait for one if there is none.
+
+        At most as many are delivered as the window has room for: call :meth:`consumed`.
+
+        Args:
+            most: the most messages to return.
+            timeout: seconds to wait; for ever by default.
+
+        Returns:
+            the messages; none if none came in that time.
+
+        Raises:
+            TopicLostError: the hub does not serve the topic now, or not any more.
+            SubscriberReplacedError: the subscriber has subscribed again.
+            IllegalOperationError: ``most`` is no int from 1 on.
+            MetadataStoreError: the log cannot be read.
+        """
+        if type(most) is not int or most < 1:  # It would wait for ever.
+            raise IllegalOperationError(f"most must be an int from 1 on, not {most!r:.80}")
+        deadline = Deadline(timeout)
+        while True:
+            with self._lock:
+                if self._error is not None:
+                    raise _own(self._error)
+                if self._wake.is_set():
+                    self._wake = Signal()
+                wake, position = self._wake, self._position
+                room = min(most, self._window - (position - self._consumed))
+            if room > 0 and position < self._topic.last:
+                messages = self._topic.read(position, room)
+                if not messages:
+                    why = f"the log of topic {self.topic!r:.200} has no message {position + 1}"
+                    raise MetadataStoreError(why)
+                if self._deliver(position, messages):
+                    return messages
+            elif not wake.wait(deadline.left()):
+                return []
+
+    def consumed(self, number: int) -> None:
+        """Say that all messages up to a number are consumed, so they need not come again.
+
+        If many marks are not stored yet, the call returns when this one is.
+
+        Raises:
+            IllegalOperationError: there is no message with this number.
+            TopicLostError: the hub does not serve the topic any more.
+            MetadataStoreError: the mark cannot be stored.
+        """
+        if type(number) is not int or not 0 <= number <= self._topic.last:
+            last = self._topic.last
+            raise IllegalOperationError(
+                f"topic {self.topic!r:.200} has messages 1 to {last}, not {number!r:.80}"
+            )
+        with self._lock:
+            if self._error is not None:
+                raise _own(self._error)
+            self._consumed = max(self._consumed, number)
+            self._position = max(self._position, number)
+        self.wake()
+        self._mark(number)
+
+    def close(self) -> None:
+        """End the connection. The subscription stays."""
+        self._topic.disconnect(self)
+        self.end(None)
+
+    def follows(self, other: Subscription) -> bool:
+        """Say whether it is a later attempt of the reader that has made another one."""
+        mine, its = self._attempt, other._attempt
+        return mine is not None and its is not None and mine > its and mine.reader == its.reader
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        with self._lock:
+            wake = self._wake
+        wake.set()
+
+    def end(self, error: MetadataStoreError | None) -> None:
+        """End it; later calls raise the error."""
+        with self._lock:
+            if self._error is None:
+                self._error = error or TopicLostError(
+                    f"the connection of {self.subscriber!r:.200} to {self.topic!r:.200} was closed"
+                )
+        self.wake()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _deliver(self, position: int, messages: list[Message]) -> bool:
+        """Note that messages are delivered; return whether that is so."""
+        with self._lock:
+            if self._error is not None or self._position != position:
+                return False
+            self._position = messages[-1].number
+            return True
+
+
+def _own(error: BaseException) -> BaseException:
+    """Return a copy for one caller: an error raised in several would collect their tracebacks."""
+    own = copy.copy(error)
+    own.__cause__ = error.__cause__
+    return own
+
+
+def _replaced(subscription: Subscription) -> SubscriberReplacedError:
+    return SubscriberReplacedError(
+        f"{subscription.subscriber!r:.200} has subscribed to {subscription.topic!r:.200} again"
+    )

@@ -1,0 +1,432 @@
+# Made from async_server.py by `python tools/faces.py`: change that file, and run this command.
+"""A server that lets clients reach a hub over TCP; ``protocol.py`` has what they say.
+
+Each connection has one task (or thread) that reads, and one for each request under way. None of
+them is ever cancelled: when a connection ends, its subscriptions are closed, which ends the calls
+that wait for messages, and all other calls end by themselves. So both faces do the same.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Final
+
+from ....coordination.background import Signal, spawn
+from ....coordination.deadlines import Deadline
+from ....ops.errors import InvalidSettingError, MetadataStoreError, QueueFullError
+from ....ops.log import get_logger
+from ...errors import IllegalOperationError, TopicLostError
+from ..frames import Frames, Port, listen
+from ..protocol import (
+    Frame,
+    decoded,
+    encoded,
+    error_members,
+    fitting,
+    hub_members,
+    message_members,
+    redirect_members,
+)
+from ..records import Message, Redirect
+from .hub import TopicHub
+from .owned import Subscription
+
+__all__ = ["HubServer"]
+
+log = get_logger("batchkeeper.hubs")
+
+# Seconds that one request may wait for messages. Whoever waits longer asks again.
+_POLL: Final = 5.0
+# Seconds that `stop` gives the requests under way.
+_GRACE: Final = 5.0
+# The most requests of a connection that are under way. Others wait in the connection. Those for
+# messages do not count, because they wait most of their time: each subscription has one at most.
+_MOST_REQUESTS: Final = 64
+_MOST_SUBSCRIPTIONS: Final = 1000
+# The most messages that one request gets.
+_MOST_MESSAGES: Final = 1000
+
+
+class HubServer:
+    """Lets clients reach a hub over TCP. Listen, serve, and stop.
+
+    Listen first, because the hub's address has the port::
+
+        server = HubServer()
+        address = await server.listen()
+        hub = TopicHub(store, region, address, logs)
+        await hub.start()
+        server.serve(hub)
+
+    A connection has at most 64 requests under way and 1,000 subscriptions, and a frame at most
+    16 MiB. A client that sends something else than frames is cut off.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._ready = Signal()  # There is a hub, or never will be.
+        self._lines = _Lines()
+        self._lock = threading.Lock()  # guards the following fields
+        self._hub: TopicHub | None = None
+        self._port: Port | None = None
+        self._clients: set[_Client] = set()
+        self._stopped = False
+
+    def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Listen, and return the address. Requests wait until there is a hub.
+
+        Args:
+            host: the host to listen on.
+            port: the port; 0 for any that is free.
+
+        Raises:
+            OSError: it cannot be listened there.
+            InvalidSettingError: the server listens, or was stopped.
+        """
+        if self._port is not None or self._stopped:
+            raise InvalidSettingError("a server listens once")
+        self._port = listen(host, port, self._accept)
+        return self._port.address
+
+    def serve(self, hub: TopicHub) -> None:
+        """Answer requests with this hub.
+
+        Raises:
+            InvalidSettingError: the server has a hub.
+        """
+        with self._lock:
+            if self._hub is not None:
+                raise InvalidSettingError(f"the server serves {self._hub.address!r}")
+            self._hub = hub
+        self._ready.set()
+
+    def stop(self) -> None:
+        """Listen no more, and end all connections. Stopping twice does no harm.
+
+        Requests that are under way have 5 seconds to end, and get their answers. Later requests get
+        none. Subscribers have to subscribe elsewhere, at their consume marks.
+        """
+        if os.getpid() != self._process:  # The connections are the parent's.
+            return
+        with self._lock:
+            self._stopped = True
+            port, clients = self._port, [*self._clients]
+        if port is not None:
+            port.close()
+        self._ready.set()
+        for client in clients:
+            client.end()
+        deadline = Deadline(_GRACE)
+        for client in clients:
+            if not client.ended.wait(deadline.left()):
+                client.cut()
+
+    def _accept(self, frames: Frames) -> None:
+        client = _Client(frames, self._lines)
+        with self._lock:
+            if not self._stopped:
+                self._clients.add(client)
+        try:
+            spawn("connection of a hub", self._serve, client)
+        except RuntimeError:  # There is no thread left.
+            log.exception("a connection is cut off")
+            frames.close()
+            self._forget(client)
+
+    def _serve(self, client: _Client) -> None:
+        try:
+            self._ready.wait()
+            if self._hub is not None and not self._stopped:
+                client.serve(self._hub)
+            client.finish()
+        finally:
+            client.close()
+            self._forget(client)
+
+    def _forget(self, client: _Client) -> None:
+        with self._lock:
+            self._clients.discard(client)
+
+
+class _Place:
+    """The place of a request in a line."""
+
+    __slots__ = ("_before", "_left", "line")
+
+    def __init__(self, line: str | None, before: _Place | None) -> None:
+        self.line = line
+        self._before = before
+        self._left = Signal()
+
+    def wait(self) -> None:
+        """Wait until the request before has ended."""
+        if self._before is not None:
+            self._before._left.wait()
+            self._before = None
+
+    def leave(self) -> None:
+        """Let the next request go."""
+        self._left.set()
+
+
+class _Lines:
+    """Lets the requests that begin or remove one subscription go in the order of their arrival.
+
+    A client that gets no answer in time asks again. If its first request ended last, it would
+    replace the connection that the client uses.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the field
+        self._last: dict[str, _Place] = {}
+
+    def enter(self, line: str | None) -> _Place:
+        """Return a place in a line, or one that needs no line."""
+        if line is None:
+            return _Place(None, None)
+        with self._lock:
+            place = self._last[line] = _Place(line, self._last.get(line))
+        return place
+
+    def leave(self, place: _Place) -> None:
+        """Let the next one go."""
+        if place.line is not None:
+            with self._lock:
+                if self._last[place.line] is place:
+                    del self._last[place.line]
+        place.leave()
+
+
+class _Delivery:
+    """A subscription of a connection, and the messages that the last answer had no room for."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._lock = threading.Lock()  # guards the following fields
+        self._rest: list[Message] = []
+        self._taking = False
+
+    def take(self, most: int, timeout: float) -> list[Message]:
+        with self._lock:
+            if self._taking:
+                raise IllegalOperationError("a request of this subscription waits for messages")
+            self._taking = True
+            rest, self._rest = self._rest, []
+        try:
+            if not rest:
+                rest = self._subscription.take(min(most, _MOST_MESSAGES), min(timeout, _POLL))
+            count = fitting(rest[:most])
+            with self._lock:
+                self._rest = rest[count:]
+            return rest[:count]
+        finally:
+            with self._lock:
+                self._taking = False
+
+    def consumed(self, number: int) -> None:
+        self._subscription.consumed(number)
+
+    def close(self) -> None:
+        self._subscription.close()
+
+
+class _Client:
+    """The connection of a client.
+
+    What it got and has not consumed comes again to the next connection of the subscriber, from its
+    consume mark on. So no message is lost with a connection.
+    """
+
+    def __init__(self, frames: Frames, lines: _Lines) -> None:
+        self._frames = frames
+        self._lines = lines
+        self._room = threading.Semaphore(_MOST_REQUESTS)
+        self._idle = Signal()  # It ends, and no request is under way.
+        self.ended = Signal()
+        self._lock = threading.Lock()  # guards the following fields
+        self._under_way = 0  # requests
+        self._ids: set[int] = set()  # of the requests that are being executed
+        self._deliveries: dict[int, _Delivery] = {}
+        self._unwanted: set[int] = set()  # Closed before they were there.
+        self._ending = False
+
+    def serve(self, hub: TopicHub) -> None:
+        """Answer requests until the connection ends."""
+        try:
+            while True:
+                request = decoded(self._frames.read())
+                if not _waits(request):
+                    self._room.acquire()
+                self._begin(request)
+                # In the order of arrival, so not in the request's own task or thread.
+                place = self._lines.enter(_line(request))
+                try:
+                    spawn("request", self._answer, hub, request, place)
+                except BaseException:  # There is no thread left.
+                    self._lines.leave(place)
+                    self._finish(request)
+                    raise
+        except OSError as error:
+            log.debug("the connection of a client has ended", reason=str(error))
+        except RuntimeError:
+            log.exception("a connection is cut off")
+
+    def end(self) -> None:
+        """Take no more requests, and end those that wait for messages."""
+        self._frames.end()
+        with self._lock:
+            self._ending = True
+            deliveries, self._deliveries = self._deliveries, {}
+            if not self._under_way:
+                self._idle.set()
+        for delivery in deliveries.values():
+            delivery.close()
+
+    def finish(self) -> None:
+        """Take no more requests, and return when those under way have ended."""
+        self.end()
+        self._idle.wait()
+
+    def close(self) -> None:
+        """End the connection, without a wait: a loop that ends may never begin some requests."""
+        self.end()
+        self._frames.close()
+        self.ended.set()
+
+    def cut(self) -> None:
+        """End the connection at once."""
+        self._frames.cut()
+
+    def _begin(self, request: Frame) -> None:
+        with self._lock:
+            if self._ending:
+                raise ConnectionAbortedError("the server stops")
+            if request.id in self._ids or request.id in self._deliveries:
+                raise ConnectionAbortedError(f"the id {request.id} is in use")
+            self._ids.add(request.id)
+            self._under_way += 1
+
+    def _finish(self, request: Frame) -> None:
+        if not _waits(request):
+            self._room.release()
+        with self._lock:
+            self._under_way -= 1
+            if self._ending and not self._under_way:
+                self._idle.set()
+
+    def _answer(self, hub: TopicHub, request: Frame, place: _Place) -> None:
+        try:
+            self._frames.write(self._executed(hub, request, place))
+        except OSError as error:
+            log.debug("an answer was not sent", reason=str(error))
+        finally:
+            self._finish(request)
+
+    def _executed(self, hub: TopicHub, request: Frame, place: _Place) -> bytes:
+        """Execute a request, and return the frame of its answer."""
+        try:
+            place.wait()
+            return encoded({"id": request.id, **self._call(hub, request)})
+        except (MetadataStoreError, OSError) as error:
+            answer = error_members(error)
+        except Exception as error:  # Of a listener, for example.
+            log.exception("a request has failed", call=f"{request.members.get('call')!r:.80}")
+            answer = error_members(error)
+        finally:
+            # Before the answer is sent: the client may use the id again, or take no answers.
+            self._lines.leave(place)
+            with self._lock:
+                self._ids.discard(request.id)
+                self._unwanted.discard(request.id)
+        return encoded({"id": request.id, **answer})
+
+    def _call(self, hub: TopicHub, request: Frame) -> dict[str, Any]:
+        match request.text("call"):
+            case "publish":
+                done = hub.publish(
+                    request.text("who"),
+                    request.name("topic"),
+                    request.body("body"),
+                    request.flag("redirected"),
+                )
+                if isinstance(done, Redirect):
+                    return redirect_members(done)
+                return {"number": done.number, "hub": hub_members(done.hub)}
+            case "subscribe":
+                return self._subscribe(hub, request)
+            case "unsubscribe":
+                gone = hub.unsubscribe(
+                    request.name("who"), request.name("topic"), request.flag("redirected")
+                )
+                return redirect_members(gone) if isinstance(gone, Redirect) else {"removed": gone}
+            case "take":
+                delivery = self._delivery(request)
+                return message_members(
+                    delivery.take(request.number("most", 1), request.seconds("timeout"))
+                )
+            case "consumed":
+                self._delivery(request).consumed(request.number("number"))
+            case "close":
+                self._close(request.number("subscription"))
+            case call:
+                raise IllegalOperationError(f"no call of a hub: {call!r:.80}")
+        return {}
+
+    def _subscribe(self, hub: TopicHub, request: Frame) -> dict[str, Any]:
+        self._check_wanted(request.id)
+        made = hub.subscribe(
+            request.name("who"),
+            request.name("topic"),
+            request.flag("redirected"),
+            request.mode,
+            request.preferences,
+            request.attempt,
+        )
+        if isinstance(made, Redirect):
+            return redirect_members(made)
+        with self._lock:
+            wanted = not self._ending and request.id not in self._unwanted
+            if wanted:
+                self._deliveries[request.id] = _Delivery(made)
+        if not wanted:
+            made.close()
+            self._check_wanted(request.id)
+        return {"subscription": request.id}
+
+    def _check_wanted(self, number: int) -> None:
+        with self._lock:
+            if self._ending or number in self._unwanted:
+                raise TopicLostError("the client has gone")
+            if len(self._deliveries) >= _MOST_SUBSCRIPTIONS:
+                raise QueueFullError(
+                    f"a connection has at most {_MOST_SUBSCRIPTIONS} subscriptions: open another"
+                )
+
+    def _close(self, number: int) -> None:
+        with self._lock:
+            delivery = self._deliveries.pop(number, None)
+            if delivery is None and number in self._ids:
+                self._unwanted.add(number)
+        if delivery is not None:
+            delivery.close()
+
+    def _delivery(self, request: Frame) -> _Delivery:
+        with self._lock:
+            delivery = self._deliveries.get(request.number("subscription"))
+        if delivery is None:
+            raise TopicLostError("this connection has no such subscription")
+        return delivery
+
+
+def _waits(request: Frame) -> bool:
+    """Say whether a request waits for messages."""
+    return request.members.get("call") == "take"
+
+
+def _line(request: Frame) -> str | None:
+    """Return the line of a request: that of its subscription, if it begins or removes one."""
+    members = request.members
+    if members.get("call") not in ("subscribe", "unsubscribe"):  # No set: it may be a list.
+        return None
+    return repr((members.get("topic"), members.get("who")))

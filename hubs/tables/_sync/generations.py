@@ -1,0 +1,208 @@
+# Made from async_generations.py by `python tools/faces.py`: change that file, and run this command.
+"""How a table on ZooKeeper changes a key only as long as nobody else has.
+
+ZooKeeper only has conditions on versions, which begin anew with each creation.
+
+- Each record has a random number, its *life*, which it keeps until it is removed. The life is part
+  of its version, so no version of a key ever comes back.
+- So that a write touches only the life that was read, all keys share some *generations*: paths
+  whose versions grow with each removal. A removal puts to the generation of its key; a put of
+  another value checks it, in one transaction with the put itself.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
+
+from ....batching import MetadataStore
+from ....coordination.background import Gate
+from ....ops.errors import (
+    BadVersionError,
+    MetadataStoreError,
+    NotFoundError,
+    TransactionRefusedError,
+)
+from ....ops.operations import ABSENT, Check, Delete, Exists, Get, Put
+from ....ops.results import GetResult, Result, Stat
+from ..records import DAMAGED, Record, Seen, encoded
+from ..rows import Row, Write
+from ..versions import Version
+
+__all__ = ["ByGeneration"]
+
+# More generations are less often in the way of each other's keys; emptying a table takes a
+# transaction for each of them.
+_GENERATIONS: Final = 256
+# A fork does not repeat its numbers.
+_RANDOM: Final = random.SystemRandom()
+# The most keys that one transaction removes.
+_PAGE: Final = 500
+
+_T = TypeVar("_T")
+
+
+class ByGeneration:
+    """The life of a record and the version of its path are the version of its key.
+
+    Args:
+        store: the store.
+        place: the path below which the generations are.
+    """
+
+    def __init__(self, store: MetadataStore, place: str) -> None:
+        self._store = store
+        self._place = place
+        # The versions of the generations, as far as they are known, and the session in which they
+        # were read. One that is outdated refuses the write that expects it, so any thread may read
+        # and set them.
+        self._known: dict[str, int] = {}
+        self._session: object = None
+        # Whoever reads one generation, and may create it, has passed its gate.
+        self._gates: dict[str, Gate] = {}
+
+    def version(self, stat: Stat, life: int) -> Version:
+        return Version(life, stat.version)
+
+    def read(self, path: str) -> Seen | None:
+        while True:
+            # In this order: whoever removes what is read here moves the generation on.
+            session = self._enter_session()
+            generation = self._generation(self._at(path))
+            found = self._store.get(path).result()
+            if self._store.session.id == session:
+                return None if found is None else Seen(found, generation)
+
+    def read_all(self, paths: Sequence[str]) -> list[Seen | MetadataStoreError | None]:
+        while True:
+            session = self._enter_session()
+            generations = self._generations([self._at(path) for path in paths])
+            outcomes = self._store.apply([Get(path) for path in paths])
+            if self._store.session.id == session:
+                return [
+                    Seen(outcome.result, generation)
+                    if isinstance(outcome.result, GetResult)
+                    else outcome.error
+                    for outcome, generation in zip(outcomes, generations, strict=True)
+                ]
+
+    def creation(self, row: Row, fields: dict[str, bytes]) -> Write:
+        record = Record(fields, _RANDOM.getrandbits(63))
+        return Write(row, Put(row.path, encoded(record), ABSENT), record.life)
+
+    def replacement(self, row: Row, seen: Seen, record: Record) -> Write:
+        if record.life == DAMAGED.life:
+            record = record._replace(life=_RANDOM.getrandbits(63))
+        put = Put(row.path, encoded(record), seen.found.stat.version)
+        return Write(row, put, record.life, Check(self._at(row.path), seen.generation))
+
+    def removal(self, row: Row, seen: Seen) -> Write:
+        delete = Delete(row.path, seen.found.stat.version)
+        return Write(row, delete, 0, Put(self._at(row.path), b"", seen.generation))
+
+    def outdated(self, write: Write) -> None:
+        if write.guard is not None:
+            self._known.pop(write.guard.path, None)
+
+    def removed(self, write: Write) -> None:
+        guard = write.guard
+        if guard is not None and guard.expected_version is not None:
+            self._known[guard.path] = guard.expected_version + 1
+
+    def remove_all(self, paths: list[str]) -> int:
+        by_generation: defaultdict[str, list[Delete]] = defaultdict(list)
+        for path in paths:
+            by_generation[self._at(path)].append(Delete(path))
+        removed = 0
+        for at, deletes in by_generation.items():
+            for some in _pages(deletes):
+                removed += self._remove_some(at, some)
+        return removed
+
+    def _remove_some(self, at: str, deletes: Sequence[Delete]) -> int:
+        """Remove the records of one generation, whatever they are."""
+        left = deletes
+        while left:
+            generation = self._generation(at)
+            try:
+                self._store.transaction([Put(at, b"", generation), *left]).result()
+            except TransactionRefusedError as refused:
+                if not isinstance(refused.error, BadVersionError | NotFoundError):
+                    raise refused.error or refused from refused
+            else:
+                self._known[at] = generation + 1
+                break
+            # Somebody has removed some of them, or others.
+            self._known.pop(at, None)
+            self._store.sync()
+            there = self._apply([Exists(delete.path) for delete in left])
+            left = [delete for delete, found in zip(left, there, strict=True) if found]
+        return len(left)
+
+    def _enter_session(self) -> str | None:
+        """Return the present session, after which reads show what was written before it.
+
+        All reads of one ``read`` are from one session: the next one may begin on a server that lags
+        behind this one.
+        """
+        session = self._store.session.id
+        if session != self._session:
+            self._store.sync()
+            if session != self._session:  # Otherwise, others may have read generations in it.
+                self._known, self._session = {}, session
+        return session
+
+    def _generation(self, at: str) -> int:
+        """Return the version of a generation."""
+        known = self._known.get(at)
+        if known is not None:
+            return known
+        # A hub may claim thousands of topics at once, whose keys share few generations.
+        gate = self._gates.setdefault(at, Gate())
+        gate.enter()
+        try:
+            known = self._known.get(at)
+            return self._generations([at])[0] if known is None else known
+        finally:
+            gate.leave()
+
+    def _generations(self, places: Sequence[str]) -> list[int]:
+        """Return the versions of generations.
+
+        Those that are missing are created: the check that a path is missing would cost ZooKeeper
+        two changes in each transaction.
+        """
+        # Any thread may forget what is known, or begin anew.
+        looks = {at: self._known.get(at) for at in places}
+        known = {at: version for at, version in looks.items() if version is not None}
+        while unknown := [*{*places} - known.keys()]:
+            seen = self._apply([Get(at) for at in unknown])
+            missing = [at for at, found in zip(unknown, seen, strict=True) if found is None]
+            seen += self._apply([Put(at, b"", ABSENT) for at in missing])
+            for found in seen:
+                stat = found.stat if isinstance(found, GetResult) else found
+                if isinstance(stat, Stat):
+                    known[stat.path] = self._known[stat.path] = stat.version
+            if len(known) < len({*places}):  # Somebody else has created one meanwhile.
+                self._store.sync()
+        return [known[at] for at in places]
+
+    def _apply(self, ops: Sequence[Exists | Get | Put]) -> list[Result]:
+        """Return the results of operations; ``None`` for a put that was refused."""
+        outcomes = self._store.apply(ops)
+        for outcome in outcomes:
+            if outcome.error is not None and not isinstance(outcome.error, BadVersionError):
+                raise outcome.error
+        return [outcome.result for outcome in outcomes]
+
+    def _at(self, path: str) -> str:
+        return f"{self._place}/{zlib.crc32(path.encode()) % _GENERATIONS}"
+
+
+def _pages(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Yield the items in parts that fit into one transaction."""
+    for start in range(0, len(items), _PAGE):
+        yield items[start : start + _PAGE]

@@ -1,0 +1,307 @@
+# Made from async_shelves.py by `python tools/faces.py`: change that file, and run this command.
+"""The records of tables: read, merged and written, one by one or many together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+from ....batching import MetadataStore
+from ....coordination.background import Signal
+from ....ops.backoff import Backoff
+from ....ops.errors import (
+    BadVersionError,
+    MetadataStoreError,
+    StoreClosedError,
+    ValueDecodeError,
+)
+from ....ops.results import GetResult
+from ...errors import IllegalOperationError
+from ..errors import DamagedRecordError
+from ..records import DAMAGED, Record, Seen, decoded, merged
+from ..results import VersionedValue
+from ..rows import Row, Write
+from ..versions import Version
+from .states import states_of
+from .watchers import Watchers
+from .writes import Written, execute, execute_all
+
+__all__ = ["Shelf", "Change"]
+
+_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
+
+#: Receives the value of a row, and returns the fields to put; ``None`` to leave it as it is. An
+#: error that it raises is that of the row.
+Change: TypeAlias = Callable[[VersionedValue], Mapping[str, bytes | None] | None]
+
+# Makes the write of a row that was read; ``None``: it stays as it is.
+_Change: TypeAlias = Callable[[Seen | None], Write | None]
+_Ended: TypeAlias = Version | MetadataStoreError | None
+
+
+class Shelf:
+    """The records of some tables in a store.
+
+    Args:
+        store: the store.
+        removals: the path for generations (see ``generations``).
+    """
+
+    def __init__(self, store: MetadataStore, removals: str) -> None:
+        self.store = store
+        self.closed = Signal()
+        self._states = states_of(store, removals)
+        self._watchers: dict[str, Watchers] = {}  # by the path of their table
+        # Whether a read may miss what others have written.
+        self._lags = "linearizable_reads" not in store.capabilities
+
+    def check_open(self) -> None:
+        """Check that the tables were not closed.
+
+        Raises:
+            StoreClosedError: they were.
+        """
+        if self.closed.is_set():
+            raise StoreClosedError("the tables were closed")
+
+    def close(self) -> None:
+        """End the use of the tables, and their watchers."""
+        self.closed.set()
+        for watchers in [*self._watchers.values()]:
+            watchers.close()
+
+    def watchers(self, place: str) -> Watchers:
+        """Return the watchers of the table at a path."""
+        found = self._watchers.get(place)
+        if found is None:
+            found = Watchers(self.store, place, self.closed)
+            found = self._watchers.setdefault(place, found)
+        return found
+
+    def catch_up(self) -> None:
+        """Let later reads show what others have written before."""
+        if self._lags:
+            self.store.sync()
+
+    def get(self, row: Row, *, certain: bool = True) -> GetResult:
+        """Return what a row holds.
+
+        Args:
+            row: the row.
+            certain: whether it is read again, after all that others have written before, if it
+                seems to hold nothing on a store whose reads may lag.
+
+        Raises:
+            NoKeyError: it holds nothing.
+        """
+        found = self.store.get(row.path).result()
+        if found is None and certain and self._lags:
+            self.store.sync()
+            found = self.store.get(row.path).result()
+        if found is None:
+            raise row.missing()
+        return found
+
+    def shown(self, found: GetResult, fields: Collection[str] | None = None) -> VersionedValue:
+        """Return the value that was found, or some fields of it.
+
+        Raises:
+            DamagedRecordError: it cannot be read.
+        """
+        record, damage = self._record(found)
+        if damage is not None:
+            raise damage
+        value = record.fields
+        if fields is not None:
+            value = {name: value[name] for name in fields if name in value}
+        return VersionedValue(value, self._states.version(found.stat, record.life))
+
+    def put(self, row: Row, changes: Mapping[str, bytes | None], version: Version) -> Version:
+        """Change fields of a row; see ``Table.put``."""
+        if version == Version.NEW:
+            write = self._states.creation(row, merged({}, changes))
+            try:
+                written = execute(self.store, self._states, write)
+            except BadVersionError as error:
+                raise row.exists() from error
+        else:
+            written = self._change(row, self._put(row, changes, version))
+        assert written is not None
+        return written
+
+    def put_all(
+        self, puts: Sequence[tuple[Row, Mapping[str, bytes | None], Version]]
+    ) -> list[Version | MetadataStoreError]:
+        """Change fields of rows as ``put`` does, in batches. A row occurs once.
+
+        Returns the new version of each, or its error, in the order given.
+        """
+        self._check_all([row for row, _, _ in puts])
+        news = {at: put for at, put in enumerate(puts) if put[2] == Version.NEW}
+        creations = [
+            self._states.creation(row, merged({}, fields)) for row, fields, _ in news.values()
+        ]
+        created = execute_all(self.store, self._states, creations)
+        ended: dict[int, _Ended] = {
+            at: puts[at][0].exists() if isinstance(one, BadVersionError) else one
+            for at, one in zip(news, created, strict=True)
+        }
+        ended |= self._change_all(
+            {at: (put[0], self._put(*put)) for at, put in enumerate(puts) if at not in news}
+        )
+        # No put leaves its row as it was.
+        return [one for at in range(len(puts)) if (one := ended[at]) is not None]
+
+    def change_all(
+        self, changes: Sequence[tuple[Row, Change]]
+    ) -> list[Version | MetadataStoreError | None]:
+        """Change rows, each only as long as nobody else has, in batches. A row occurs once.
+
+        Returns the new version of each, ``None`` if its change has left it as it was, or its error,
+        in the order given.
+        """
+
+        def made(row: Row, change: Change) -> _Change:
+            def write(seen: Seen | None) -> Write | None:
+                seen, record = self._at(row, seen, Version.ANY)
+                version = self._states.version(seen.found.stat, record.life)
+                fields = change(VersionedValue(record.fields, version))
+                return None if fields is None else self._merge(row, seen, record, fields)
+
+            return write
+
+        self._check_all([row for row, _ in changes])
+        ended = self._change_all(
+            {at: (row, made(row, change)) for at, (row, change) in enumerate(changes)}
+        )
+        return [ended[at] for at in range(len(changes))]
+
+    def remove(self, row: Row, version: Version) -> None:
+        """Remove a row; see ``Table.remove``."""
+
+        def write(seen: Seen | None) -> Write:
+            return self._states.removal(row, self._at(row, seen, version)[0])
+
+        self._change(row, write)
+
+    def remove_all(self, paths: list[str]) -> int:
+        """Remove records, whatever they are. Return the number of those that were there."""
+        return self._states.remove_all(paths)
+
+    # Inside
+
+    def _check_all(self, rows: Sequence[Row]) -> None:
+        """Check that the tables are open, and that each row occurs once."""
+        self.check_open()
+        seen: set[str] = set()
+        for row in rows:
+            if row.path in seen:
+                raise IllegalOperationError(
+                    f"key {row.key!r} of table {row.table!r} occurs twice in one call"
+                )
+            seen.add(row.path)
+
+    def _change(self, row: Row, change: _Change) -> Written:
+        """Read a row and write what its change makes of it, until nobody else was quicker."""
+        attempts = 0
+        while True:
+            seen = self._states.read(row.path)
+            write = None
+            try:
+                write = change(seen)
+            except MetadataStoreError:
+                if attempts or not self._lags:  # Otherwise, what was read may be outdated.
+                    raise
+            if write is not None:
+                with suppress(BadVersionError):
+                    return execute(self.store, self._states, write)
+            self._pause(attempts)
+            attempts += 1
+
+    def _change_all(self, changes: Mapping[int, tuple[Row, _Change]]) -> dict[int, _Ended]:
+        """Change rows as ``_change`` does, and return how each has ended."""
+        ended: dict[int, _Ended] = {}
+        left = changes
+        attempts = 0
+        while left:
+            try:
+                if attempts:
+                    self._pause(attempts - 1)
+                ended |= self._change_some(left, anew=attempts > 0)
+            except MetadataStoreError as error:  # Others may have changed already.
+                return ended | {at: error.for_path(row.path) for at, (row, _) in left.items()}
+            left = {at: change for at, change in left.items() if at not in ended}
+            attempts += 1
+        return ended
+
+    def _change_some(
+        self, changes: Mapping[int, tuple[Row, _Change]], *, anew: bool
+    ) -> dict[int, _Ended]:
+        """Try to change rows; return how those ended that need no other attempt."""
+        ended: dict[int, _Ended] = {}
+        writes: dict[int, Write] = {}
+        found = self._states.read_all([row.path for row, _ in changes.values()])
+        for seen, (at, (_, change)) in zip(found, changes.items(), strict=True):
+            if isinstance(seen, MetadataStoreError):
+                ended[at] = seen
+                continue
+            try:
+                write = change(seen)
+            except MetadataStoreError as error:
+                if anew or not self._lags:  # Otherwise, what was read may be outdated.
+                    ended[at] = error
+                continue
+            if write is None:
+                ended[at] = None
+            else:
+                writes[at] = write
+        written = execute_all(self.store, self._states, [*writes.values()])
+        return ended | {
+            at: one
+            for at, one in zip(writes, written, strict=True)
+            if not isinstance(one, BadVersionError)  # Otherwise, somebody else was quicker.
+        }
+
+    def _pause(self, attempts: int) -> None:
+        """Wait before another attempt, and see to it that this reads what others have written."""
+        time.sleep(_BACKOFF.pause(attempts))
+        self.catch_up()
+
+    def _put(self, row: Row, fields: Mapping[str, bytes | None], version: Version) -> _Change:
+        def write(seen: Seen | None) -> Write:
+            seen, record = self._at(row, seen, version)
+            return self._merge(row, seen, record, fields)
+
+        return write
+
+    def _merge(
+        self, row: Row, seen: Seen, record: Record, fields: Mapping[str, bytes | None]
+    ) -> Write:
+        record = record._replace(fields=merged(record.fields, fields))
+        return self._states.replacement(row, seen, record)
+
+    def _at(self, row: Row, seen: Seen | None, version: Version) -> tuple[Seen, Record]:
+        """Return a record that was read and must be at a version.
+
+        Raises:
+            NoKeyError: there is none.
+            BadVersionError: it is at another version.
+            DamagedRecordError: it cannot be read, and the version is not that of this error.
+        """
+        if seen is None:
+            raise row.missing()
+        record, damage = self._record(seen.found)
+        actual = self._states.version(seen.found.stat, record.life)
+        if version == actual or (version == Version.ANY and damage is None):
+            return seen, record
+        raise damage or row.moved(actual, version)
+
+    def _record(self, found: GetResult) -> tuple[Record, DamagedRecordError | None]:
+        """Return the record that a path holds, or why there is none."""
+        try:
+            return decoded(found), None
+        except ValueDecodeError as error:
+            version = self._states.version(found.stat, DAMAGED.life)
+            return DAMAGED, DamagedRecordError(str(error), path=error.path, at=version)

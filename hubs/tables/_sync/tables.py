@@ -1,0 +1,330 @@
+# Made from async_tables.py by `python tools/faces.py`: change that file, and run this command.
+"""Tables: keys with values of named fields, and one version for all fields of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Self
+
+from ....batching import MetadataStore
+from ....ops.backoff import Backoff
+from ....ops.operations import Part
+from ....ops.paths import check_path
+from ...errors import IllegalOperationError
+from ...names import escaped, text_of
+from ..records import check_fields, check_value
+from ..results import Order, VersionedValue, Watcher
+from ..rows import Row
+from ..versions import Version, check_version
+from .cursors import Cursor
+from .shelves import Shelf
+from .watchers import Watchers, check_watcher
+
+__all__ = ["MetaStore", "ScannableTable", "Table"]
+
+_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
+
+
+class Table:
+    """A table of a :class:`MetaStore`.
+
+    Keys are texts that are not empty. A value is a mapping from the names of its fields to bytes.
+    Any number of threads or tasks can share a table, and any number of processes can use it.
+
+    All methods raise ``IllegalOperationError`` for an argument that is no key, value or version,
+    and errors of the store: see their ``outcome``. After ``IndeterminateError``, a put or a removal
+    may have taken effect.
+
+    If somebody else has damaged the record of a key, ``get`` raises ``DamagedRecordError``, and so
+    do a put and a removal, unless they name the version that the error has: then the put replaces
+    the whole record.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        name: str,
+        place: str,
+        leaf: str = "",
+    ) -> None:
+        self.shelf = shelf
+        self._name = name
+        self._place = place
+        self._leaf = leaf
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self._name
+
+    def get(
+        self,
+        key: str,
+        fields: Collection[str] | None = None,
+        watcher: Watcher | None = None,
+    ) -> VersionedValue:
+        """Return the value of a key with its version.
+
+        A watcher is called once, with the key and an :class:`EventType`, at the first change after
+        what this call has found: ``CHANGED`` if the key was created or put, ``REMOVED`` if it was
+        removed. A key that is not there is watched, too. Each call arms a watcher of its own. It
+        stays armed through outages and lost sessions. If one hides the first change, the watcher
+        gets the difference afterwards, if there is one; so it is with every change on ZooKeeper
+        before 3.9.
+
+        The watchers of a table are called one after the other, away from the caller, and perhaps
+        before this call has returned. They may use the table. Their exceptions are logged. When
+        the tables or the store are closed, no more of them are called.
+
+        Args:
+            key: the key.
+            fields: the names of the fields to return; ``()`` for the version alone, ``None`` for
+                all of them. Fields that the value does not have are left out.
+            watcher: the function to call.
+
+        Raises:
+            NoKeyError: the key is not there. The watcher is armed.
+            DamagedRecordError: its record cannot be read. The watcher is armed.
+            UnsupportedError: the store has no watches.
+            OperationTimeoutError: the store cannot be watched, or read, within its
+                ``operation_timeout``. As after all further errors, the watcher is not armed.
+        """
+        chosen, row = check_fields(fields), self.row(key)
+        if watcher is None:
+            return self.shelf.shown(self.shelf.get(row), chosen)
+        check_watcher(watcher)
+        found = self._watchers.read(key, row.path, watcher)
+        if found is None:
+            raise row.missing()
+        return self.shelf.shown(found, chosen)
+
+    def disarm(self, key: str, watcher: Watcher) -> bool:
+        """Drop a watcher of a key that was not called yet; return whether there was one.
+
+        If it is armed several times, one of them is dropped.
+        """
+        return self._watchers.disarm(self.row(key).path, watcher)
+
+    def put(self, key: str, value: Mapping[str, bytes | None], version: Version) -> Version:
+        """Change some fields of a key, and return its new version.
+
+        The given fields are set, those given as ``None`` are removed, and the others stay. An empty
+        value only gives the key a new version. Puts of different fields at the same time all take
+        effect.
+
+        Args:
+            key: the key.
+            value: the fields.
+            version: ``Version.NEW`` creates the key; ``Version.ANY`` changes it at any version;
+                another version must be that of the key.
+
+        Raises:
+            KeyExistsError: the key is there, and the version is ``Version.NEW``.
+            NoKeyError: it is not there, and the version is another.
+            BadVersionError: it is at another version.
+        """
+        row, changes, version = self.row(key), check_value(value), check_version(version)
+        return self.shelf.put(row, changes, version)
+
+    def remove(self, key: str, version: Version) -> None:
+        """Remove a key.
+
+        Args:
+            key: the key.
+            version: ``Version.ANY``, or the version that the key must have. ``Version.NEW`` is
+                never that of a key.
+
+        Raises:
+            NoKeyError: the key is not there.
+            BadVersionError: it is at another version.
+        """
+        row, version = self.row(key), check_version(version)
+        self.shelf.remove(row, version)
+
+    def clear(self) -> int:
+        """Remove all keys, in batches; return the number of those that this call has removed.
+
+        Keys that others put meanwhile may stay.
+        """
+        names = self._names()
+        return self.shelf.remove_all([self._at(name) for name in names])
+
+    def open_cursor(self, fields: Collection[str] | None = None) -> Cursor:
+        """Return a cursor over all keys; see :class:`Cursor` for what it shows."""
+        return self._cursor(check_fields(fields), lambda _: True, "ascending")
+
+    def row(self, key: str, beside: tuple[Part, ...] = ()) -> Row:
+        """Return the place of a key's record, whether it is there or not; see ``Row`` in ``rows``.
+
+        Raises:
+            IllegalOperationError: it is no key.
+            StoreClosedError: the tables were closed.
+        """
+        self.shelf.check_open()
+        return Row(self._at(_part(key)), self._name, key, beside)
+
+    # Inside
+
+    @property
+    def _watchers(self) -> Watchers:
+        return self.shelf.watchers(self._place)
+
+    def _cursor(
+        self, fields: frozenset[str] | None, chosen: Callable[[str], bool], order: Order
+    ) -> Cursor:
+        names = [name for name in self._names() if chosen(name)]
+        if order == "descending":
+            names.reverse()
+        shelf = self.shelf
+        return Cursor(shelf.store, self._at, names, lambda found: shelf.shown(found, fields))
+
+    def _names(self) -> list[str]:
+        """Return the names of all keys; what others have put there is left out."""
+        self.shelf.check_open()
+        self.shelf.catch_up()
+        names = self.shelf.store.get_children(self._place).result()
+        return [name for name in names if text_of(name) is not None]
+
+    def _at(self, part: str) -> str:
+        return f"{self._place}/{part}{self._leaf}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r}>"
+
+
+class ScannableTable(Table):
+    """A table whose keys can be read in their order, which is that of their bytes in UTF-8."""
+
+    def open_cursor(  # type: ignore[override]
+        self,
+        first: str | None = None,
+        first_inclusive: bool = True,
+        last: str | None = None,
+        last_inclusive: bool = True,
+        order: Order = "ascending",
+        fields: Collection[str] | None = None,
+    ) -> Cursor:
+        """Return a cursor over the keys in a range; see :class:`Cursor` for what it shows.
+
+        Args:
+            first: the end with which the cursor begins; ``None`` for no end.
+            first_inclusive: whether ``first`` belongs to the range.
+            last: the other end; ``None`` for no end.
+            last_inclusive: whether ``last`` belongs to the range.
+            order: ``"ascending"`` or ``"descending"``.
+            fields: as for ``get``.
+
+        Raises:
+            IllegalOperationError: the range is inverted: ``first`` comes after ``last`` in this
+                order. Or an argument is no key, flag, order or list of fields.
+        """
+        if order not in ("ascending", "descending"):
+            raise IllegalOperationError(
+                f"order must be 'ascending' or 'descending', not {order!r:.80}"
+            )
+        for flag in (first_inclusive, last_inclusive):
+            if type(flag) is not bool:
+                raise IllegalOperationError(
+                    f"whether an end belongs to the range must be a bool, not {flag!r:.80}"
+                )
+        ends = [
+            (None if first is None else _part(first), first_inclusive),
+            (None if last is None else _part(last), last_inclusive),
+        ]
+        (low, with_low), (high, with_high) = ends if order == "ascending" else reversed(ends)
+        if low is not None and high is not None and low > high:
+            raise IllegalOperationError(
+                f"the range is inverted: in {order} order, {first!r} comes after {last!r}"
+            )
+
+        def chosen(name: str) -> bool:
+            above = low is None or name > low or (with_low and name == low)
+            return above and (high is None or name < high or (with_high and name == high))
+
+        return self._cursor(check_fields(fields), chosen, order)
+
+
+class MetaStore:
+    """Tables in a store.
+
+    Below its path, a table has its keys at ``tables/NAME/KEY``. On stores without the capability
+    ``"expected_revisions"`` (ZooKeeper), ``removals`` keeps versions of removed keys from
+    coming back; do not remove it, or set it back, while versions are in use. There, a key that the
+    store itself removes, not its table, may come back with a late put of somebody else. A table of
+    ledgers counts its ids at ``ids/NAME``. Names and keys are escaped (see ``hubs.names``).
+
+    Close it, or use it as a context manager. The store stays open.
+
+    Args:
+        store: the store.
+        path: the path below which the tables are.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+    """
+
+    #: The name of this implementation.
+    name: Final = "batchkeeper"
+    #: The version of the layout and of the records.
+    version: Final = 1
+
+    def __init__(self, store: MetadataStore, path: str = "/metastore") -> None:
+        self._path = check_path(path)
+        self._shelf = Shelf(store, f"{path}/removals")
+
+    @property
+    def store(self) -> MetadataStore:
+        """The store."""
+        return self._shelf.store
+
+    @property
+    def path(self) -> str:
+        """The path below which the tables are."""
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._shelf.closed.is_set()
+
+    def create_table(self, name: str) -> Table:
+        """Return the table of a name. Nothing is written until the first put."""
+        return Table(self._shelf, name, self._place(name))
+
+    def create_scannable_table(self, name: str) -> ScannableTable:
+        """Return the table of a name, with cursors over ranges of keys.
+
+        All stores of this package are ordered, so this never fails on them.
+        """
+        return ScannableTable(self._shelf, name, self._place(name))
+
+    def close(self) -> None:
+        """End the use of all tables: later calls raise ``StoreClosedError``.
+
+        No watcher is called after this; a call under way goes on.
+        """
+        self._shelf.close()
+
+    def _place(self, name: str) -> str:
+        """Return the path below which a table has its keys."""
+        return f"{self._path}/tables/{_part(name)}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._path!r}>"
+
+
+def _part(key: object) -> str:
+    """Return a key, or the name of a table, as a part of a path.
+
+    Raises:
+        IllegalOperationError: it is none.
+    """
+    if not isinstance(key, str):
+        raise IllegalOperationError(f"a key must be a str that is not empty, not {key!r:.80}")
+    return escaped(key)

@@ -1,0 +1,380 @@
+# Made from async_watchers.py by `python tools/faces.py`: change that file, and run this command.
+"""One-shot watchers of keys: each is called once, at the first change after a read.
+
+A watcher is *reading* until its first read has ended, then *waiting*, and then it is called or
+dropped. One watch of the store serves all watchers of a table, and is in place before they read. An
+event may be older than what a watcher has read, so revisions decide which of them is told:
+
+- A key that is there has the revision of its value. A later event is news.
+- For a missing key, the store gives a revision before the read. A later creation is news.
+- ZooKeeper before 3.9 reports events without revisions, and a store without scans tells none. Then
+  the key is read again and compared. So it is after a gap, for all keys.
+
+What comes during the first read is kept and judged after it. After a gap, that read begins again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import chain
+from typing import Final, Literal, NamedTuple
+
+from ....batching import MetadataStore
+from ....batching.checks import check_capability
+from ....coordination._sync.following import Follower
+from ....coordination._sync.listeners import Listener
+from ....coordination.background import Signal
+from ....ops.errors import (
+    MetadataStoreError,
+    OperationTimeoutError,
+    StoreClosedError,
+    UnsupportedError,
+)
+from ....ops.log import get_logger
+from ....ops.operations import Get
+from ....ops.results import GetResult, WatchEvent
+from ...errors import IllegalOperationError
+from ..results import EventType, Watcher
+
+__all__ = ["Watchers", "check_watcher"]
+
+log = get_logger("batchkeeper.hubs")
+
+# Seconds without an armed watcher, after which the watch of a table ends.
+_LINGER: Final = 60.0
+
+
+class _Seen(NamedTuple):
+    """What a watcher has read.
+
+    Attributes:
+        there: whether the key was there.
+        revision: that of its value; for a missing key, one of the store from before the read, or
+            ``None`` where the store tells none.
+    """
+
+    there: bool
+    revision: int | None
+
+
+class _Armed:
+    """A watcher that is reading or waiting. The lock of its table guards it.
+
+    Attributes:
+        seen: what it has read; ``None`` while it is reading.
+        events: those that came while it was reading.
+        missed: whether events were missed while it was reading.
+    """
+
+    __slots__ = ("events", "key", "missed", "path", "seen", "watcher")
+
+    def __init__(self, key: str, path: str, watcher: Watcher) -> None:
+        self.key = key
+        self.path = path
+        self.watcher = watcher
+        self.seen: _Seen | None = None
+        self.events: list[WatchEvent] = []
+        self.missed = False
+
+
+class _Told(NamedTuple):
+    """A call that is due."""
+
+    watcher: Watcher
+    key: str
+    event: EventType
+
+
+def _age(event: WatchEvent, seen: _Seen) -> Literal["old", "new", "unknown"]:
+    """Say whether an event is news to a watcher."""
+    if event.revision is None or seen.revision is None:
+        return "unknown"
+    if event.revision <= seen.revision:
+        return "old"
+    if seen.there or event.kind == "created":
+        return "new"
+    # Before the read, somebody has removed the key, and may have changed it before that.
+    return "old" if event.kind == "deleted" else "unknown"
+
+
+def _type_of(event: WatchEvent) -> EventType:
+    return EventType.REMOVED if event.kind == "deleted" else EventType.CHANGED
+
+
+def _difference(found: GetResult | None, seen: _Seen) -> EventType | None:
+    """Return what has happened to a key since a watcher has read it, if anything has."""
+    if found is None:
+        return EventType.REMOVED if seen.there else None
+    newer = seen.revision is None or found.stat.revision > seen.revision
+    return EventType.CHANGED if newer else None
+
+
+class Watchers:
+    """The watchers of a table.
+
+    Args:
+        store: the store.
+        place: the path below which the table has its keys.
+        closed: set when the tables are closed, before ``close`` is called.
+    """
+
+    def __init__(self, store: MetadataStore, place: str, closed: Signal) -> None:
+        self._store = store
+        self._place = place
+        self._closed = closed
+        self._process = os.getpid()
+        # Calls all watchers of the table, one after the other.
+        self._listener: Listener[_Told] = Listener(f"table at {place}", self._call)
+        # Guards the following fields. Under it, only the lock of the listener is taken.
+        self._lock = threading.Lock()
+        self._armed: dict[str, dict[_Armed, None]] = {}  # by path, first come first
+        self._used = 0.0  # when a watcher was last armed or told
+        self._follower: Follower | None = None
+        self._error: MetadataStoreError | None = None  # with which the last follower has ended
+
+    def read(self, key: str, path: str, watcher: Watcher) -> GetResult | None:
+        """Read a path, and call a watcher at the first change after that.
+
+        Raises:
+            UnsupportedError: the store has no watches.
+            MetadataStoreError: the store cannot be watched or read. The watcher is not armed then.
+        """
+        check_capability("watches", "a watcher", self._store.capabilities, repr(self._store))
+        self._check_process(path)
+        armed = _Armed(key, path, watcher)
+        try:
+            follower = self._arm(armed)
+            seconds = self._store.operation_timeout
+            if not follower.ready.wait(seconds):
+                raise OperationTimeoutError(
+                    f"the watch of {self._place} was not in place within {seconds} s", path=path
+                )
+            while True:
+                with self._lock:
+                    self._check_current(follower, path)
+                    armed.events, armed.missed = [], False
+                found, seen = self._look(path)
+                with self._lock:
+                    self._check_current(follower, path)
+                    if not armed.missed:
+                        armed.seen = seen
+                        ages = [(_age(event, seen), event) for event in armed.events]
+                        news = [_type_of(event) for age, event in ages if age == "new"]
+                        calls = bool(news) and self._tell(armed, news[0])
+                        break
+            if calls:
+                self._listener.start()
+            elif not news and any(age == "unknown" for age, _ in ages):
+                self._compare([armed])
+        except BaseException:
+            with self._lock:
+                self._remove(armed)
+            raise
+        return found
+
+    def disarm(self, path: str, watcher: Watcher) -> bool:
+        """Drop a watcher; return whether it was armed."""
+        self._check_process(path)
+        with self._lock:
+            for armed in self._armed.get(path, ()):
+                if armed.watcher == watcher:
+                    return self._remove(armed)
+        return False
+
+    def close(self) -> None:
+        """Drop all watchers. Calls that wait for the watch raise ``StoreClosedError``."""
+        if os.getpid() != self._process:  # The lock may be held for ever.
+            return
+        with self._lock:
+            self._armed.clear()
+            follower, self._follower = self._follower, None
+            self._error = StoreClosedError("the tables were closed", path=self._place)
+            self._listener.close()
+        if follower is not None:
+            follower.close()
+            follower.ready.set()  # It may be waiting for the store.
+
+    # The watch
+
+    def _arm(self, armed: _Armed) -> Follower:
+        """Take in a watcher, and begin the watch if there is none."""
+        with self._lock:
+            if self._closed.is_set() or self._listener.closed:
+                raise StoreClosedError("the tables were closed", path=armed.path)
+            self._armed.setdefault(armed.path, {})[armed] = None
+            self._used = time.monotonic()
+            follower = self._follower
+            begins = follower is None
+            if follower is None:
+                follower = self._follower = self._new_follower()
+        if begins:
+            try:
+                follower.start()
+            except BaseException as error:
+                failure = MetadataStoreError(f"no watch could begin: {error!r}", path=armed.path)
+                self._end(follower, failure)
+                follower.ready.set()  # Others wait for it.
+                if isinstance(error, RuntimeError):  # There is no thread left.
+                    raise failure from error
+                raise
+        return follower
+
+    def _new_follower(self) -> Follower:
+        def hear(event: WatchEvent) -> None:
+            self._hear(event)
+            if not self._armed and time.monotonic() - self._used > _LINGER and idle():
+                follower.close()
+
+        def ended(error: MetadataStoreError) -> None:
+            self._end(follower, error)
+
+        def idle() -> bool:
+            with self._lock:
+                if self._armed:
+                    return False
+                if self._follower is follower:
+                    self._follower = None
+                return True
+
+        follower = Follower(
+            self._store,
+            self._place,
+            read=self._compare_all,
+            event=hear,
+            ended=ended,
+            idle=idle,
+            linger=_LINGER,
+        )
+        return follower
+
+    def _end(self, follower: Follower, error: MetadataStoreError) -> None:
+        """Note that a follower has ended. Armed watchers stay, and the next one compares them."""
+        if isinstance(error, StoreClosedError):
+            self.close()
+            return
+        log.warning("watchers of a table have no watch", place=self._place, reason=str(error))
+        with self._lock:
+            if self._follower is follower:
+                self._follower, self._error = None, error
+
+    def _check_current(self, follower: Follower, path: str) -> None:
+        """Raise the error with which a follower has ended, if it has.
+
+        It ends without one only if nothing is armed: somebody has disarmed this watcher meanwhile.
+        """
+        if self._follower is not follower and self._error is not None:
+            raise self._error.for_path(path)
+
+    def _check_process(self, path: str) -> None:
+        if os.getpid() != self._process:
+            raise StoreClosedError(
+                "the store was opened before this process was forked; open it here", path=path
+            )
+
+    # Events
+
+    def _look(self, path: str) -> tuple[GetResult | None, _Seen]:
+        found = self._store.get(path).result()
+        if found is None:
+            try:
+                # This also makes sure that the second read does not lag.
+                revision = self._store.revision()
+            except UnsupportedError:
+                revision = None
+                self._store.sync()
+            found = self._store.get(path).result()
+            if found is None:
+                return None, _Seen(False, revision)
+        return found, _Seen(True, found.stat.revision)
+
+    def _hear(self, event: WatchEvent) -> None:
+        """Judge an event for the watchers of its path."""
+        if event.path not in self._armed:  # Whoever is armed from now on reads later.
+            return
+        calls = False
+        unknown: list[_Armed] = []
+        with self._lock:
+            for armed in [*self._armed.get(event.path, ())]:
+                if armed.seen is None:
+                    armed.events.append(event)
+                    continue
+                age = _age(event, armed.seen)
+                if age == "new":
+                    calls |= self._tell(armed, _type_of(event))
+                elif age == "unknown":
+                    unknown.append(armed)
+        if calls:
+            self._listener.start()
+        if unknown:
+            self._compare(unknown)
+
+    def _compare_all(self) -> None:
+        """Compare what all waiting watchers have read with what is there; the others read again."""
+        with self._lock:
+            every = [*chain.from_iterable(self._armed.values())]
+            for armed in every:
+                armed.missed = True
+            waiting = [armed for armed in every if armed.seen is not None]
+        if waiting:
+            self._compare(waiting)
+
+    def _compare(self, waiting: Iterable[_Armed]) -> None:
+        """Compare what watchers have read with what is there."""
+        if "linearizable_reads" not in self._store.capabilities:
+            self._store.sync()
+        paths = list(dict.fromkeys(armed.path for armed in waiting))
+        outcomes = self._store.apply([Get(path) for path in paths])
+        now: dict[str, GetResult | None] = {}
+        for path, outcome in zip(paths, outcomes, strict=True):
+            if outcome.error is not None:
+                raise outcome.error
+            now[path] = outcome.result if isinstance(outcome.result, GetResult) else None
+        calls = False
+        with self._lock:
+            for armed in waiting:
+                assert armed.seen is not None
+                event = _difference(now[armed.path], armed.seen)
+                if event is not None:
+                    calls |= self._tell(armed, event)
+        if calls:
+            self._listener.start()
+
+    # Under the lock
+
+    def _tell(self, armed: _Armed, event: EventType) -> bool:
+        """Let a watcher be called; return whether the listener must be started."""
+        return self._remove(armed) and self._listener.add(_Told(armed.watcher, armed.key, event))
+
+    def _remove(self, armed: _Armed) -> bool:
+        """Take a watcher out; return whether it was armed."""
+        some = self._armed.get(armed.path, {})
+        if armed not in some:
+            return False
+        del some[armed]
+        if not some:
+            del self._armed[armed.path]
+        self._used = time.monotonic()
+        return True
+
+    def _call(self, told: _Told) -> object:
+        """Call a watcher, unless the store is closed, which the follower may not know yet."""
+        with suppress(UnsupportedError):  # A store without a session.
+            if self._store.session.state == "closed":
+                return None
+        return told.watcher(told.key, told.event)
+
+
+def check_watcher(watcher: Callable[..., object]) -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        IllegalOperationError: it is no function, or for threads a coroutine function.
+    """
+    refused = not callable(watcher) or inspect.iscoroutinefunction(watcher)
+    if refused:
+        raise IllegalOperationError(f"this must be a function that can be called: {watcher!r:.80}")

@@ -1,0 +1,85 @@
+# Made from async_writes.py by `python tools/faces.py`: change that file, and run this command.
+"""Executes the writes of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from ....batching import MetadataStore
+from ....ops.errors import (
+    BadVersionError,
+    MetadataStoreError,
+    NotFoundError,
+    TransactionRefusedError,
+)
+from ....ops.operations import Put, Transaction
+from ....ops.results import Outcome, Stat
+from ..rows import Write
+from ..versions import Version
+from .states import States
+
+__all__ = ["Written", "execute", "execute_all"]
+
+#: The version of a record that was put; ``None`` for one that was removed.
+Written: TypeAlias = Version | None
+
+
+def execute(store: MetadataStore, states: States, write: Write) -> Written:
+    """Execute a write.
+
+    Raises:
+        BadVersionError: somebody else has changed the row.
+        TransactionRefusedError: an operation beside it was refused.
+    """
+    op, several = write.op, write.guard is not None or bool(write.row.beside)
+    try:
+        if several:
+            stat = store.transaction(write.parts).result()[-1]
+        elif isinstance(op, Put):
+            version, revision = op.expected_version, op.expected_revision
+            stat = store.put(op.path, op.value, version, expected_revision=revision).result()
+        else:
+            stat = None
+            store.delete(
+                op.path, op.expected_version, expected_revision=op.expected_revision
+            ).result()
+    except (TransactionRefusedError, NotFoundError) as error:
+        raise _refusal(states, write, error) from error
+    return _written(states, write, stat)
+
+
+def execute_all(
+    store: MetadataStore, states: States, writes: Sequence[Write]
+) -> list[Written | MetadataStoreError]:
+    """Execute writes in batches, and return the result or the error of each."""
+
+    def ended(write: Write, outcome: Outcome) -> Written | MetadataStoreError:
+        if outcome.error is not None:
+            return _refusal(states, write, outcome.error)
+        stat = outcome.result[-1] if isinstance(outcome.result, list) else outcome.result
+        return _written(states, write, stat if isinstance(stat, Stat) else None)
+
+    ops = [write.op if len(parts := write.parts) == 1 else Transaction(parts) for write in writes]
+    outcomes = store.apply(ops)
+    return [ended(*one) for one in zip(writes, outcomes, strict=True)]
+
+
+def _written(states: States, write: Write, stat: Stat | None) -> Written:
+    if stat is None:
+        states.removed(write)
+        return None
+    return states.version(stat, write.life)
+
+
+def _refusal(states: States, write: Write, error: MetadataStoreError) -> MetadataStoreError:
+    """Return the error of a write for that of its operation, or of its transaction."""
+    if isinstance(error, TransactionRefusedError):
+        if error.index < len(write.row.beside):
+            return error
+        if write.parts[error.index] is write.guard:
+            states.outdated(write)
+        error = error.error or error
+    if isinstance(error, BadVersionError | NotFoundError):
+        return BadVersionError(str(error), path=write.row.path)
+    return error

@@ -1,0 +1,389 @@
+# Made from async_hosts.py by `python tools/faces.py`: change that file, and run this command.
+"""The hubs of a region: which are alive, what load they bear, and which may get topics.
+
+A hub has two values. ``hosts/ADDRESS`` says that it belongs to the region, and stays. Below it,
+``alive`` is there while the hub's session lives, and has its load.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, Self, TypeAlias
+
+from ....batching import MetadataStore
+from ....coordination._sync.groups import Group
+from ....coordination._sync.memberships import Membership
+from ....coordination.background import Signal
+from ....coordination.deadlines import Deadline
+from ....coordination.members import decode, member_name, member_path
+from ....ops.errors import (
+    BadVersionError,
+    NotFoundError,
+    StoreClosedError,
+    TransactionRefusedError,
+    ValueDecodeError,
+)
+from ....ops.operations import ABSENT, Check, Delete
+from ....ops.paths import check_path
+from ....ops.results import GetResult
+from ...errors import HubsRegisteredError, IllegalOperationError
+from ...managers.data import HubInfo, HubLoad
+from ...names import escaped, text_of
+from ..records import LEAF, Hub, HubMembership
+from .views import View
+
+__all__ = ["Hosts", "Registration"]
+
+
+class _Alive(NamedTuple):
+    """What the value of a hub that is alive says."""
+
+    info: HubInfo
+    load: HubLoad
+    report: int
+
+
+class _Shown(NamedTuple):
+    """The hubs that are alive, and the memberships of all, by address."""
+
+    hubs: Mapping[str, Hub]
+    memberships: Mapping[str, HubMembership]
+
+
+_Value: TypeAlias = _Alive | HubMembership
+
+# What a membership that is missing or damaged says.
+_DAMAGED: Final = HubMembership(eligible=False)
+
+
+class Registration:
+    """A hub of this process, from ``Hosts.register`` to ``leave``; also a context manager.
+
+    After a lost session, it registers again by itself, with a new incarnation.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        membership: Membership,
+        view: View[_Value, _Shown],
+    ) -> None:
+        self._address = address
+        self._membership = membership
+        self._view = view
+        self._info = HubInfo(address, membership.incarnation)
+
+    @property
+    def info(self) -> HubInfo:
+        """Its address, and its present or, after a lost session, its last incarnation."""
+        info, incarnation = self._info, self._membership.incarnation
+        if info.incarnation != incarnation:
+            self._info = info = HubInfo(self._address, incarnation)
+        return info
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it may get topics, as the newest view says. No request is made.
+
+        A hub that somebody has forgotten while it was away is not, until it is registered anew.
+        """
+        return self._view.latest().memberships.get(self._address, _DAMAGED).eligible
+
+    @property
+    def draining(self) -> bool:
+        """Whether it is to give its topics to others, as the newest view says."""
+        return self._view.latest().memberships.get(self._address, _DAMAGED).draining
+
+    @property
+    def lost(self) -> Signal:
+        """An event that is set when the present incarnation has ended.
+
+        Once the hub is registered again, this is a new event.
+        """
+        return self._membership.lost
+
+    def held_until(self) -> float:
+        """Return the time before which this incarnation cannot have ended.
+
+        It is a value of ``time.monotonic()``: ``math.inf`` on stores without a server, and
+        ``-math.inf`` if the hub is not registered now.
+        """
+        return self._membership.held_until()
+
+    def update(self, load: HubLoad) -> None:
+        """Report the load. After a lost session, it is reported when the hub is registered again.
+
+        Raises:
+            IllegalOperationError: this is no load.
+            LockLostError: the hub has left.
+            MetadataStoreError: the write has failed; see its ``outcome``.
+        """
+        self._membership.update(_check_load(load).encoded())
+
+    def leave(self) -> None:
+        """Be alive no more. The membership stays. Leaving twice does no harm.
+
+        If no server answers, this happens in the background, at the latest by the end of the
+        session.
+        """
+        self._membership.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._address!r} of {self._membership!r}>"
+
+
+class Hosts:
+    """The hubs of a region. Close it, or use it as a context manager; the store stays open.
+
+    One watch keeps a view of them current, from the first use on. In an outage, the view is that of
+    before. Addresses are any text that is not empty.
+
+    Args:
+        store: the store, with ``"ephemerals"``, ``"transactions"`` and ``"watches"``.
+        region: the path of the region.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(self, store: MetadataStore, region: str) -> None:
+        self.path = f"{check_path(region)}/hosts"
+        self._store = store
+        self._group = Group(store, self.path, LEAF)
+        self._exact = "expected_revisions" in store.capabilities
+        self._lags = "linearizable_reads" not in store.capabilities
+        self._view: View[_Value, _Shown] = View(store, self.path, self._decoded, self._shown)
+        self._lock = threading.Lock()  # guards the following fields
+        self._registrations: list[Registration] = []
+        self._closed = False
+        # By address, an incarnation that has ended. Thousands of topics may have had one owner, and
+        # an end is for ever, so it is read once. Any thread may set it.
+        self._ended: dict[str, int] = {}
+
+    def register(
+        self, address: str, load: HubLoad | None = None, timeout: float | None = None
+    ) -> Registration:
+        """Register a hub of this process: it is alive until it leaves, or its session ends.
+
+        Its membership is written if it is missing, as eligible. If a hub with that address is
+        alive, such as this one before its restart, the call waits for its end.
+
+        Args:
+            address: where it serves, such as ``"hub-1:4080"``.
+            load: its load; that of an idle hub by default.
+            timeout: seconds to wait; for ever by default.
+
+        Raises:
+            LockBusyError: a hub with that address was alive until the end of ``timeout``.
+            IllegalOperationError: this is no address, or no load.
+            StoreClosedError: the hosts or the store are closed.
+            MetadataStoreError: a request has failed for good, or until the end of ``timeout``.
+        """
+        deadline = Deadline(timeout)
+        self._view.check_open()
+        data = _check_load(HubLoad() if load is None else load).encoded()
+        membership = self._group.join(_part(address), data, deadline.left())
+        try:
+            # In this order: nobody can forget a hub that is alive.
+            path = self._path(address)
+            record = HubMembership().encoded()
+            with suppress(BadVersionError):  # It is there.
+                self._store.put(path, record, ABSENT, timeout=deadline.for_request()).result()
+            self._view.get(deadline.for_request())
+            self._view.refresh(path, membership.path)
+            registration = Registration(address, membership, self._view)
+            with self._lock:
+                closed = self._closed
+                self._registrations.append(registration)
+            if closed:
+                raise StoreClosedError(f"{self.path} was closed meanwhile", path=path)
+        except BaseException:
+            membership.drop()
+            raise
+        return registration
+
+    def hubs(self, timeout: float | None = None) -> dict[str, Hub]:
+        """Return the hubs that are alive, by address. Only the first call makes requests.
+
+        A load that cannot be decoded is that of an idle hub. A hub whose membership is missing, or
+        cannot be decoded, is not eligible.
+
+        Args:
+            timeout: seconds that the first call waits for the view; the store's
+                ``operation_timeout`` by default.
+
+        Raises:
+            OperationTimeoutError: the view was not there in that time.
+            StoreClosedError: the hosts or the store are closed.
+            MetadataStoreError: the store has refused the watch or a read.
+        """
+        return dict(self._view.get(timeout).hubs)
+
+    def memberships(self, timeout: float | None = None) -> dict[str, HubMembership]:
+        """Return the memberships of all hubs of the region, alive or not, by address.
+
+        One that cannot be decoded is not eligible. The errors are those of :meth:`hubs`.
+        """
+        return dict(self._view.get(timeout).memberships)
+
+    def is_alive(self, info: HubInfo) -> bool:
+        """Read from the store whether this incarnation of a hub is alive.
+
+        Once it is not, it never is again, and no further request is made for it.
+
+        Raises:
+            MetadataStoreError: the read has failed.
+        """
+        self._view.check_open()
+        part = _part(info.address)
+        if self._lags and self._ended.get(info.address) != info.incarnation:
+            self._store.sync()
+        if self._ended.get(info.address) == info.incarnation:  # Somebody has read it meanwhile.
+            return False
+        found = self._store.get(member_path(self.path, part, LEAF)).result()
+        alive = (
+            found is not None
+            and decode(part, found.value, found.stat).member.incarnation == info.incarnation
+        )
+        if not alive:
+            self._ended[info.address] = info.incarnation
+        return alive
+
+    def set_draining(self, address: str, draining: bool) -> None:
+        """Say whether a hub is to give its topics to others.
+
+        Raises:
+            NotFoundError: no such hub belongs to the region.
+            ValueDecodeError: its membership cannot be decoded; nothing is changed. Forget the hub
+                when it is not alive, and register it again.
+            MetadataStoreError: a request has failed; see its ``outcome``.
+        """
+        self._change(address, draining=draining)
+
+    def set_eligible(self, address: str, eligible: bool) -> None:
+        """Say whether a hub may get topics. The errors are those of :meth:`set_draining`."""
+        self._change(address, eligible=eligible)
+
+    def forget(self, address: str) -> None:
+        """Remove a hub from the region.
+
+        Raises:
+            HubsRegisteredError: it is alive. Nothing is removed.
+            NotFoundError: no such hub belongs to the region.
+            MetadataStoreError: a request has failed; see its ``outcome``.
+        """
+        self._view.check_open()
+        path = self._path(address)
+        alive = Check(member_path(self.path, _part(address), LEAF), ABSENT)
+        try:
+            self._store.transaction([alive, Delete(path)]).result()
+        except TransactionRefusedError as refused:
+            if refused.index == 0:
+                why = f"the hub {address!r} is alive: stop it before it is forgotten"
+                raise HubsRegisteredError(why, path=path) from refused
+            if isinstance(refused.error, NotFoundError):
+                raise self._missing(address) from refused
+            raise
+        self._view.refresh(path)
+
+    def close(self) -> None:
+        """End the view, and leave with all hubs that were registered here."""
+        with self._lock:
+            self._closed = True
+            registrations, self._registrations = self._registrations, []
+        self._view.close()
+        for registration in registrations:
+            registration.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path!r} of {self._store!r}>"
+
+    def _path(self, address: str) -> str:
+        return f"{self.path}/{_part(address)}"
+
+    def _missing(self, address: str) -> NotFoundError:
+        path = self._path(address)
+        return NotFoundError(f"no hub {address!r} belongs to {self.path}", path=path)
+
+    def _change(self, address: str, **flags: Any) -> None:
+        """Change the membership of a hub, and keep what this program does not know of it."""
+        self._view.check_open()
+        path = self._path(address)
+        while True:
+            if self._lags:
+                self._store.sync()
+            found = self._store.get(path).result()
+            if found is None:
+                raise self._missing(address)
+            changed = replace(HubMembership.decoded(found.value, path), **flags)
+            revision = found.stat.revision if self._exact else None
+            try:
+                self._store.put(
+                    path, changed.encoded(), found.stat.version, expected_revision=revision
+                ).result()
+            except BadVersionError:  # Somebody else was quicker.
+                continue
+            self._view.refresh(path)
+            return
+
+    def _decoded(self, path: str, found: GetResult) -> _Value | None:
+        part = member_name(self.path, path, LEAF)
+        address = text_of(path[len(self.path) + 1 :] if part is None else part)
+        if address is None:
+            return None  # Not ours, such as the second value of a member.
+        if part is None:
+            try:
+                return HubMembership.decoded(found.value, path)
+            except ValueDecodeError:
+                return _DAMAGED
+        card = decode(part, found.value, found.stat)
+        try:
+            info = HubInfo(address, card.member.incarnation)
+        except IllegalOperationError:  # It is no address.
+            return None
+        try:
+            load = HubLoad.decoded(card.member.data, path)
+        except ValueDecodeError:
+            load = HubLoad()
+        return _Alive(info, load, found.stat.revision)
+
+    def _shown(self, values: Mapping[str, _Value]) -> _Shown:
+        memberships = {
+            text_of(path[len(self.path) + 1 :]) or "": value
+            for path, value in values.items()
+            if isinstance(value, HubMembership)
+        }
+        hubs = {}
+        for value in values.values():
+            if isinstance(value, _Alive):
+                info, load, report = value
+                of = memberships.get(info.address, _DAMAGED)
+                hubs[info.address] = Hub(info, load, of.eligible, of.draining, report)
+        return _Shown(hubs, memberships)
+
+
+def _part(address: str) -> str:
+    """Return an address as a part of a path."""
+    return escaped(HubInfo(address, 0).address)
+
+
+def _check_load(load: HubLoad) -> HubLoad:
+    if not isinstance(load, HubLoad):
+        raise IllegalOperationError(f"the load of a hub must be a HubLoad, not {load!r:.80}")
+    return load

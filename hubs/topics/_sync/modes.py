@@ -1,0 +1,82 @@
+# Made from async_modes.py by `python tools/faces.py`: change that file, and run this command.
+"""How the owners of a region's topics are kept, and the record that says so.
+
+The record at ``REGION/ownership`` is a JSON object (see ``hubs.formats``)::
+
+    {"v": 1, "mode": "ephemeral"}
+"""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from ....batching import MetadataStore
+from ....ops.errors import BadVersionError
+from ....ops.operations import ABSENT
+from ...errors import LayoutError
+from ...formats import dumped, loaded
+from ...managers._sync.factory import MetadataManagers
+from ..records import OwnershipMode
+from .hosts import Hosts
+from .ownership import ComparedOwnership, EphemeralOwnership, Ownership
+
+__all__ = ["open_ownership"]
+
+_MODES: Final[tuple[OwnershipMode, ...]] = get_args(OwnershipMode)
+
+
+def open_ownership(
+    store: MetadataStore,
+    managers: MetadataManagers,
+    hosts: Hosts,
+    mode: OwnershipMode | None = None,
+) -> Ownership:
+    """Return what keeps the owners of the topics of a region.
+
+    The first hub of a region writes the mode to ``REGION/ownership``. All others must have the
+    same: a topic would have an owner in each mode otherwise.
+
+    Args:
+        store: the store.
+        managers: the managers of the region.
+        hosts: the hubs of the region.
+        mode: the mode; ``None`` for that of the region, or ``"ephemeral"`` if it has none yet, in
+            which case nothing is written.
+
+    Raises:
+        LayoutError: the region has the other mode, or one that this program does not know.
+        MetadataStoreError: a request has failed.
+    """
+    region = managers.path
+    found = _mode(store, f"{region}/ownership", mode)
+    if found == "compared":
+        return ComparedOwnership(store, region, managers.ownership, hosts)
+    return EphemeralOwnership(store, region)
+
+
+def _mode(store: MetadataStore, path: str, wanted: OwnershipMode | None) -> OwnershipMode:
+    while (found := store.get(path).result()) is None:
+        if wanted is None:
+            return "ephemeral"
+        try:
+            store.put(path, dumped({"mode": wanted}), ABSENT).result()
+        except BadVersionError:  # Somebody else was quicker.
+            store.sync()
+        else:
+            return wanted
+    try:
+        mode = loaded(found.value).get("mode")
+    except (ValueError, RecursionError) as error:
+        raise LayoutError(f"{path} holds no mode of ownership: {error}", path=path) from error
+    for known in _MODES:
+        if mode == known:
+            if wanted not in (None, known):
+                raise LayoutError(
+                    f"the owners of the topics below {path.rpartition('/')[0]} are kept in the "
+                    f"mode {known!r}, not {wanted!r}: all hubs of a region must have the same",
+                    path=path,
+                )
+            return known
+    raise LayoutError(
+        f"{path} has a mode of ownership that this program does not know: {mode!r:.80}", path=path
+    )

@@ -1,0 +1,353 @@
+# Made from async_ownership.py by `python tools/faces.py`: change that file, and run this command.
+"""Who owns a topic: one hub at a time, each with an epoch of its own.
+
+A claim and the next epoch of the topic are one transaction. An epoch is the version of a path that
+is never removed, so it only grows. Whatever a hub writes about its topic, it writes on the
+condition of its epoch: once another hub has claimed the topic, nothing of it takes effect any more.
+
+There are two modes. In the mode ``"ephemeral"``, the owner is an ephemeral value, which goes with
+the session of its hub. In the mode ``"compared"``, it is kept by the manager of topic ownership,
+and counts as long as the incarnation that it names is alive.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Protocol
+
+from ....batching import MetadataStore
+from ....ops.backoff import Backoff
+from ....ops.errors import (
+    BadVersionError,
+    IndeterminateError,
+    TransactionRefusedError,
+    ValueDecodeError,
+)
+from ....ops.operations import ABSENT, Check, Delete, Put
+from ....ops.paths import check_path
+from ....ops.results import GetResult
+from ...errors import NoTopicOwnerInfoError, TopicOwnerInfoExistsError
+from ...managers._sync.topics import TopicOwnershipManager
+from ...managers.data import HubInfo
+from ...names import escaped, name_text
+from ...tables import DamagedRecordError, Version
+from ..records import Claim, Vacancy
+from .hosts import Hosts
+
+__all__ = ["ComparedOwnership", "EphemeralOwnership", "Ownership"]
+
+_BACKOFF: Final = Backoff(first=0.002, longest=0.1)
+
+
+class Ownership(Protocol):
+    """One of the modes."""
+
+    def owner(self, topic: str | bytes) -> HubInfo | None:
+        """Return the hub that owns a topic; ``None`` if none does.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: a read has failed.
+        """
+
+    def look(self, topic: str | bytes) -> HubInfo | Vacancy:
+        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+
+        On ZooKeeper, what others have written a moment ago may be missing.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: a read has failed.
+        """
+
+    def claim(
+        self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
+    ) -> Claim | HubInfo:
+        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Args:
+            topic: the topic.
+            me: the hub.
+            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
+                anew.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            SessionLostError: the session of the store has ended.
+            MetadataStoreError: a request has failed for good.
+        """
+
+    def release(self, claim: Claim) -> bool:
+        """Give a topic up, so that others can claim it; return whether it was still owned.
+
+        Raises:
+            MetadataStoreError: the request has failed; see its ``outcome``.
+        """
+
+
+class _Epochs:
+    """The epochs of the topics of a region. The value of an epoch is the hub that began it."""
+
+    def __init__(self, store: MetadataStore, region: str) -> None:
+        self._store = store
+        self._topics = f"{check_path(region)}/topics"
+        self._lags = "linearizable_reads" not in store.capabilities
+
+    def path(self, topic: str | bytes) -> str:
+        return f"{self._topics}/{escaped(topic)}/epoch"
+
+    def read(self, topic: str | bytes) -> GetResult | None:
+        return self._store.get(self.path(topic)).result()
+
+    def check(self, topic: str | bytes, found: GetResult | None) -> Check:
+        """Return the condition that the epoch that was read is still the present one."""
+        return Check(self.path(topic), ABSENT if found is None else found.stat.version)
+
+    def next(self, topic: str | bytes, me: HubInfo, found: GetResult | None) -> tuple[Put, Claim]:
+        """Return the put that begins the next epoch, and the claim that this makes."""
+        before = ABSENT if found is None else found.stat.version
+        put = Put(self.path(topic), me.encoded(), before)
+        return put, _claim(topic, me, put.path, before + 1)
+
+    def present(self, topic: str | bytes, me: HubInfo, found: GetResult | None) -> Claim | None:
+        """Return the claim of a hub that was the owner after ``found`` was read, if that is its.
+
+        It is if the epoch that was read is one that this hub has begun, and still the present one.
+        The hub does not know of it: the answer to its claim was lost.
+        """
+        again = self.read(topic)
+        if found is None or again is None or _info_of(found) != me:
+            return None
+        if again.stat.version != found.stat.version:
+            return None
+        return _claim(topic, me, found.stat.path, found.stat.version)
+
+    def pause(self, attempts: int) -> None:
+        """Wait before another attempt, which then finds what others have written."""
+        time.sleep(_BACKOFF.pause(attempts))
+        if self._lags:
+            self._store.sync()
+
+
+class EphemeralOwnership:
+    """The owner of a topic is an ephemeral value at ``REGION/topics/TOPIC/hub``.
+
+    Args:
+        store: the store of the hub.
+        region: the path of the region.
+    """
+
+    def __init__(self, store: MetadataStore, region: str) -> None:
+        self._store = store
+        self._epochs = _Epochs(store, region)
+        self._topics = f"{region}/topics"
+
+    def owner(self, topic: str | bytes) -> HubInfo | None:
+        """Return the hub that owns a topic; ``None`` if none does.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: a read has failed.
+        """
+        found = self._store.get(self._path(topic)).result()
+        return None if found is None else _info_of(found)
+
+    def look(self, topic: str | bytes) -> HubInfo | Vacancy:
+        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+
+        On ZooKeeper, what others have written a moment ago may be missing.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: a read has failed.
+        """
+        owner = self.owner(topic)
+        return Vacancy(self._epochs.read(topic)) if owner is None else owner
+
+    def claim(
+        self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
+    ) -> Claim | HubInfo:
+        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Args:
+            topic: the topic.
+            me: the hub.
+            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
+                anew.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            SessionLostError: the session of the store has ended.
+            MetadataStoreError: a request has failed for good.
+        """
+        path = self._path(topic)
+        attempts = 0
+        while True:
+            # In this order: whoever becomes the owner after the first read begins another epoch.
+            epoch = self._epochs.read(topic) if seen is None else seen.epoch
+            if epoch is None and attempts == 0:
+                seen = Vacancy(None)  # A topic that was never claimed has no owner.
+            found = self._store.get(path).result() if seen is None else None
+            owner, seen = None if found is None else _info_of(found), None
+            if owner == me and (mine := self._epochs.present(topic, me, epoch)):
+                return mine
+            try:
+                if found is None:
+                    put, claim = self._epochs.next(topic, me, epoch)
+                    hub = Put(path, me.encoded(), ABSENT, ephemeral=True)
+                    self._store.transaction([put, hub]).result()
+                    return claim
+                if owner is not None and not (owner.address == me.address and found.stat.owned):
+                    return owner
+                # It is damaged, or of an incarnation that this session had before.
+                check = self._epochs.check(topic, epoch)
+                self._store.transaction([check, Delete(path, found.stat.version)]).result()
+            except (TransactionRefusedError, IndeterminateError):
+                pass  # Somebody else was quicker, or the next read tells.
+            self._epochs.pause(attempts)
+            attempts += 1
+
+    def release(self, claim: Claim) -> bool:
+        """Give a topic up, so that others can claim it; return whether it was still owned.
+
+        Raises:
+            MetadataStoreError: the request has failed; see its ``outcome``.
+        """
+        try:
+            self._store.transaction([claim.check, Delete(self._path(claim.topic))]).result()
+        except TransactionRefusedError:
+            return False
+        return True
+
+    def _path(self, topic: str | bytes) -> str:
+        return f"{self._topics}/{escaped(topic)}/hub"
+
+
+class ComparedOwnership:
+    """The owner of a topic is what the manager of topic ownership keeps, if it is alive.
+
+    Args:
+        store: the store of the hub.
+        region: the path of the region.
+        manager: the manager of topic ownership of the region.
+        hosts: the hubs of the region.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        region: str,
+        manager: TopicOwnershipManager,
+        hosts: Hosts,
+    ) -> None:
+        self._epochs = _Epochs(store, region)
+        self._manager = manager
+        self._hosts = hosts
+
+    def owner(self, topic: str | bytes) -> HubInfo | None:
+        """Return the hub that owns a topic; ``None`` if none does.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: a read has failed.
+        """
+        found = self._manager.read_owner_info(topic)
+        if found is None or found.value is None or not self._is_alive(found.value, None):
+            return None
+        return found.value
+
+    def look(self, topic: str | bytes) -> HubInfo | Vacancy:
+        """Return the hub that owns a topic, or, if none does, what a claim starts from.
+
+        On ZooKeeper, what others have written a moment ago may be missing.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            MetadataStoreError: a read has failed.
+        """
+        # In any order: the transaction of a claim has conditions on both.
+        owner, version = self._read(topic)
+        if owner is not None and self._is_alive(owner, None):
+            return owner
+        return Vacancy(self._epochs.read(topic), version)
+
+    def claim(
+        self, topic: str | bytes, me: HubInfo, seen: Vacancy | None = None
+    ) -> Claim | HubInfo:
+        """Claim a topic for a hub that is alive; return the claim, or the hub that owns the topic.
+
+        Args:
+            topic: the topic.
+            me: the hub.
+            seen: what ``look`` has returned. It saves reads. If it is outdated, the claim reads
+                anew.
+
+        Raises:
+            IllegalOperationError: this is no topic.
+            SessionLostError: the session of the store has ended.
+            MetadataStoreError: a request has failed for good.
+        """
+        attempts = 0
+        while True:
+            # In this order: whoever becomes the owner after the first read begins another epoch.
+            epoch = self._epochs.read(topic) if seen is None else seen.epoch
+            if epoch is None and attempts == 0:
+                seen = seen or Vacancy(None)  # A topic that was never claimed has no owner.
+            owner, version = self._read(topic) if seen is None else (None, seen.version)
+            seen = None
+            if owner == me and (mine := self._epochs.present(topic, me, epoch)):
+                return mine
+            if owner is not None and owner != me and self._is_alive(owner, me):
+                return owner
+            put, claim = self._epochs.next(topic, me, epoch)
+            try:
+                self._manager.write_owner_info(topic, me, version, beside=(put,))
+            except (
+                BadVersionError,
+                DamagedRecordError,
+                IndeterminateError,
+                NoTopicOwnerInfoError,
+                TopicOwnerInfoExistsError,
+                TransactionRefusedError,
+            ):
+                pass  # Somebody else was quicker, or the next read tells.
+            else:
+                return claim
+            self._epochs.pause(attempts)
+            attempts += 1
+
+    def release(self, claim: Claim) -> bool:
+        """Give a topic up, so that others can claim it; return whether it was still owned.
+
+        Raises:
+            MetadataStoreError: the request has failed; see its ``outcome``.
+        """
+        try:
+            self._manager.delete_owner_info(claim.topic, Version.ANY, beside=(claim.check,))
+        except (NoTopicOwnerInfoError, TransactionRefusedError):
+            return False
+        return True
+
+    def _read(self, topic: str | bytes) -> tuple[HubInfo | None, Version]:
+        """Return the owner of a topic, whether it is alive or not, and the version to replace."""
+        found = self._manager.read_owner_info(topic, certain=False)
+        return (None, Version.NEW) if found is None else found
+
+    def _is_alive(self, owner: HubInfo, me: HubInfo | None) -> bool:
+        hub = self._hosts.hubs().get(owner.address)
+        if hub is not None and hub.info == owner:
+            # The view may still show an earlier life of the hub that asks.
+            return me is None or owner.address != me.address or self._hosts.is_alive(owner)
+        # A hub that the view does not know yet may have claimed the topic already.
+        return self._hosts.is_alive(owner)
+
+
+def _claim(topic: str | bytes, me: HubInfo, path: str, version: int) -> Claim:
+    return Claim(name_text(topic), me, version + 1, Check(path, version))
+
+
+def _info_of(found: GetResult) -> HubInfo | None:
+    try:
+        return HubInfo.decoded(found.value, found.stat.path)
+    except ValueDecodeError:
+        return None

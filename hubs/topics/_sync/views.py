@@ -1,0 +1,192 @@
+# Made from async_views.py by `python tools/faces.py`: change that file, and run this command.
+"""What the values below a path say, in memory, as one watch keeps it current.
+
+It is no ``MetadataCache``, which drops what it has when the connection is lost: a hub that serves
+its topics through a short outage needs the hubs and the rules of before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from ....batching import MetadataStore
+from ....batching.checks import check_capability
+from ....coordination._sync.following import Follower
+from ....coordination.background import Gate
+from ....ops.errors import MetadataStoreError, OperationTimeoutError, StoreClosedError
+from ....ops.log import get_logger
+from ....ops.paths import check_path
+from ....ops.results import GetResult, WatchEvent
+
+__all__ = ["View"]
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+log = get_logger("batchkeeper.hubs")
+
+
+class View(Generic[T, V]):
+    """The values below a path, decoded. Nothing happens before the first use.
+
+    In an outage, it shows what was there before.
+
+    Args:
+        store: the store, with ``"watches"`` and ``"ephemerals"``.
+        path: the path. A value at the path itself is not in the view.
+        decode: returns what the value at a path says, or ``None`` if it says nothing. It must not
+            raise.
+        show: returns what callers see, for what all values say, by path. It is called at most once
+            for each change, and in several threads at the same time.
+
+    Raises:
+        InvalidPathError: the path is not valid.
+        UnsupportedError: the store lacks a capability.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        path: str,
+        decode: Callable[[str, GetResult], T | None],
+        show: Callable[[Mapping[str, T]], V],
+    ) -> None:
+        self._path = check_path(path)
+        for needed in ("watches", "ephemerals"):
+            check_capability(needed, "a view", store.capabilities, repr(store))
+        self._store = store
+        self._lags = "linearizable_reads" not in store.capabilities
+        self._decode = decode
+        self._show = show
+        # Whoever reads and replaces the values has passed it, so that none replaces newer ones.
+        self._gate = Gate()
+        self._lock = threading.Lock()  # guards the following fields; they are read without it
+        self._follower: Follower | None = None
+        self._values: Mapping[str, T] | None = None  # is replaced, and never changed
+        self._shown: tuple[Mapping[str, T], V] | None = None
+        self._error: MetadataStoreError | None = None
+        self._closed = False
+
+    def get(self, timeout: float | None = None) -> V:
+        """Return what the view shows. Only the first call waits, until the view is there.
+
+        Args:
+            timeout: seconds to wait; the store's ``operation_timeout`` by default.
+
+        Raises:
+            OperationTimeoutError: the view was not there in that time.
+            StoreClosedError: the view or the store is closed.
+            MetadataStoreError: the store has refused the watch or a read.
+        """
+        self.check_open()
+        values = self._values
+        if values is None:
+            values = self._first(self._store.operation_timeout if timeout is None else timeout)
+        return self._show_of(values)
+
+    def latest(self) -> V:
+        """Return what the view shows now, without waiting; nothing if it is not there yet."""
+        return self._show_of(self._values or {})
+
+    def refresh(self, *paths: str) -> None:
+        """Read some paths now, if there is a view. So it has what the caller has just written."""
+        if self._values is not None:
+            self._read_some(paths)
+
+    def close(self) -> None:
+        """End it. Later calls raise ``StoreClosedError``."""
+        with self._lock:
+            self._closed = True
+            follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
+
+    def check_open(self) -> None:
+        """Refuse a use after the end.
+
+        Raises:
+            StoreClosedError: the view or the store is closed, or this is a forked process.
+        """
+        if self._store.session.state == "closed" or self._closed:  # In a forked process, it raises.
+            raise StoreClosedError(f"the view of {self._path}, or its store, is closed")
+
+    def _first(self, timeout: float) -> Mapping[str, T]:
+        follower = self._begin()
+        follower.ready.wait(timeout)
+        self.check_open()
+        values, error = self._values, self._error
+        if values is not None:
+            return values
+        if error is not None:
+            raise error.for_path(self._path)
+        raise OperationTimeoutError(
+            f"{self._path} could not be read within {timeout:g} s", path=self._path
+        )
+
+    def _begin(self) -> Follower:
+        """Return the follower; a new one if there is none, as at first, or after a refusal."""
+        with self._lock:
+            follower, begin = self._follower, self._follower is None
+            if follower is None:
+                self._error = None
+                follower = self._follower = Follower(
+                    self._store,
+                    self._path,
+                    read=self._read_all,
+                    event=self._read_changed,
+                    ended=self._end,
+                )
+        if begin:
+            follower.start()
+        return follower
+
+    def _end(self, error: MetadataStoreError) -> None:
+        if not isinstance(error, StoreClosedError):
+            log.error("a view ends", path=self._path, reason=str(error))
+        with self._lock:
+            self._follower = None
+            self._values = None
+            self._error = error
+
+    def _show_of(self, values: Mapping[str, T]) -> V:
+        shown = self._shown
+        if shown is None or shown[0] is not values:
+            shown = self._shown = values, self._show(values)
+        return shown[1]
+
+    # --- in the follower
+
+    def _read_all(self) -> None:
+        self._gate.enter()
+        try:
+            if self._lags:  # A new session may begin at a server that lags behind.
+                self._store.sync()
+            values = {}
+            for path, value, stat in self._store.scan(self._path):
+                decoded = self._decode(path, GetResult(value, stat))
+                if path != self._path and decoded is not None:
+                    values[path] = decoded
+            self._values = values
+        finally:
+            self._gate.leave()
+
+    def _read_changed(self, event: WatchEvent) -> None:
+        if event.path != self._path:
+            self._read_some((event.path,))
+
+    def _read_some(self, paths: tuple[str, ...]) -> None:
+        self._gate.enter()
+        try:
+            values = dict(self._values or {})
+            for path in paths:
+                found = self._store.get(path).result()
+                decoded = None if found is None else self._decode(path, found)
+                if decoded is None:
+                    values.pop(path, None)
+                else:
+                    values[path] = decoded
+            self._values = values
+        finally:
+            self._gate.leave()
