@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
+from ..testing.servers.releases import describe_etcd, describe_zookeeper
 from .machine import busy_share
-from .releases import describe_etcd, describe_zookeeper
 from .target import Target
 
 __all__ = ["as_document", "conditions", "conditions_as_json"]

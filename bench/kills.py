@@ -32,8 +32,7 @@ from ..ops.errors import BadVersionError, IndeterminateError, MetadataStoreError
 from ..ops.operations import ABSENT
 from ..ops.results import Stat
 from ..stores.backend import Answer, Backend, PassingBackend, RequestRefusedError, WriteRequest
-from ..stores.kinds import BUILT_IN, load_name
-from .servers import LocalServer
+from ..testing.servers import SERVERS, LocalServer
 
 __all__ = ["Kill", "Findings", "main", "measure"]
 
@@ -42,9 +41,6 @@ __all__ = ["Kill", "Findings", "main", "measure"]
 WITHIN: Final = 5.0
 TARGET: Final = 0.999
 
-_SERVERS: Final[dict[str, type[LocalServer]]] = {
-    name: load_name(kind.server) for name, kind in BUILT_IN.items() if kind.server
-}
 # The operations that a thread keeps under way, queued or sent.
 _AHEAD: Final = 1000
 
@@ -237,14 +233,14 @@ def _there(store: MetadataStore, paths: Sequence[str]) -> set[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target was reached and no outcome was false."""
     parser = argparse.ArgumentParser("python -m batchkeeper.bench.kills", description=__doc__)
-    parser.add_argument("store", choices=sorted(_SERVERS))
+    parser.add_argument("store", choices=sorted(SERVERS))
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--dir", type=Path, default=None, help="folder for the server's data")
     chosen = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory(dir=chosen.dir) as directory,
-        _SERVERS[chosen.store](directory) as server,
+        SERVERS[chosen.store](directory) as server,
     ):
         report = measure(server, chosen.kills, chosen.threads)
     sys.stdout.write(_text(report))

@@ -19,8 +19,8 @@ from typing import Final
 
 from ..ops.errors import MetadataStoreError
 from ..ops.operations import Put
-from .releases import ServerMissingError
-from .servers import ServerStartError
+from ..testing.servers import ServerStartError
+from ..testing.servers.releases import ServerMissingError
 from .target import Target, open_target
 
 __all__ = ["main", "resident_bytes", "stream_puts"]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from batchkeeper.bench import releases
+from batchkeeper.testing.servers import releases
 
 TESTS: Final = Path(__file__).parent
 

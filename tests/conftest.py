@@ -23,9 +23,8 @@ from typing import Final
 import hypothesis
 import pytest
 
-from batchkeeper.bench import releases
-from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
-from batchkeeper.stores.kinds import BUILT_IN, load_name
+from batchkeeper.stores.kinds import BUILT_IN
+from batchkeeper.testing.servers import SERVERS, EtcdServer, LocalServer, ZooKeeperServer, releases
 
 from .proxy import Proxy
 
@@ -39,7 +38,6 @@ _DISK = 2 * 2**30
 # A test needs a server in three cases: the name of a fixture shows that it starts one, a parameter
 # shows that it creates stores of a kind with a server, or it has the mark `server`.
 _STARTS: Final = re.compile(r"(.+_)?(etcd|zookeeper|server|spark)")
-_SERVED: Final = {name for name, kind in BUILT_IN.items() if kind.server}
 
 # The variables with the places of servers, for this process and for those that tests start. A quick
 # run sets them to this text. So a test that starts a server fails, with the text in the message.
@@ -87,7 +85,7 @@ def _needs_server(item: pytest.Item) -> bool:
         return True
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return "fresh_url" in fixtures and any(
-        isinstance(value, str) and value in _SERVED for value in parameters
+        isinstance(value, str) and value in SERVERS for value in parameters
     )
 
 
@@ -140,10 +138,7 @@ def shared_servers(
 
         @functools.cache
         def started(name: str) -> LocalServer:
-            kind = BUILT_IN[name]
-            assert kind.server is not None
-            server: type[LocalServer] = load_name(kind.server)
-            return stack.enter_context(server(tmp_path_factory.mktemp(name)))
+            return stack.enter_context(SERVERS[name](tmp_path_factory.mktemp(name)))
 
         yield started
 
@@ -237,7 +232,7 @@ def fresh_url(
     return make
 
 
-@pytest.fixture(params=sorted(BUILT_IN, key=lambda name: BUILT_IN[name].server is not None))
+@pytest.fixture(params=sorted(BUILT_IN, key=lambda name: name in SERVERS))
 def store_url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
     """The URL of an empty store, for each built-in kind in turn."""
     return fresh_url(request.param)

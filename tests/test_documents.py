@@ -90,6 +90,7 @@ def test_the_examples_run(document: str) -> None:
     run_examples(document, "memory://example-of-a-document")
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("document", ON_ETCD)
 def test_the_examples_run_on_etcd(document: str, fresh_url: Callable[[str], str]) -> None:
     """Each example runs, in the order of the document, on a real server."""

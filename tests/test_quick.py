@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from batchkeeper.bench import releases
+from batchkeeper.testing.servers import releases
 
 from .conftest import NOWHERE, PLACES
 

@@ -13,11 +13,11 @@ from rich.console import Console
 
 from ...ops.errors import MetadataStoreError
 from ...pipeline.arguments import duration
+from ...testing.servers import ServerStartError
+from ...testing.servers.releases import ServerMissingError
 from ..arguments import at_least
 from ..figures import check_extra
 from ..progress import show_progress
-from ..releases import ServerMissingError
-from ..servers import ServerStartError
 from ..target import open_target
 from ..workload import WrongAnswerError
 from .rounds import Extent, measure, needed, quick, rows_of

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from ...ops.operations import ABSENT
-from ..servers.processes import cpu_seconds
+from ...testing.servers.processes import cpu_seconds
 from ..target import Target
 from ..workload import put_path, put_value
 

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from ...ops.errors import MetadataStoreError
 from ...pipeline.java import JavaMissingError
+from ...testing.servers import ServerStartError
+from ...testing.servers.releases import ServerMissingError
 from ..arguments import at_least
 from ..progress import show_progress
-from ..releases import ServerMissingError
-from ..servers import ServerStartError
 from ..workload import WrongAnswerError
 from .memory import JobFailedError
 from .rounds import Extent, measure, quick, steps_of

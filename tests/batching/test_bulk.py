@@ -31,7 +31,7 @@ from batchkeeper.ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from batchkeeper.stores.faults import Call, Fault, Plan
+from batchkeeper.testing.faults import Call, Fault, Plan
 
 from .faulty import MakeBackend, OpenOn, release_all
 from .waiting import PATIENCE, until

@@ -23,7 +23,7 @@ from batchkeeper.ops import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from batchkeeper.stores.faults import Fault, FaultyBackend
+from batchkeeper.testing.faults import Fault, FaultyBackend
 
 from ..interrupts import interrupted
 from .faulty import MakeBackend, OpenOn, release_all

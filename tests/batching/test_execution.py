@@ -21,7 +21,7 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores.backend import RequestRefusedError
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend
+from batchkeeper.testing.faults import Call, Fault, FaultyBackend
 
 from .faulty import MakeBackend, OpenOn
 from .waiting import PATIENCE, AnyFuture

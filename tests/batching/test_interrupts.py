@@ -12,7 +12,7 @@ import pytest
 
 from batchkeeper.batching import MetadataStore
 from batchkeeper.ops import Get, MetadataStoreError, Put, StoreClosedError
-from batchkeeper.stores.faults import FaultyBackend, Plan
+from batchkeeper.testing.faults import FaultyBackend, Plan
 
 from .faulty import MakeBackend, OpenOn, release_all
 from .interruption import interrupted

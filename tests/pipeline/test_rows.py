@@ -23,7 +23,7 @@ from batchkeeper.pipeline.row_report import Report, RowCounts, RowOutcome, Statu
 from batchkeeper.pipeline.rows import Columns, RowWriter, columns_of
 from batchkeeper.pipeline.sending import Patience, describe, may_pass
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
+from batchkeeper.testing.faults import Call, Fault, FaultyBackend, Plan
 
 Row = tuple[str | None, bytes | None, int | None, str | None]
 

@@ -14,12 +14,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from batchkeeper import MetadataStore, open_store
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import ABSENT, Change, Delete, InvalidSettingError, Put
 from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.source import SCHEMA
 from batchkeeper.pipeline.streams import ChangesReader
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.testing.servers import EtcdServer
 
 from ..waiting import PATIENCE
 

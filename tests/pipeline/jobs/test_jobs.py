@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
+from batchkeeper.testing.servers import EtcdServer, ZooKeeperServer
 
 from ...contents import contents, put_all
 from ...programs import COMMAND

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -27,6 +26,7 @@ from batchkeeper.stores.etcd import estimates, groups, plan
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
 from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon
 from ..calls import kinds, lose_the_answer, write

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import scans as module
 from batchkeeper.stores.etcd import splitting
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.scans import Scans, _Page
+from batchkeeper.testing.servers import EtcdServer
 
 from ...contents import contents, put_all
 from ...programs import run_python

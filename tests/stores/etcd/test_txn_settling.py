@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -38,6 +37,7 @@ from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
 from batchkeeper.stores.etcd.errors import EtcdRefusedError
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon
 from ..calls import lose_the_answer

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     AuthenticationError,
     Delete,
@@ -35,6 +34,7 @@ from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.stores.etcd.watch import Watch
 from batchkeeper.stores.etcd.watch_messages import cancel_request
 from batchkeeper.stores.etcd.watches import EtcdWatches
+from batchkeeper.testing.servers import EtcdServer
 
 from ...histories.nemesis import commit_everything
 from ...proxy import Proxy

@@ -17,7 +17,6 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     ABSENT,
     Check,
@@ -59,6 +58,7 @@ from batchkeeper.stores.zookeeper.jute import (
     parse_reads,
     parse_single,
 )
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, soon

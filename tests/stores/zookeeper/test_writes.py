@@ -11,7 +11,6 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.security import make_acl, make_digest_acl
 
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     ABSENT,
     AuthenticationError,
@@ -36,6 +35,7 @@ from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.codecs import WRITES, Seen, WriteStep
 from batchkeeper.stores.zookeeper.jute import MULTI_READ, SET_DATA, ZNode
 from batchkeeper.stores.zookeeper.nodes import NULL, Nodes
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
 from ..calls import kinds, read, write

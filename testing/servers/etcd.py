@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..releases import find_etcd
 from .local import LocalServer, Member
 from .processes import HOST
 from .proxies import ANY_MEMBER, CLIENT
+from .releases import find_etcd
 
 __all__ = ["EtcdServer"]
 

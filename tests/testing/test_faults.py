@@ -22,7 +22,7 @@ from batchkeeper.ops import (
     StoreUnavailableError,
 )
 from batchkeeper.stores import Backend, ConnectOptions, connect
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
+from batchkeeper.testing.faults import Call, Fault, FaultyBackend, Plan
 
 from ..waiting import soon
 

@@ -14,7 +14,7 @@ from ...ops.errors import (
     OperationTimeoutError,
     StoreClosedError,
 )
-from ..backend import Request
+from ...stores.backend import Request
 
 __all__ = ["CHANGING", "Call", "Fault", "Method", "Plan"]
 

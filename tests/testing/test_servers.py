@@ -17,15 +17,15 @@ import grpc
 import pytest
 from kazoo.client import KazooClient
 
-from batchkeeper.bench.servers import (
+from batchkeeper.testing.servers import (
+    SERVERS,
     EtcdServer,
     LocalServer,
     ServerStartError,
     ZooKeeperServer,
     local,
 )
-from batchkeeper.bench.servers.processes import cpu_seconds
-from batchkeeper.stores.kinds import BUILT_IN, load_name
+from batchkeeper.testing.servers.processes import cpu_seconds
 
 
 class Etcdctl:
@@ -70,13 +70,10 @@ class Zkcli:
         self._client.close()
 
 
-SERVERS: list[type[LocalServer]] = [
-    load_name(kind.server) for kind in BUILT_IN.values() if kind.server
-]
 CLIENTS: dict[str, Callable[[LocalServer], Any]] = {"etcd": Etcdctl, "zookeeper": Zkcli}
 
 
-@pytest.fixture(params=SERVERS, ids=[server.name for server in SERVERS])
+@pytest.fixture(params=SERVERS.values(), ids=list(SERVERS))
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalServer]:
     """One server of each kind, not started yet."""
     made: LocalServer = request.param(tmp_path / "server")
@@ -150,7 +147,7 @@ def test_a_server_does_not_outlive_its_process(ending: str, tmp_path: Path) -> N
     """A server ends with the process that started it: at an exit without `stop`, at a kill -9."""
     program = f"""
         import os, signal, sys
-        from batchkeeper.bench.servers import EtcdServer
+        from batchkeeper.testing.servers import EtcdServer
         server = EtcdServer({str(tmp_path / "etcd")!r})
         server.start()
         print(server.pid, flush=True)

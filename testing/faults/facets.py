@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Protocol, TypeVar
 
 from ...ops.results import Change, Range, ScanResult, StatPage
-from ..backend import History, Scans
+from ...stores.backend import History, Scans
 from .calls import Method
 
 __all__ = ["FaultyHistory", "FaultyScans", "Run"]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from batchkeeper.bench import installing, releases
-from batchkeeper.bench.jars import ZOOKEEPER_JARS
-from batchkeeper.bench.releases import Release, ServerMissingError, parse_release
 from batchkeeper.cli import main
 from batchkeeper.ops import InvalidSettingError
 from batchkeeper.pipeline import java
+from batchkeeper.testing.servers import installing, releases
+from batchkeeper.testing.servers.jars import ZOOKEEPER_JARS
+from batchkeeper.testing.servers.releases import Release, ServerMissingError, parse_release
 
 
 @pytest.fixture

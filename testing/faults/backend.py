@@ -28,7 +28,7 @@ from ...ops.errors import (
     StoreUnavailableError,
     UnsupportedError,
 )
-from ..backend import (
+from ...stores.backend import (
     Answer,
     Backend,
     History,
@@ -41,7 +41,7 @@ from ..backend import (
     WriteRequest,
     send_by,
 )
-from ..spans import EVERYTHING
+from ...stores.spans import EVERYTHING
 from .calls import CHANGING, Call, Fault, Method, Plan
 from .facets import FaultyHistory, FaultyScans
 from .sessions import FaultySession, PlainWrite

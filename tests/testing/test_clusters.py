@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer, LocalServer, ServerStartError, ZooKeeperServer
-from batchkeeper.bench.servers import local as servers
+from batchkeeper.testing.servers import EtcdServer, LocalServer, ServerStartError, ZooKeeperServer
+from batchkeeper.testing.servers import local as servers
 
 from ..stores.foreign import zookeeper_client
 from ..waiting import PATIENCE, until

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, Self
 
-from ..releases import find_java, find_zookeeper_jars
 from .local import LocalServer, Member
 from .processes import HOST
 from .proxies import Route
+from .releases import find_java, find_zookeeper_jars
 
 __all__ = ["ZooKeeperServer"]
 

@@ -23,8 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..ops.errors import InvalidSettingError
-from ..pipeline import java
+from ...ops.errors import InvalidSettingError
+from ...pipeline import java
 from .jars import ZOOKEEPER_JARS
 
 __all__ = [

@@ -16,7 +16,7 @@ from ...ops.errors import (
 )
 from ...ops.kinds import KINDS
 from ...ops.operations import Options
-from ..backend import Backend
+from ...stores.backend import Backend
 from .backend import FaultyBackend
 from .calls import CHANGING, Call, Fault, Plan
 

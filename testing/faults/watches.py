@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ...ops.errors import MetadataStoreError
 from ...ops.results import WatchEvent
-from ..backend import Watches, WatchHandle
+from ...stores.backend import Watches, WatchHandle
 from .facets import Run
 
 __all__ = ["FaultyWatches"]

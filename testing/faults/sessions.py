@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...ops.errors import MetadataStoreError
 from ...ops.operations import Options, WriteKind
 from ...ops.sessions import SessionEvent, SessionState
-from ..backend import Session, WriteRequest, session_lost
+from ...stores.backend import Session, WriteRequest, session_lost
 
 __all__ = ["FaultySession", "PlainWrite"]
 
