@@ -1,7 +1,8 @@
 """Runs the tests that must pass with every server version, on one pair of servers after the other.
 
 ``tox -e compat`` installs the servers and runs ``python tests/compat.py older [pytest options]``.
-``tox -e newest`` has the newest pair to itself: ``python tests/compat.py newest``.
+``tox -e newest`` has the newest pair to itself: ``python tests/compat.py newest``. And
+``tox -e contract``, which each change must pass, runs conformance alone on the oldest and the newest.
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ PAIRS: Final = {
         Pair("wheel", "3.6"),
         Pair("3.5", "3.7", WITH_CLUSTERS),
         Pair("3.6", "3.8", ANSWERS),
+    ),
+    "contract": (
+        Pair("wheel", "3.6", ["conformance"]),
+        Pair("3.7", "3.9", ["conformance"]),
     ),
     "newest": (Pair("3.7", "3.9", (*WITH_CLUSTERS, "hubs/serving/test_hub.py")),),
 }

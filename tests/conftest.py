@@ -26,6 +26,7 @@ import pytest
 from batchkeeper.stores.kinds import BUILT_IN
 from batchkeeper.testing.servers import SERVERS, EtcdServer, LocalServer, ZooKeeperServer, releases
 
+from .budget import Budget
 from .proxy import Proxy
 
 # A slow machine fails no test.
@@ -44,6 +45,12 @@ _STARTS: Final = re.compile(r"(.+_)?(etcd|zookeeper|server|spark)")
 PLACES: Final = ("BATCHKEEPER_ETCD", "BATCHKEEPER_ZOOKEEPER", "SPARK_HOME")
 NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server` (conftest.py)"
 
+# What stands above the face of the stores branches on two capabilities, and these two stores differ
+# in both: memory stands for RocksDB and etcd, too. A full run takes all four.
+_ABOVE_THE_FACE: Final = ("coordination", "hubs")
+_CLASSES: Final = ("memory", "zookeeper")
+_ALL: Final = sorted(BUILT_IN, key=lambda name: BUILT_IN[name].server is not None)
+
 # Fixtures that take long to make: where processes share the tests, one of them has all that use it,
 # and begins with them.
 _ONCE: Final = ("spark", "clone")
@@ -53,29 +60,42 @@ _SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the option of a quick run."""
+    """Declare the options of a quick and of a full run."""
     parser.addoption(
         "--quick", action="store_true", help="only tests that need no etcd, ZooKeeper or Spark"
     )
+    parser.addoption(
+        "--full", action="store_true", help="also the tests that run before a release only"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test of any store on each kind in turn, or on those that stand for their classes."""
+    if "store_url" in metafunc.fixturenames and not metafunc.config.getoption(
+        "batchkeeper_store", None
+    ):
+        path = metafunc.definition.path.relative_to(Path(__file__).parent)
+        few = path.parts[0] in _ABOVE_THE_FACE and not metafunc.config.option.full
+        metafunc.parametrize("store_url", _CLASSES if few else _ALL, indirect=True)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server, or stay together; leave the former out of a quick run."""
+    """Mark the tests that need a server, or stay together; leave out what this run does not take."""
     parallel = config.pluginmanager.hasplugin("xdist")
-    reruns = config.getoption("reruns", None)
     for item in items:
         if _needs_server(item):
             item.add_marker("server")
-        if reruns and "histories" in item.path.parts:
-            # A violation gets no second chance: one that comes seldom is one, too.
-            item.add_marker(pytest.mark.flaky(reruns=reruns, rerun_except=[r"Violation\("]))
         for name in _ONCE if parallel else ():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(name))
-    if config.option.quick:
-        left_out = [item for item in items if item.get_closest_marker("server")]
-        items[:] = [item for item in items if not item.get_closest_marker("server")]
+    unwanted = [
+        *(["server"] if config.option.quick else []),
+        *([] if config.option.full else ["full"]),
+    ]
+    left_out = [item for item in items if any(map(item.get_closest_marker, unwanted))]
+    if left_out:
+        items[:] = [item for item in items if not any(map(item.get_closest_marker, unwanted))]
         config.hook.pytest_deselected(items=left_out)
 
 
@@ -101,6 +121,7 @@ def pytest_configure(config: pytest.Config) -> None:
     It also sets the environment of the servers, and makes Ctrl-C work if a shell has started the
     run in the background, where Python ignores it.
     """
+    config.pluginmanager.register(Budget(), "budget")
     for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, " ".join(_SHORT_LIVED))
     if config.option.quick:
@@ -128,17 +149,19 @@ def pytest_report_header() -> list[str]:
 
 @pytest.fixture(scope="session")
 def shared_servers(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str], LocalServer]]:
     """Return the server that tests share, by the kind of store. The first use starts it.
 
     Tests must not stop or limit a shared server. Fixtures such as ``own_etcd`` are for that.
     """
+    budget: Budget = request.config.pluginmanager.get_plugin("budget")
     with ExitStack() as stack:
 
         @functools.cache
         def started(name: str) -> LocalServer:
-            return stack.enter_context(SERVERS[name](tmp_path_factory.mktemp(name)))
+            with budget.shared():
+                return stack.enter_context(SERVERS[name](tmp_path_factory.mktemp(name)))
 
         yield started
 
@@ -232,9 +255,9 @@ def fresh_url(
     return make
 
 
-@pytest.fixture(params=sorted(BUILT_IN, key=lambda name: name in SERVERS))
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
-    """The URL of an empty store, for each built-in kind in turn."""
+    """The URL of an empty store of the kind that ``pytest_generate_tests`` names."""
     return fresh_url(request.param)
 
 

@@ -186,6 +186,7 @@ def test_neighbours_in_a_batch(store: bk.MetadataStore) -> None:
     assert contents(store) == kept
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("bad", [0, -1, True, "1", 1.0, 2**63])
 def test_revisions_begin_at_one(store: bk.MetadataStore, bad: Any) -> None:
     """Anything but an int from 1 to 2**63 - 1 is refused by the call."""
