@@ -48,8 +48,7 @@ NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server`
 # What stands above the face of the stores branches on two capabilities, and these two stores differ
 # in both: memory stands for RocksDB and etcd, too. A full run takes all four.
 _ABOVE_THE_FACE: Final = ("coordination", "hubs")
-_CLASSES: Final = ("memory", "zookeeper")
-_ALL: Final = sorted(BUILT_IN, key=lambda name: BUILT_IN[name].server is not None)
+_CLASSES: Final = {"memory", "zookeeper"}
 
 # Fixtures that take long to make: where processes share the tests, one of them has all that use it,
 # and begins with them.
@@ -69,16 +68,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test of any store on each kind in turn, or on those that stand for their classes."""
-    if "store_url" in metafunc.fixturenames and not metafunc.config.getoption(
-        "batchkeeper_store", None
-    ):
-        path = metafunc.definition.path.relative_to(Path(__file__).parent)
-        few = path.parts[0] in _ABOVE_THE_FACE and not metafunc.config.option.full
-        metafunc.parametrize("store_url", _CLASSES if few else _ALL, indirect=True)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need a server, or stay together; leave out what this run does not take."""
@@ -89,14 +78,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name in _ONCE if parallel else ():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(name))
-    unwanted = [
-        *(["server"] if config.option.quick else []),
-        *([] if config.option.full else ["full"]),
-    ]
-    left_out = [item for item in items if any(map(item.get_closest_marker, unwanted))]
+    left_out = [item for item in items if not _taken(item, config)]
     if left_out:
-        items[:] = [item for item in items if not any(map(item.get_closest_marker, unwanted))]
+        items[:] = [item for item in items if _taken(item, config)]
         config.hook.pytest_deselected(items=left_out)
+
+
+def _taken(item: pytest.Item, config: pytest.Config) -> bool:
+    if config.option.quick and item.get_closest_marker("server"):
+        return False
+    if config.option.full:
+        return True
+    above = item.path.relative_to(Path(__file__).parent).parts[0] in _ABOVE_THE_FACE
+    kind = item.callspec.params.get("store_url") if above and hasattr(item, "callspec") else None
+    return kind in {None, *_CLASSES} and not item.get_closest_marker("full")
 
 
 def _needs_server(item: pytest.Item) -> bool:
@@ -255,9 +250,9 @@ def fresh_url(
     return make
 
 
-@pytest.fixture
+@pytest.fixture(params=sorted(BUILT_IN, key=lambda name: BUILT_IN[name].server is not None))
 def store_url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
-    """The URL of an empty store of the kind that ``pytest_generate_tests`` names."""
+    """The URL of an empty store, for each built-in kind in turn."""
     return fresh_url(request.param)
 
 
