@@ -47,8 +47,11 @@ NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server`
 
 # What stands above the face of the stores branches on two capabilities, and these two stores differ
 # in both: memory stands for RocksDB and etcd, too. A full run takes all four.
-_ABOVE_THE_FACE: Final = ("coordination", "hubs")
+_ABOVE_THE_FACE: Final = ("coordination", "histories", "hubs")
 _CLASSES: Final = {"memory", "zookeeper"}
+
+# Where hubs own topics in two ways on two servers, each way is tested on one of them.
+_PAIRED: Final = {("ephemeral", "etcd"), ("compared", "zookeeper")}
 
 # Fixtures that take long to make: where processes share the tests, one of them has all that use it,
 # and begins with them.
@@ -89,9 +92,13 @@ def _taken(item: pytest.Item, config: pytest.Config) -> bool:
         return False
     if config.option.full:
         return True
+    given = item.callspec.params if hasattr(item, "callspec") else {}
     above = item.path.relative_to(Path(__file__).parent).parts[0] in _ABOVE_THE_FACE
-    kind = item.callspec.params.get("store_url") if above and hasattr(item, "callspec") else None
-    return kind in {None, *_CLASSES} and not item.get_closest_marker("full")
+    return not (
+        item.get_closest_marker("full")
+        or (above and given.get("store_url", "memory") not in _CLASSES)
+        or (given.get("ownership"), given.get("server")) in _PAIRED
+    )
 
 
 def _needs_server(item: pytest.Item) -> bool:

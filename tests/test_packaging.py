@@ -66,7 +66,9 @@ def as_installed(root: Path) -> set[str]:
     return {place(name) for name in sources(root)}
 
 
-@pytest.fixture(scope="module", params=["batchkeeper", "bk-clone"])
+@pytest.fixture(
+    scope="module", params=["bk-clone", pytest.param("batchkeeper", marks=pytest.mark.full)]
+)
 def clone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout, or of the source archive, as a new clone under another name."""
     target = tmp_path_factory.mktemp("clones") / str(request.param)

@@ -201,7 +201,13 @@ def test_halving_measures_what_is_left_more_often(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("where", [("--processes", "2"), ("--spark",)], ids=["processes", "spark"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(("--processes", "2"), id="processes"),
+        pytest.param(("--spark",), id="spark", marks=pytest.mark.full),
+    ],
+)
 def test_several_processes_share_the_load(
     where: tuple[str, ...], bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -354,6 +360,7 @@ def test_a_missing_server_is_one_line_and_exit_code_2(
     assert "BATCHKEEPER_ETCD must name an executable file" in one_line(capsys.readouterr().err)
 
 
+@pytest.mark.full
 @pytest.mark.server
 @pytest.mark.parametrize("target", ["etcd", "zookeeper"])
 def test_a_cluster_is_measured(

@@ -11,6 +11,7 @@ from batchkeeper.bench.kills import Findings, Kill, measure
 from ..histories.nemesis import forgets, server_to_hurt
 
 
+@pytest.mark.full
 @pytest.mark.server
 @pytest.mark.parametrize("kind", ["etcd", "zookeeper"])
 def test_what_a_kill_catches_is_settled(kind: str, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def test_an_isolated_leader_is_replaced_and_serves_nobody(
     assert served(cluster.addresses[alone], cluster.name, PATIENCE)
 
 
+@pytest.mark.full
 @pytest.mark.server
 def test_an_isolated_zookeeper_takes_no_part_in_elections(tmp_path: Path) -> None:
     """It has the longest log, so it would win, with nobody who can follow it."""
@@ -112,6 +113,7 @@ def test_an_isolated_zookeeper_takes_no_part_in_elections(tmp_path: Path) -> Non
         assert states() == {"LOOKING"}
 
 
+@pytest.mark.full
 def test_a_member_can_be_cut_off_from_clients_too(started: Callable[..., LocalServer]) -> None:
     """A connection to such a member is accepted, and nothing answers."""
     cluster = started()
@@ -124,6 +126,7 @@ def test_a_member_can_be_cut_off_from_clients_too(started: Callable[..., LocalSe
     assert served(cluster.addresses[0], cluster.name, PATIENCE)
 
 
+@pytest.mark.full
 def test_members_are_paused_and_restarted_one_by_one(
     started: Callable[..., LocalServer],
 ) -> None:
@@ -142,6 +145,7 @@ def test_members_are_paused_and_restarted_one_by_one(
     assert cluster.addresses == addresses
 
 
+@pytest.mark.full
 def test_all_members_can_be_killed_and_started_again(
     started: Callable[..., LocalServer],
 ) -> None:
@@ -203,6 +207,7 @@ def test_a_single_server_has_nobody_to_be_isolated_from(tmp_path: Path) -> None:
         EtcdServer(tmp_path).isolate(0)
 
 
+@pytest.mark.full
 @pytest.mark.server
 def test_the_proxies_of_a_stopped_cluster_are_gone(tmp_path: Path) -> None:
     """After `stop` no thread and no port is left, and a later start has them again."""
