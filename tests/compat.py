@@ -2,7 +2,7 @@
 
 ``tox -e compat`` installs the servers and runs ``python tests/compat.py older [pytest options]``.
 ``tox -e newest`` has the newest pair to itself: ``python tests/compat.py newest``. And
-``tox -e contract``, which each change must pass, runs conformance alone on the oldest and the newest.
+``tox -e contract``, which each change must pass, runs conformance alone, on both ends of the range.
 """
 
 from __future__ import annotations

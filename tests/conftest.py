@@ -73,7 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server, or stay together; leave out what this run does not take."""
+    """Mark the tests that need a server, or stay together; leave out those of other runs."""
     parallel = config.pluginmanager.hasplugin("xdist")
     for item in items:
         if _needs_server(item):
@@ -257,7 +257,7 @@ def fresh_url(
     return make
 
 
-@pytest.fixture(params=sorted(BUILT_IN, key=lambda name: BUILT_IN[name].server is not None))
+@pytest.fixture(params=sorted(BUILT_IN, key=lambda name: name in SERVERS))
 def store_url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
     """The URL of an empty store, for each built-in kind in turn."""
     return fresh_url(request.param)

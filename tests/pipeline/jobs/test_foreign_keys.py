@@ -30,7 +30,11 @@ ALLOWED = "--allow-foreign-keys"
 
 # Each store finds its own foreign keys (tests/stores); what jobs say of them is the same.
 @pytest.fixture(
-    params=["rocksdb", *(pytest.param(n, marks=pytest.mark.full) for n in ("etcd", "zookeeper"))]
+    params=[
+        "rocksdb",
+        pytest.param("etcd", marks=pytest.mark.full),
+        pytest.param("zookeeper", marks=pytest.mark.full),
+    ]
 )
 def mixed(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> tuple[str, list[str]]:
     """A store with paths and foreign keys: its URL, and the names of the keys."""
