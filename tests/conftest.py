@@ -64,7 +64,7 @@ _SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options of a quick and of a full run."""
     parser.addoption(
-        "--quick", action="store_true", help="only tests that need no etcd, ZooKeeper or Spark"
+        "--quick", action="store_true", help="no tests that need a server or Spark, or are slow"
     )
     parser.addoption(
         "--full", action="store_true", help="also the tests that run before a release only"
@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _taken(item: pytest.Item, config: pytest.Config) -> bool:
-    if config.option.quick and item.get_closest_marker("server"):
+    if config.option.quick and any(map(item.get_closest_marker, ("server", "slow"))):
         return False
     if config.option.full:
         return True

@@ -19,6 +19,8 @@ from batchkeeper.ops.acceleration import ACCELERATED, REASON
 from .compiling import COMPILES
 from .programs import run_python, spark_environment
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 # Folders that are packages under other names, with their places once installed.
 ELSEWHERE = {

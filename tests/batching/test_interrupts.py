@@ -229,6 +229,7 @@ def put_late(store: MetadataStore) -> None:
     store.put("/late", b"", timeout=0.05).result(PATIENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "prepare",
     [

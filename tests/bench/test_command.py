@@ -23,6 +23,8 @@ from batchkeeper.testing.servers import SERVERS
 
 from ..programs import TINY_BENCH
 
+pytestmark = pytest.mark.slow
+
 VARIANTS = ["single", "default", "max_ops=5 max_delay=5ms", "max_ops=50 max_delay=5ms"]
 
 # The throw-away servers, which these tests start by their names.

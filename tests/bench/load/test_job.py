@@ -26,6 +26,8 @@ from batchkeeper.stores.registry import ConnectOptions, StoreURL, parse_url, sto
 
 from ...proxy import Proxy
 
+pytestmark = pytest.mark.slow
+
 #: All kinds of operations, on few keys.
 EVERYTHING = Mix(
     "everything",

@@ -379,6 +379,7 @@ def test_emptying_a_table_bears_concurrent_removals(table: ScannableTable) -> No
     assert table.clear() == 0
 
 
+@pytest.mark.slow
 def test_emptying_a_large_table(fresh_url: Callable[[str], str]) -> None:
     """100,000 keys go in batches, beside removals of single keys; each is removed once."""
     with bk.open_store(fresh_url("memory")) as store, MetaStore(store) as tables:
