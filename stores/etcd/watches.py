@@ -250,7 +250,7 @@ class EtcdWatches:
                 if self._closed:
                     return
             try:
-                if self._look_around():
+                if self._check_resumable():
                     link = self._connection.open(time.monotonic() + _ATTEMPT)
                     failures = 0 if self._follow(link, failures) else failures + 1
             except StoreClosedError:
@@ -269,7 +269,7 @@ class EtcdWatches:
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed, _REFUSED.pause(failures))
 
-    def _look_around(self) -> bool:
+    def _check_resumable(self) -> bool:
         """Find out whether the watches that were in place can go on where they were.
 
         Returns:

@@ -481,7 +481,7 @@ def test_a_compaction_during_an_outage(
     leave out a delete there. Without the look beforehand, etcd says so itself.
     """
     if not noticed:
-        monkeypatch.setattr(EtcdWatches, "_look_around", see_nothing)
+        monkeypatch.setattr(EtcdWatches, "_check_resumable", see_nothing)
     told = Told()
     line = proxy(server.address)
     with opened(f"etcd://{line.address}") as backend:
@@ -574,17 +574,17 @@ def test_a_lost_session_is_over_when_watches_are_back(
     told = Told()
     line = proxy(server.address)
     place = threading.Event()
-    look_around = EtcdWatches._look_around
+    check_resumable = EtcdWatches._check_resumable
 
     def held_up(self: EtcdWatches) -> bool:
         assert place.wait(PATIENCE)
-        return look_around(self)
+        return check_resumable(self)
 
     with opened(f"etcd://{line.address}") as backend:
         backend.session.listen(told)
         taken = backend.session.take(1, soon())
         watch(backend, "/a", told)
-        monkeypatch.setattr(EtcdWatches, "_look_around", held_up)
+        monkeypatch.setattr(EtcdWatches, "_check_resumable", held_up)
         line.drops = True
         line.cut()
         other.revoke(taken.lease)
