@@ -436,7 +436,7 @@ class ZooKeeperWatches:
             takers = [self._takers(event.path)[1] for event in events]
             for walked in self._walks:
                 walked.update(event.path for event in events)
-            found = self._look(events)
+            found = self._read_nodes(events)
             if found is None:
                 # The connection is lost, and a gap follows.
                 self._events.clear()
@@ -446,7 +446,7 @@ class ZooKeeperWatches:
             after = self._after(len(events))
             if after is not None and after.zxid <= 0 and events[-1].kind == CREATED:
                 # Without zxids, only its node shows which multi has created it.
-                found = {**found, **(self._look([after]) or {})}
+                found = {**found, **(self._read_nodes([after]) or {})}
             following = self._events[len(events) :] or ([] if after is None else [after])
             results = self._translator.translate(events, found, following)
             del self._events[: len(events)]
@@ -480,7 +480,7 @@ class ZooKeeperWatches:
                 return events[0]
         return None
 
-    def _look(self, events: Sequence[NodeEvent]) -> Mapping[str, object] | None:
+    def _read_nodes(self, events: Sequence[NodeEvent]) -> Mapping[str, object] | None:
         """Read the nodes that were created; return ``None`` if the connection is lost meanwhile."""
         paths = list(
             dict.fromkeys(
@@ -491,7 +491,7 @@ class ZooKeeperWatches:
             return {}
         while self._is_current(self._standing):
             try:
-                nodes = self._placing.look(paths, time.monotonic() + _ATTEMPT)
+                nodes = self._placing.read_nodes(paths, time.monotonic() + _ATTEMPT)
             except MetadataStoreError as error:
                 log.debug("zookeeper watches cannot read new nodes yet", reason=str(error))
                 self._connection.pause(1, math.inf)
