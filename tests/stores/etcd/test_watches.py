@@ -31,7 +31,7 @@ from batchkeeper.stores.etcd.errors import Reason
 from batchkeeper.stores.etcd.keep_alives import KeepAlives
 from batchkeeper.stores.etcd.members import tells_progress
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
-from batchkeeper.stores.etcd.watch import Watch
+from batchkeeper.stores.etcd.watch import EtcdWatch
 from batchkeeper.stores.etcd.watch_messages import cancel_request
 from batchkeeper.stores.etcd.watches import EtcdWatches
 from batchkeeper.testing.servers import EtcdServer
@@ -630,13 +630,13 @@ def test_a_fault_of_our_own_leaves_no_watch_silent(
     """An unexpected error is logged, and the watch goes on where it was."""
     told = Told()
     watch(backend, "/a", told)
-    change = Watch.change
+    change = EtcdWatch.change
 
-    def fail(self: Watch, *args: Any, **more: Any) -> None:
-        monkeypatch.setattr(Watch, "change", change)
+    def fail(self: EtcdWatch, *args: Any, **more: Any) -> None:
+        monkeypatch.setattr(EtcdWatch, "change", change)
         raise ZeroDivisionError("a fault")
 
-    monkeypatch.setattr(Watch, "change", fail)
+    monkeypatch.setattr(EtcdWatch, "change", fail)
     put(backend, "/a/1")
     put(backend, "/a/2")
     until(seen(told, "/a/2"))
