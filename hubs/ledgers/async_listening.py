@@ -22,7 +22,7 @@ from ...ops.log import get_logger
 from ..errors import NoKeyError
 from ..tables.async_tables import AsyncMetaStore, AsyncTable
 from ..tables.results import EventType
-from .records import FIELD, LedgerCallback, LedgerMetadata, key_of, metadata_of
+from .metadata import FIELD, LedgerCallback, LedgerMetadata, key_of, metadata_of
 
 __all__ = ["AsyncLedgerListener"]
 

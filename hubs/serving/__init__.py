@@ -2,7 +2,7 @@
 
 Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
-- ``records``: what hubs and their clients exchange
+- ``messages``: what hubs and their clients exchange
 - ``settings``: how a hub behaves, validated
 - ``shedding``: which topics a hub gives up, and when: pure functions
 - ``async_logs``: what a hub needs of the logs of messages
@@ -43,7 +43,7 @@ from .async_owned import AsyncSubscription
 from .async_remote import AsyncHubConnections, AsyncRemoteHub, AsyncRemoteSubscription
 from .async_server import AsyncHubServer
 from .file_logs import AsyncFileLogs, FileLogs
-from .records import Attempt, Message, Published, Redirect, SubscribeMode
+from .messages import Attempt, Message, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 
 __all__ = [

@@ -32,7 +32,7 @@ from ..errors import IllegalOperationError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .async_outages import AsyncOutages, AsyncSearch
-from .records import Attempt, Message, Published, Redirect, SubscribeMode
+from .messages import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["AsyncConnect", "AsyncDelivery", "AsyncHubConnection", "AsyncReader", "AsyncTopicClient"]
 

@@ -30,12 +30,12 @@ from ..managers.async_marks import AsyncConsumeMarks
 from ..managers.data import HubInfo
 from ..topics.async_hosts import AsyncRegistration
 from ..topics.async_ownership import AsyncOwnership
-from ..topics.records import Claim, Vacancy
+from ..topics.region import Claim, Vacancy
 from .async_listeners import AsyncListeners, TopicCallback
 from .async_logs import AsyncLogs
 from .async_owned import AsyncOwnedTopic
 from .async_served import AsyncServedTopics
-from .records import Redirect
+from .messages import Redirect
 
 __all__ = ["AsyncHolding"]
 

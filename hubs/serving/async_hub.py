@@ -36,7 +36,7 @@ from ..names import name_text
 from ..topics.async_access import AsyncAccessRules
 from ..topics.async_hosts import AsyncHosts, AsyncRegistration
 from ..topics.async_modes import async_open_ownership
-from ..topics.records import Claim
+from ..topics.region import Claim
 from .async_holding import AsyncHolding
 from .async_listeners import AsyncListeners, TopicCallback
 from .async_logs import AsyncLogs
@@ -45,7 +45,7 @@ from .async_owned import AsyncOwnedTopic, AsyncSubscription
 from .async_served import AsyncServedTopics
 from .async_subscribing import AsyncSubscribing
 from .async_upkeep import AsyncUpkeep
-from .records import Attempt, Published, Redirect, SubscribeMode
+from .messages import Attempt, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 
 __all__ = ["AsyncTopicHub", "TopicCallback"]

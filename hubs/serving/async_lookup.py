@@ -22,11 +22,11 @@ from ..topics.async_access import AsyncAccessRules
 from ..topics.async_hosts import AsyncHosts, AsyncRegistration
 from ..topics.async_ownership import AsyncOwnership
 from ..topics.choosing import Planned, Strategy, choose
-from ..topics.records import Hub, Vacancy
+from ..topics.region import Hub, Vacancy
 from .async_holding import AsyncHolding
 from .async_owned import AsyncOwnedTopic
 from .async_served import AsyncServedTopics
-from .records import Redirect
+from .messages import Redirect
 
 __all__ = ["AsyncLookup"]
 

@@ -23,7 +23,7 @@ from typing import ParamSpec, TypeVar
 from ...coordination.async_background import AsyncSignal, async_finish
 from ...ops.operations import ABSENT, Check
 from ..names import escaped, name_text
-from ..topics.records import Claim
+from ..topics.region import Claim
 from .async_owned import AsyncOwnedTopic
 
 __all__ = ["AsyncServedTopics"]

@@ -28,7 +28,7 @@ from ..names import escaped, name_text
 from ..tables import Version
 from .async_owned import AsyncOwnedTopic, AsyncSubscription
 from .async_served import AsyncServedTopics
-from .records import Attempt, SubscribeMode
+from .messages import Attempt, SubscribeMode
 
 __all__ = ["AsyncSubscribing"]
 

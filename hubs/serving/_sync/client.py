@@ -29,7 +29,7 @@ from ....ops.log import get_logger
 from ...errors import IllegalOperationError, TooManyRedirectsError
 from ...managers.data import SubscriptionPreferences
 from ...names import name_text
-from ..records import Attempt, Message, Published, Redirect, SubscribeMode
+from ..messages import Attempt, Message, Published, Redirect, SubscribeMode
 from .outages import Outages, Search
 
 __all__ = ["Connect", "Delivery", "HubConnection", "Reader", "TopicClient"]

@@ -28,8 +28,8 @@ from ...managers._sync.marks import ConsumeMarks
 from ...managers.data import HubInfo
 from ...topics._sync.hosts import Registration
 from ...topics._sync.ownership import Ownership
-from ...topics.records import Claim, Vacancy
-from ..records import Redirect
+from ...topics.region import Claim, Vacancy
+from ..messages import Redirect
 from .listeners import Listeners, TopicCallback
 from .logs import Logs
 from .owned import OwnedTopic

@@ -34,8 +34,8 @@ from ...names import name_text
 from ...topics._sync.access import AccessRules
 from ...topics._sync.hosts import Hosts, Registration
 from ...topics._sync.modes import open_ownership
-from ...topics.records import Claim
-from ..records import Attempt, Published, Redirect, SubscribeMode
+from ...topics.region import Claim
+from ..messages import Attempt, Published, Redirect, SubscribeMode
 from ..settings import HubSettings
 from .holding import Holding
 from .listeners import Listeners, TopicCallback

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ....ops.log import get_logger
-from ...topics.records import Claim
+from ...topics.region import Claim
 
 __all__ = ["Listeners", "TopicCallback"]
 

@@ -20,8 +20,8 @@ from ...topics._sync.access import AccessRules
 from ...topics._sync.hosts import Hosts, Registration
 from ...topics._sync.ownership import Ownership
 from ...topics.choosing import Planned, Strategy, choose
-from ...topics.records import Hub, Vacancy
-from ..records import Redirect
+from ...topics.region import Hub, Vacancy
+from ..messages import Redirect
 from .holding import Holding
 from .owned import OwnedTopic
 from .served import ServedTopics

@@ -21,7 +21,7 @@ from typing import ParamSpec, TypeVar
 from ....coordination.background import Signal, finish
 from ....ops.operations import ABSENT, Check
 from ...names import escaped, name_text
-from ...topics.records import Claim
+from ...topics.region import Claim
 from .owned import OwnedTopic
 
 __all__ = ["ServedTopics"]

@@ -24,7 +24,7 @@ from ...managers.data import (
 )
 from ...names import escaped, name_text
 from ...tables import Version
-from ..records import Attempt, SubscribeMode
+from ..messages import Attempt, SubscribeMode
 from .owned import OwnedTopic, Subscription
 from .served import ServedTopics
 
