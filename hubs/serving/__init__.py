@@ -8,7 +8,7 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``async_logs``: what a hub needs of the logs of messages
 - ``file_logs``: logs in files, for examples and tests
 - ``async_owned``: a topic that a hub owns, and its subscribers
-- ``async_served``: the topics that a hub serves, and whose turn each topic is
+- ``async_served``: the topics that a hub serves, and a lock for each topic
 - ``async_listeners``: the functions that learn which topics a hub gets and loses
 - ``async_holding``: how a hub claims topics, gives them up, loses them and hands them over
 - ``async_lookup``: which hub serves a topic

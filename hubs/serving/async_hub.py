@@ -6,7 +6,7 @@
 This module is the face of a hub. It checks who asks for what, and puts the parts together. Each
 part has one task, and knows only parts above it in this list:
 
-- ``async_served``: the topics that the hub serves, and their turns
+- ``async_served``: the topics that the hub serves, and their locks
 - ``async_listeners``: who learns which topics the hub gets and loses
 - ``async_holding``: claims topics, gives them up, loses them
 - ``async_lookup``: finds the hub that serves a topic

@@ -46,7 +46,7 @@ _WAVE_BYTES: Final = 4 << 20
 # begins with this many paths of unknown size, and multiplies that with each wave.
 _UNKNOWN_READS: Final = 16
 # Reads of nodes serve writes, whose own values are a better guess at those that they replace.
-_UNKNOWN_READS: Final = 64
+_UNKNOWN_NODES: Final = 64
 _GROWTH: Final = 4
 
 _OPCODES: Final[Mapping[ReadKind, int]] = {kind: codec.opcode for kind, codec in READS.items()}
@@ -122,7 +122,7 @@ class Reader:
             MetadataStoreError: one of them got no answer.
         """
         opcodes = [EXISTS] * len(paths)
-        found = self._fetch(opcodes, paths, deadline, _UNKNOWN_READS, fresh=fresh)
+        found = self._fetch(opcodes, paths, deadline, _UNKNOWN_NODES, fresh=fresh)
         for ending in found:
             if type(ending) is ZNode or type(ending) is int:
                 continue
@@ -149,7 +149,7 @@ class Reader:
         endings: list[_Ending] = [CONNECTION_LOSS] * len(paths)
         opcodes = [EXISTS] * len(paths)
         waiting = [*range(len(paths))]
-        packets = self._next_wave(opcodes, paths, waiting, _UNKNOWN_READS, set(), endings)
+        packets = self._next_wave(opcodes, paths, waiting, _UNKNOWN_NODES, set(), endings)
         requests = [packet.request() for packet in packets]
         finish = self._sizes.begin(requests, sent_by, repeat=True)
 

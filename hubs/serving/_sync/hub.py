@@ -4,7 +4,7 @@
 This module is the face of a hub. It checks who asks for what, and puts the parts together. Each
 part has one task, and knows only parts above it in this list:
 
-- ``served``: the topics that the hub serves, and their turns
+- ``served``: the topics that the hub serves, and their locks
 - ``listeners``: who learns which topics the hub gets and loses
 - ``holding``: claims topics, gives them up, loses them
 - ``lookup``: finds the hub that serves a topic
