@@ -13,7 +13,7 @@ from .facets import Run
 __all__ = ["FaultyWatches"]
 
 
-class _Watch:
+class _FaultyWatch:
     """One watch. It is also the handle that closes it."""
 
     def __init__(
@@ -22,7 +22,7 @@ class _Watch:
         deliver: Callable[[Sequence[WatchEvent]], None],
         fail: Callable[[MetadataStoreError], None],
         held: bool,
-        remove: Callable[[_Watch], None],
+        remove: Callable[[_FaultyWatch], None],
     ) -> None:
         self.prefix = prefix
         self._deliver = deliver
@@ -94,7 +94,7 @@ class FaultyWatches:
         self._run = run
         self._watches = watches
         self._lock = threading.Lock()  # guards the following fields
-        self._open: list[_Watch] = []
+        self._open: list[_FaultyWatch] = []
         self._holding = False
 
     def watch(
@@ -121,7 +121,7 @@ class FaultyWatches:
         deadline: float,
     ) -> WatchHandle:
         with self._lock:
-            watch = _Watch(prefix, deliver, fail, self._holding, self._remove)
+            watch = _FaultyWatch(prefix, deliver, fail, self._holding, self._remove)
             self._open.append(watch)
         try:
             watch.open(self._watches.watch(prefix, after, watch.take, watch.end, deadline))
@@ -130,7 +130,7 @@ class FaultyWatches:
             raise
         return watch
 
-    def _remove(self, watch: _Watch) -> None:
+    def _remove(self, watch: _FaultyWatch) -> None:
         with self._lock:
             if watch in self._open:
                 self._open.remove(watch)
@@ -165,6 +165,6 @@ class FaultyWatches:
             watch.end(error)
         return len(watches)
 
-    def _of(self, prefix: str | None) -> list[_Watch]:
+    def _of(self, prefix: str | None) -> list[_FaultyWatch]:
         with self._lock:
             return [watch for watch in self._open if prefix in (None, watch.prefix)]

@@ -31,7 +31,7 @@ from batchkeeper.stores.etcd.errors import Reason
 from batchkeeper.stores.etcd.keep_alives import KeepAlives
 from batchkeeper.stores.etcd.members import tells_progress
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
-from batchkeeper.stores.etcd.watch import Watch
+from batchkeeper.stores.etcd.watch import EtcdWatch
 from batchkeeper.stores.etcd.watch_messages import cancel_request
 from batchkeeper.stores.etcd.watches import EtcdWatches
 from batchkeeper.testing.servers import EtcdServer
@@ -481,7 +481,7 @@ def test_a_compaction_during_an_outage(
     leave out a delete there. Without the look beforehand, etcd says so itself.
     """
     if not noticed:
-        monkeypatch.setattr(EtcdWatches, "_look_around", see_nothing)
+        monkeypatch.setattr(EtcdWatches, "_check_resumable", see_nothing)
     told = Told()
     line = proxy(server.address)
     with opened(f"etcd://{line.address}") as backend:
@@ -574,17 +574,17 @@ def test_a_lost_session_is_over_when_watches_are_back(
     told = Told()
     line = proxy(server.address)
     place = threading.Event()
-    look_around = EtcdWatches._look_around
+    check_resumable = EtcdWatches._check_resumable
 
     def held_up(self: EtcdWatches) -> bool:
         assert place.wait(PATIENCE)
-        return look_around(self)
+        return check_resumable(self)
 
     with opened(f"etcd://{line.address}") as backend:
         backend.session.listen(told)
         taken = backend.session.take(1, soon())
         watch(backend, "/a", told)
-        monkeypatch.setattr(EtcdWatches, "_look_around", held_up)
+        monkeypatch.setattr(EtcdWatches, "_check_resumable", held_up)
         line.drops = True
         line.cut()
         other.revoke(taken.lease)
@@ -630,13 +630,13 @@ def test_a_fault_of_our_own_leaves_no_watch_silent(
     """An unexpected error is logged, and the watch goes on where it was."""
     told = Told()
     watch(backend, "/a", told)
-    change = Watch.change
+    change = EtcdWatch.change
 
-    def fail(self: Watch, *args: Any, **more: Any) -> None:
-        monkeypatch.setattr(Watch, "change", change)
+    def fail(self: EtcdWatch, *args: Any, **more: Any) -> None:
+        monkeypatch.setattr(EtcdWatch, "change", change)
         raise ZeroDivisionError("a fault")
 
-    monkeypatch.setattr(Watch, "change", fail)
+    monkeypatch.setattr(EtcdWatch, "change", fail)
     put(backend, "/a/1")
     put(backend, "/a/2")
     until(seen(told, "/a/2"))

@@ -145,7 +145,7 @@ def test_a_value_that_is_replaced_by_a_parent_during_an_ephemeral_put(
 
     def replace(*args: Any, **how: Any) -> Any:
         calls.append(args)
-        if len(calls) == 2:  # between look and multi
+        if len(calls) == 2:  # between read and multi
             other.delete("/a")
             other.create("/a", None)
         return begin(*args, **how)

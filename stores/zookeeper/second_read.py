@@ -2,7 +2,7 @@
 
 No check distinguishes a value at version 0 from a parent without one, or an ephemeral node from
 another one. So the client looks at the node before the transaction, and again after it. If it is
-the same node, the check was right. The second look follows the multi at once, without waiting for
+the same node, the check was right. The second read follows the multi at once, without waiting for
 its answer.
 """
 
@@ -20,11 +20,11 @@ from .outcomes import created_again
 from .reads import Reader
 from .recovery import PATIENCE
 
-__all__ = ["SecondLook"]
+__all__ = ["SecondRead"]
 
 
-class SecondLook:
-    """The second look at the nodes of one round, behind its multis.
+class SecondRead:
+    """The second read of the nodes of one round, behind its multis.
 
     Args:
         batch: the call.

@@ -1,7 +1,7 @@
 # async:
-# `_sync/turns.py` is generated from this file: after a change, run `python tools/faces.py`.
+# `_sync/key_locks.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""One at a time for each key, in the order of arrival."""
+"""A lock for each key, which callers get in the order of arrival."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .async_background import AsyncSignal
 # | from ..ops.errors import InvalidSettingError
 # end
 
-__all__ = ["AsyncTurns"]
+__all__ = ["AsyncKeyLocks"]
 
 
 class _Line:
@@ -27,18 +27,18 @@ class _Line:
         self.waiting: deque[AsyncSignal] = deque()
 
 
-class AsyncTurns:
-    """Lets one caller at a time work on a key. It keeps nothing for keys without callers."""
+class AsyncKeyLocks:
+    """Locks by key. It keeps nothing for keys that nobody has locked."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the following field
         self._lines: dict[str, _Line] = {}
 
-    async def enter(self, key: str) -> None:
+    async def lock(self, key: str) -> None:
         # async:
-        """Wait for one's turn."""
+        """Lock a key, as soon as all earlier callers have unlocked it."""
         # sync:
-        # | """Wait for one's turn.
+        # | """Lock a key, as soon as all earlier callers have unlocked it.
         # |
         # | Raises:
         # |     InvalidSettingError: this thread has it already, and would wait for itself.
@@ -55,32 +55,32 @@ class AsyncTurns:
             # |     why = f"the function that updates {key} updates {key}: it would wait for itself"
             # |     raise InvalidSettingError(why)
             # end
-            turn = AsyncSignal()
-            line.waiting.append(turn)
+            admitted = AsyncSignal()
+            line.waiting.append(admitted)
         try:
-            await turn.wait()
+            await admitted.wait()
         except BaseException:
             with self._lock:
-                late = turn not in line.waiting
+                late = admitted not in line.waiting
                 if not late:
-                    line.waiting.remove(turn)
+                    line.waiting.remove(admitted)
             if late:
-                self.leave(key)
+                self.unlock(key)
             raise
         line.owner = me
 
-    def leave(self, key: str) -> None:
-        """Let the next one in."""
+    def unlock(self, key: str) -> None:
+        """Unlock a key: the next caller gets it."""
         with self._lock:
             line = self._lines.get(key)
             if line is None:
-                return  # ``forget`` has dropped it: this child was forked in a turn.
+                return  # ``forget`` has dropped it: this child was forked while it was locked.
             if not line.waiting:
                 del self._lines[key]
                 return
-            turn = line.waiting.popleft()
+            admitted = line.waiting.popleft()
             line.owner = 0
-        turn.set()
+        admitted.set()
 
     def __len__(self) -> int:
         return len(self._lines)

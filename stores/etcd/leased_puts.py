@@ -19,13 +19,13 @@ from ...ops.operations import ABSENT
 from ...ops.results import Stat
 from ..backend import Answer, PartRequest, WriteRequest, refusal
 from .attempts import Attempt, Creation, Pending, Terms, there_of
-from .codecs import conditions, guarded_put, looked_at
+from .codecs import conditions, guarded_put, state_of_reads
 from .fields import (
     KEEP_LEASE,
     RETURN_OLD,
     exists,
-    look_at,
     otherwise,
+    otherwise_read,
     put,
     revision_is,
     then,
@@ -35,7 +35,7 @@ from .fields import (
     version_is,
 )
 
-__all__ = ["CarefulPut", "Change", "conditional", "expected_revision", "put_answer", "put_form"]
+__all__ = ["Change", "LeaseAwarePut", "conditional", "expected_revision", "put_answer", "put_form"]
 
 # A larger value is not sent in two forms at a time.
 _SMALL: Final = 16 * 1024
@@ -49,24 +49,24 @@ class Change(NamedTuple):
     Attributes:
         compares: its conditions.
         changes: the operations on success.
-        looks: the operations on failure, which show the reason.
+        reads: the operations on failure, which show the reason.
     """
 
     compares: Sequence[bytes]
     changes: Sequence[bytes]
-    looks: Sequence[bytes]
+    reads: Sequence[bytes]
 
     @property
     def weight(self) -> int:
         """The number of operations that it takes up in a flat transaction."""
-        return max(len(self.compares), len(self.changes), len(self.looks))
+        return max(len(self.compares), len(self.changes), len(self.reads))
 
     def nested(self) -> bytes:
         """Return it as one field of the batch's transaction, with its own outcome."""
-        return then(transaction(chain(self.compares, self.changes, self.looks)))
+        return then(transaction(chain(self.compares, self.changes, self.reads)))
 
 
-class CarefulPut:
+class LeaseAwarePut:
     """Puts of one path, in the form that suits its state and its session."""
 
     def form(self, request: WriteRequest, terms: Terms) -> Change:
@@ -76,7 +76,7 @@ class CarefulPut:
         if there and terms.nested and len(request.value or b"") <= _SMALL:
             return self._in_both_forms(request, key, terms)
         compares, change = put_form(request, key, terms, there=there)
-        return Change(compares, (change,), (look_at(key),))
+        return Change(compares, (change,), (otherwise_read(key),))
 
     def nested(self, request: WriteRequest, terms: Terms) -> tuple[bytes, int, bool]:
         """Return a put as a field with its own outcome, its weight, and whether it creates."""
@@ -116,7 +116,7 @@ class CarefulPut:
         result = next(results)
         if result.HasField("response_put"):  # the other form
             return put_answer(request, result, revision, terms)
-        actual, revision_there, _ = looked_at((result,))
+        actual, revision_there, _ = state_of_reads((result,))
         if isinstance(request, Creation):
             return None if actual == ABSENT else Attempt(request)
         if error := refusal(request, actual, False, revision_there):

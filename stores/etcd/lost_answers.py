@@ -16,18 +16,18 @@ from ...ops.results import Stat
 from ..backend import PartRequest, WriteRequest, refusal
 from .attempts import Attempt, Creation, Pending, Terms, there_of
 
-__all__ = ["Recall", "recalled", "recalled_before"]
+__all__ = ["Unclear", "answer_at_revision", "answer_from_before"]
 
 
-class Recall(Enum):
+class Unclear(Enum):
     """Shows that the revision of a transaction alone does not reveal the answer of a write."""
 
-    LOOK_BEFORE = "look at the revision before its transaction's"
+    READ_BEFORE = "read at the revision before its transaction's"
 
 
-def recalled(
+def answer_at_revision(
     request: WriteRequest, kvs: Sequence[Any | None], revision: int, terms: Terms
-) -> Pending | Recall:
+) -> Pending | Unclear:
     """Return the answer of a write from its keys at the revision of its transaction.
 
     Args:
@@ -47,12 +47,12 @@ def recalled(
         if isinstance(request, Creation):
             return Attempt(request)
     elif kv is None:
-        return Recall.LOOK_BEFORE  # At a revision, a deleted path looks like one never put.
+        return Unclear.READ_BEFORE  # At a revision, a deleted path looks like one never put.
     actual, found = (kv.version - 1, kv.mod_revision) if kv else (ABSENT, 0)
     return refusal(request, actual, False, found) or _again(request)
 
 
-def recalled_before(request: WriteRequest, there: bool, occupied: bool) -> Pending:
+def answer_from_before(request: WriteRequest, there: bool, occupied: bool) -> Pending:
     """Return the answer of a write from the state of a path before its transaction.
 
     Args:
@@ -73,11 +73,11 @@ def recalled_before(request: WriteRequest, there: bool, occupied: bool) -> Pendi
 
 def _of_transaction(
     request: WriteRequest, kvs: Sequence[Any | None], revision: int, terms: Terms
-) -> Pending | Recall:
+) -> Pending | Unclear:
     assert request.options is not None
     parts = request.options.parts
     if all(part.kind != "put" for part in parts):
-        return Recall.LOOK_BEFORE if kvs[0] is None else _again(request)
+        return Unclear.READ_BEFORE if kvs[0] is None else _again(request)
     if kvs[0] is None or kvs[0].mod_revision != revision:
         return _again(request)
     found = iter(kvs)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchkeeper.ops import ABSENT, Check, Delete, InvalidPathError, Put
-from batchkeeper.ops.records import json_value, parse_part, parse_record
+from batchkeeper.ops.json_lines import json_value, parse_part, parse_record
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-# Made from async_turns.py by `python tools/faces.py`: change that file, and run this command.
-"""One at a time for each key, in the order of arrival."""
+# Made from async_key_locks.py by `python tools/faces.py`: change that file, and run this command.
+"""A lock for each key, which callers get in the order of arrival."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import deque
 from ...ops.errors import InvalidSettingError
 from ..background import Signal
 
-__all__ = ["Turns"]
+__all__ = ["KeyLocks"]
 
 
 class _Line:
@@ -22,15 +22,15 @@ class _Line:
         self.waiting: deque[Signal] = deque()
 
 
-class Turns:
-    """Lets one caller at a time work on a key. It keeps nothing for keys without callers."""
+class KeyLocks:
+    """Locks by key. It keeps nothing for keys that nobody has locked."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the following field
         self._lines: dict[str, _Line] = {}
 
-    def enter(self, key: str) -> None:
-        """Wait for one's turn.
+    def lock(self, key: str) -> None:
+        """Lock a key, as soon as all earlier callers have unlocked it.
 
         Raises:
             InvalidSettingError: this thread has it already, and would wait for itself.
@@ -44,32 +44,32 @@ class Turns:
             if line.owner == me:
                 why = f"the function that updates {key} updates {key}: it would wait for itself"
                 raise InvalidSettingError(why)
-            turn = Signal()
-            line.waiting.append(turn)
+            admitted = Signal()
+            line.waiting.append(admitted)
         try:
-            turn.wait()
+            admitted.wait()
         except BaseException:
             with self._lock:
-                late = turn not in line.waiting
+                late = admitted not in line.waiting
                 if not late:
-                    line.waiting.remove(turn)
+                    line.waiting.remove(admitted)
             if late:
-                self.leave(key)
+                self.unlock(key)
             raise
         line.owner = me
 
-    def leave(self, key: str) -> None:
-        """Let the next one in."""
+    def unlock(self, key: str) -> None:
+        """Unlock a key: the next caller gets it."""
         with self._lock:
             line = self._lines.get(key)
             if line is None:
-                return  # ``forget`` has dropped it: this child was forked in a turn.
+                return  # ``forget`` has dropped it: this child was forked while it was locked.
             if not line.waiting:
                 del self._lines[key]
                 return
-            turn = line.waiting.popleft()
+            admitted = line.waiting.popleft()
             line.owner = 0
-        turn.set()
+        admitted.set()
 
     def __len__(self) -> int:
         return len(self._lines)
