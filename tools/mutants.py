@@ -190,7 +190,16 @@ class Copy:
 
     def _run_tests(self, tests: Sequence[str], *, pure: bool) -> tuple[int | None, str]:
         """Run tests until one fails; return pytest's exit code, or ``None`` if they hang."""
-        command = [sys.executable, "-m", "pytest", "-x", "-v", "--tb=line", "-p", "no:cacheprovider"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-v",
+            "--tb=line",
+            "-p",
+            "no:cacheprovider",
+        ]
         command += ["--import-mode=importlib", f"--basetemp={self.folder / 'pytest'}"]
         command += ["-o", f"faulthandler_timeout={_LONGEST_TEST}", f"--ignore={_LEFT_OUT}"]
         where = self._where()
@@ -265,7 +274,9 @@ def main(arguments: list[str] | None = None) -> int:
                 result = copy.run(fault, asked.tests or fault.tests)
             finally:
                 copies.put(copy)
-            print(f"{result.verdict:9} {result.seconds:5} s  {fault.title}  [{result.by}]", flush=True)
+            print(
+                f"{result.verdict:9} {result.seconds:5} s  {fault.title}  [{result.by}]", flush=True
+            )
             return result
 
         with ThreadPoolExecutor(asked.j) as pool:
