@@ -363,6 +363,14 @@ def test_a_write_that_is_known_to_be_there_is_not_sent_again(make: Callable[...,
     assert found.stat.version == 0
 
 
+def test_a_conditional_write_that_is_there_may_be_there_against_its_condition(
+    make: Callable[..., Bench],
+) -> None:
+    """On ZooKeeper, its node may have been another one. So its row is not done."""
+    bench = make(once(Fault(error=IndeterminateError("replaced", applied=True))))
+    assert bench.statuses(put("/a", b"1", 3)) == ["indeterminate"]
+
+
 def test_a_look_sees_what_other_sessions_have_written(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

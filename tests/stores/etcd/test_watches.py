@@ -397,17 +397,19 @@ def test_a_closed_store_ends_its_watches(server: EtcdServer, other: Other) -> No
 def test_a_silent_server_delays_a_watch_only_until_its_deadline(server: EtcdServer) -> None:
     """A watch that is not in place by its deadline ends with an error, and leaves nothing."""
     with opened(server.url) as backend:
+        late, told = Told(), Told()
         server.pause()
         try:
             with pytest.raises(OperationTimeoutError):
-                backend.watches.watch("/a", None, print, print, soon(0.2))
+                backend.watches.watch("/a", None, late.events, late.fail, soon(0.2))
         finally:
             server.resume()
         assert backend.watches.back()
-        told = Told()
         watch(backend, "/a", told)
         put(backend, "/a")
-        until(lambda: told.all)
+        put(backend, "/a/b")
+        until(seen(told, "/a/b"))
+        assert late.all == []
 
 
 # --- outages
