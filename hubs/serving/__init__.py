@@ -2,6 +2,7 @@
 
 Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
+- ``errors``: the errors that several modules here raise
 - ``messages``: what hubs and their clients exchange
 - ``settings``: how a hub behaves, validated
 - ``shedding``: which topics a hub gives up, and when: pure functions

@@ -18,7 +18,7 @@ from typing import Final
 from ...coordination.async_background import AsyncSignal
 from ...coordination.deadlines import Deadline
 from ...ops.backoff import Backoff
-from ...ops.errors import StoreClosedError
+from .errors import reader_closed
 
 __all__ = ["AsyncOutages", "AsyncSearch"]
 
@@ -110,4 +110,4 @@ class AsyncSearch:
 
     def _check_needed(self) -> None:
         if self._ended is not None and self._ended.is_set():
-            raise StoreClosedError("the reader was closed")
+            raise reader_closed()

@@ -16,7 +16,7 @@ from typing import Final
 from ....coordination.background import Signal
 from ....coordination.deadlines import Deadline
 from ....ops.backoff import Backoff
-from ....ops.errors import StoreClosedError
+from ..errors import reader_closed
 
 __all__ = ["Outages", "Search"]
 
@@ -106,4 +106,4 @@ class Search:
 
     def _check_needed(self) -> None:
         if self._ended is not None and self._ended.is_set():
-            raise StoreClosedError("the reader was closed")
+            raise reader_closed()
