@@ -26,7 +26,7 @@ _BACKOFF: Final = Backoff(first=0.02, longest=1.0)
 # For the call that asks on for all others.
 _FOR_ALL: Final = Backoff(first=0.02, longest=0.25)
 # Seconds after which a call that waits looks whether its caller has ended.
-_LOOK: Final = 1.0
+_POLL: Final = 1.0
 
 
 class AsyncOutages:
@@ -89,7 +89,7 @@ class AsyncSearch:
             if over is None:
                 self._for = owner
         if over is not None:
-            while not self._deadline.passed and not await over.wait(self._deadline.within(_LOOK)):
+            while not self._deadline.passed and not await over.wait(self._deadline.within(_POLL)):
                 self._check_needed()
             self._attempts = 0
             return
