@@ -17,7 +17,7 @@ from ....ops.errors import InvalidSettingError
 from .. import figures
 from ..advice import advise
 from ..figures import usable, values
-from ..records import Moment, Run, Variant
+from ..runs import Moment, Run, Variant
 from ..statistics import estimate
 from .svg import COLOURS, INK
 

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from .. import figures
 from ..figures import values
-from ..records import Run
+from ..runs import Run
 from ..statistics import Comparisons, Estimate, estimate
 from ..wording import count, listed, milliseconds, number, share, times
 from .data import Style, curve, front, moments, styles

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from batchkeeper.bench.results.records import Latencies, Run
 from batchkeeper.bench.results.report import check_extra, write_report
 from batchkeeper.bench.results.report.data import curve, front, styles
 from batchkeeper.bench.results.report.svg import COLOURS
+from batchkeeper.bench.results.runs import Latencies, Run
 from batchkeeper.ops.errors import InvalidSettingError, UnsupportedError
 
 from . import browser
