@@ -113,7 +113,7 @@ def _servers(arguments: argparse.Namespace) -> int:
 
 
 def _servers_command() -> ModuleType:
-    return importlib.import_module(".bench.installing", __package__)
+    return importlib.import_module(".testing.servers.installing", __package__)
 
 
 def _hubs(arguments: argparse.Namespace) -> int:

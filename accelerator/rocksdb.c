@@ -2,7 +2,7 @@
 
 #include "accelerator.h"
 
-/* As in records.py: form, version, revision, created, modified. */
+/* As in value_format.py: form, version, revision, created, modified. */
 enum { HEADER_SIZE = 29, PLAIN = 1 };
 
 typedef struct {
@@ -37,7 +37,7 @@ static const unsigned char *plain_record(PyObject *record, Py_ssize_t *size)
     return plain ? at : NULL;
 }
 
-/* records.answer_reads */
+/* value_format.answer_reads */
 
 /* Return the result of a get of a plain record, or NULL. */
 static PyObject *found_plain(Answers *answers, PyObject *request, const unsigned char *record,
@@ -128,7 +128,7 @@ static PyObject *answer_reads(PyObject *Py_UNUSED(module), PyObject *arguments)
     return found;
 }
 
-/* records.plain_puts */
+/* value_format.plain_puts */
 
 typedef struct {
     PyObject *revision, *now;

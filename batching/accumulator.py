@@ -126,7 +126,7 @@ class Accumulator:
         self.ready -= 1
         self.ready_bytes -= entry.weight
 
-    def begin_anew(self, queue: ReadyQueue, ready: Iterable[Entry]) -> None:
+    def restart(self, queue: ReadyQueue, ready: Iterable[Entry]) -> None:
         """Continue with another queue and the entries that are ready now."""
         self._queue = queue
         self._runs = 0

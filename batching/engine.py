@@ -320,7 +320,7 @@ class Engine:
         hooks = self.hooks if self.hooks.of_batches else None
         while (taken := self._next_batch(lane, delivered)) is not None:
             batch, cause = taken
-            told = None if hooks is None else hooks.sent(lane.name, cause, batch)
+            sent = None if hooks is None else hooks.sent(lane.name, cause, batch)
             started = time.monotonic()
             answers = execute(self._backend, batch, self._end_unsent)
             if self._cut_off:
@@ -333,8 +333,8 @@ class Engine:
             delivered = self._finish(lane, batch, answers, seconds)
             self._deliver(delivered)
             # Before the sender settles the batch, so that a flush covers the hooks as well.
-            if hooks is not None and told is not None:
-                hooks.ended(told, delivered, seconds)
+            if hooks is not None and sent is not None:
+                hooks.ended(sent, delivered, seconds)
 
     def _end_unsent(self, late: Sequence[Entry], error: MetadataStoreError) -> None:
         """End operations of a batch that could not be sent by their deadlines."""
@@ -648,12 +648,12 @@ class Engine:
         session = self._backend.session
         watches, watch_events, watch_drops = self.feeds.numbers()
 
-        def look() -> Metrics:
+        def snapshot() -> Metrics:
             self._queues.take_in()
             return self._queues.metrics(events)
 
         return replace(
-            self._change(look),
+            self._change(snapshot),
             watches=watches,
             watch_events=watch_events,
             watch_drops=watch_drops,

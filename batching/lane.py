@@ -174,7 +174,7 @@ class Lane:
             self.held, self.held_bytes = len(held), sum(entry.weight for entry in held)
         self._queue = self._new_queue()
         ready = [entry for entry in queued if not entry.waits_for]
-        self.batches.begin_anew(self._queue.sync_q, ready)
+        self.batches.restart(self._queue.sync_q, ready)
 
     def metrics(self) -> LaneMetrics:
         """Return the metrics of the lane."""
@@ -182,5 +182,5 @@ class Lane:
 
     def close(self) -> None:
         """Close the queue, after its last use, and let go of what was cancelled in it."""
-        self.batches.begin_anew(self._queue.sync_q, ())
+        self.batches.restart(self._queue.sync_q, ())
         self._queue.close()

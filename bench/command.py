@@ -17,6 +17,8 @@ from ..batching import BatchingConfig
 from ..ops.errors import InvalidSettingError, UnsupportedError
 from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED
 from ..pipeline.arguments import add_output
+from ..testing.servers import MEMBERS, ServerStartError
+from ..testing.servers.releases import ServerMissingError
 from .arguments import at_least, count, items, seconds, size
 from .conditions import as_document
 from .figures import check_extra
@@ -26,14 +28,12 @@ from .load.mixes import READY_MADE, load_mix
 from .load.peers import peers_of
 from .load.processes import LocalCrew, opened_crew
 from .progress import tell
-from .releases import ServerMissingError
 from .results.advice import summary
 from .results.compare import compare, print_comparison
 from .results.records import Run, read_run, write_run
 from .results.report import check_extra as check_plots
 from .results.report import write_report
 from .results.tables import as_csv, print_run
-from .servers import MEMBERS, ServerStartError
 from .sweep import (
     Sweep,
     batching_variants,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,13 +14,11 @@ from urllib.parse import quote
 from .. import open_store
 from ..batching import BatchingConfig, MetadataStore
 from ..ops.errors import InvalidSettingError, MetadataStoreError
-from ..stores.kinds import BUILT_IN, StoreKind, load_name
+from ..stores.kinds import BUILT_IN, StoreKind
 from ..stores.registry import parse_url, store_kind
 from ..stores.urls import StoreURL
-from .baseline import PLAIN_CLIENTS, PlainClient
+from ..testing.servers import SERVERS, check_members
 from .disk import Disk, examine
-from .removing import remove_below
-from .servers import LocalServer, check_members
 
 __all__ = ["BARE_TARGETS", "Target", "open_target"]
 
@@ -29,7 +26,7 @@ __all__ = ["BARE_TARGETS", "Target", "open_target"]
 BARE_TARGETS: Final = tuple(
     name
     for name, kind in BUILT_IN.items()
-    if kind.local_directory or kind.in_process or kind.server
+    if kind.local_directory or kind.in_process or name in SERVERS
 )
 
 
@@ -42,7 +39,6 @@ class Target:
         url: the URL of the store.
         root: a folder in the store that no other client uses.
         disk: the disk of the data; ``None`` if the data is in memory or on an existing server.
-        plain: the plain client for comparison; ``None`` if there is none.
         connect_timeout: seconds within which the store must answer.
         members: the number of members of the server that was started for the measurement; ``None``
             if none was.
@@ -53,7 +49,6 @@ class Target:
     url: StoreURL
     root: str
     disk: Disk | None
-    plain: PlainClient | None
     connect_timeout: float
     members: int | None = None
     groups: tuple[int, ...] = ()
@@ -102,13 +97,12 @@ def open_target(
     """
     groups: tuple[int, ...] = ()
     root = f"/bench-{uuid.uuid4().hex[:8]}"
-    started = name in BARE_TARGETS and BUILT_IN[name].server is not None
+    started = name in SERVERS
     if members is not None:
         if not started:
-            served = (bare for bare in BARE_TARGETS if BUILT_IN[bare].server)
             raise InvalidSettingError(
                 f"a number of members is only for the servers that the bench starts "
-                f"({', '.join(served)}), and not for {name!r}"
+                f"({', '.join(SERVERS)}), and not for {name!r}"
             )
         check_members(members)
     with ExitStack() as stack:
@@ -128,9 +122,8 @@ def open_target(
             text, groups = _made(stack, BUILT_IN[name], scratch, members or 1)
             url = parse_url(text)
         kind = store_kind(url)
-        plain = None if os.environ.get("BATCHKEEPER_USERNAME") else PLAIN_CLIENTS.get(kind.scheme)
         size = (members or 1) if started else None
-        target = Target(name, url, root, disk, plain, connect_timeout, size, groups)
+        target = Target(name, url, root, disk, connect_timeout, size, groups)
         if kind.in_process:
             # A memory store ends with its last client, and the bench opens it several times. So
             # keep one client open.
@@ -168,16 +161,15 @@ def _made(
     """
     if kind.local_directory:
         return f"{kind.scheme}://{quote(str(scratch / 'store'))}", ()
-    assert kind.server is not None
-    server: type[LocalServer] = load_name(kind.server)
-    started = stack.enter_context(server.for_bench(scratch / "server", members=members))
+    server = SERVERS[kind.scheme].for_bench(scratch / "server", members=members)
+    started = stack.enter_context(server)
     return started.url, tuple(member.process.pid for member in started.members)
 
 
 def _clean(target: Target, warn: Callable[[str], None]) -> None:
     try:
         with target.open() as store:
-            remove_below(store, target.root)
+            store.delete_recursive(target.root).result()
     except MetadataStoreError as error:
         # The figures are valid nevertheless.
         warn(f"the data below {target.root} was not removed: {error}")

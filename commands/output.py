@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
 from ..ops.exit_codes import BAD_INPUT, NO_CONNECTION, OK, REFUSED
-from ..ops.records import json_value
+from ..ops.json_lines import json_value
 from ..ops.results import ForeignKeys, Stat
 
 __all__ = [

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from .. import Stat, Transaction, TransactionRefusedError
 from ..ops.exit_codes import OK, exit_code
+from ..ops.json_lines import parse_part
 from ..ops.operations import Part
-from ..ops.records import parse_part
 from ..pipeline.load_limits import LONGEST_LINE
 from ..pipeline.local_load import lines, opened
 from .arguments import Add, InputError, open_named

@@ -14,7 +14,7 @@ Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is fo
 - ``async_cache``: the cache of the values below a prefix
 - ``entries``: what the cache knows, and what may enter it: a pure object
 - ``serdes``: how values become bytes, and bytes values
-- ``async_turns``: one update of a path at a time
+- ``async_key_locks``: a lock for each key, for updates of a path
 - ``async_cache_watch``: the watch that keeps a cache current, and the listeners of a cache
 - ``async_counters``: unique numbers, in blocks
 - ``members``: the members of a group, and how their values say who they are: pure functions
@@ -57,6 +57,7 @@ from .members import Member
 from .serdes import Serde, bytes_serde, dataclass_serde, json_serde, msgspec_serde
 
 __all__ = [
+    "NOT_CACHED",
     "AsyncCacheListener",
     "AsyncCounter",
     "AsyncDoubleBarrier",
@@ -87,7 +88,6 @@ __all__ = [
     "Member",
     "Membership",
     "MetadataCache",
-    "NOT_CACHED",
     "Semaphore",
     "Serde",
     "WorkQueue",

@@ -183,7 +183,7 @@ class AsyncDoubleBarrier:
             raise LockBusyError(f"another call of this object waits at {self._path}")
         self._deadline = deadline
 
-    async def _watched(self, look: Callable[[], Awaitable[bool]]) -> bool:
+    async def _watched(self, ready: Callable[[], Awaitable[bool]]) -> bool:
         """Call a function now, and after changes below the path, until it returns true.
 
         Return ``False`` at the deadline. Errors that may pass lead to another attempt.
@@ -193,11 +193,11 @@ class AsyncDoubleBarrier:
         while True:
             try:
                 async with self._store.watch(self._path, timeout=self._left()) as watch:
-                    while not await look():
+                    while not await ready():
                         if await watch.next_event(timeout=deadline.left()) is None:
                             return False
                         while await watch.next_event(timeout=0) is not None:
-                            pass  # One look serves all changes before it.
+                            pass  # One check serves all changes before it.
                     return True
             except MetadataStoreError as error:
                 passing = passes(error) or isinstance(error, SessionLostError)

@@ -36,7 +36,7 @@ from ..ops.results import GetResult, Stat, WatchEvent
 from . import entries as marks
 from .async_background import AsyncSignal
 from .async_cache_watch import AsyncCacheListener, AsyncCacheWatch
-from .async_turns import AsyncTurns
+from .async_key_locks import AsyncKeyLocks
 from .entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, decoded
 from .serdes import Serde, bytes_serde
 
@@ -133,7 +133,7 @@ class AsyncMetadataCache(Generic[T]):
         self._caught_up: object = None  # the session in which reads are not older any more
         self._entries: Entries[T, AsyncSignal] = Entries(max_entries, max_bytes, AsyncSignal)
         self._find = self._entries.find
-        self._turns = AsyncTurns()
+        self._key_locks = AsyncKeyLocks()
         self._watch = AsyncCacheWatch(store, prefix, self._entries, self._learn)
         _caches.add(self)
 
@@ -423,7 +423,7 @@ class AsyncMetadataCache(Generic[T]):
 
     async def _update(self, path: str, update: Callable[[GetResult | None], T]) -> T:
         self._use(path)
-        await self._turns.enter(path)
+        await self._key_locks.lock(path)
         try:
             failures = 0
             while True:
@@ -445,7 +445,7 @@ class AsyncMetadataCache(Generic[T]):
                 if failures > 1:  # The first time, the entry may only have been old.
                     await asyncio.sleep(_BACKOFF.pause(failures))
         finally:
-            self._turns.leave(path)
+            self._key_locks.unlock(path)
 
     def _forget_children(self, path: str) -> None:
         """Drop the lists of children that change when a value is created or deleted."""
@@ -476,7 +476,7 @@ class AsyncMetadataCache(Generic[T]):
     def _forget(self) -> None:
         """End the cache in a forked process, without touching what threads may have held."""
         self._watch.forget()
-        self._turns.forget()
+        self._key_locks.forget()
         self._entries.forget()
 
 

@@ -95,7 +95,7 @@ class AsyncCacheWatch:
         self._entries.clear()
         for listener in self._listeners:
             if not listener.calling:
-                listener.tell(WatchEvent("gap", self._prefix))
+                listener.notify(WatchEvent("gap", self._prefix))
 
     def close(self) -> None:
         """End it with its listeners, and shut the entries."""
@@ -142,14 +142,14 @@ class AsyncCacheWatch:
         async def read() -> None:
             # Also the first time: what changed before this watch, nobody has heard of.
             self._entries.clear()
-            self._tell(WatchEvent("gap", self._prefix))
+            self._notify(WatchEvent("gap", self._prefix))
             with self._lock:
                 if self._follower is follower:
                     self._entries.open()
 
         async def event(event: WatchEvent) -> None:
             self._learn(event)
-            self._tell(event)
+            self._notify(event)
 
         def ended(error: MetadataStoreError) -> None:
             if isinstance(error, StoreClosedError):
@@ -168,9 +168,9 @@ class AsyncCacheWatch:
         )
         return follower
 
-    def _tell(self, event: WatchEvent) -> None:
+    def _notify(self, event: WatchEvent) -> None:
         for listener in self._listeners:
-            listener.tell(event)
+            listener.notify(event)
 
     def _listen(self) -> None:
         """Hear of lost connections and sessions."""

@@ -50,10 +50,10 @@ __all__ = ["AsyncClaim", "AsyncWarden", "async_warden"]
 
 log = get_logger("batchkeeper.coordination")
 
-# Seconds between two looks at the session while nothing else wakes the warden. `close` of a store
+# Seconds between two checks of the session while nothing else wakes the warden. `close` of a store
 # is no event of its session, so this is how soon its claims are lost.
-_LOOK: Final = 0.25
-# The looks after which a warden without claims ends. Locks that are held for moments only would
+_CHECK: Final = 0.25
+# The checks after which a warden without claims ends. Locks that are held for moments only would
 # begin a new thread each time otherwise.
 _EMPTY: Final = 20
 # Between two attempts to remove values.
@@ -89,7 +89,7 @@ class AsyncClaim:
             knows it at once.
         ended: whether it was released, lost or withdrawn, so that it never holds again.
         sent: whether its value was created, or may have been.
-        certain: whether the session of its value is known without a look at the line.
+        certain: whether the session of its value is known without a read of the line.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class AsyncClaim:
         self.contender = parse(stat.path.rpartition("/")[2])
         self.stat = stat
         # Without a session before, the put has begun one. That one may have ended again, and the
-        # store may have another by now: only a look at the line that finds the value excludes it.
+        # store may have another by now: only a read of the line that finds the value excludes it.
         self.certain = session is not None
         self._session = session or self._store.session.id
 
@@ -213,14 +213,18 @@ class AsyncClaim:
             return
         assert self.stat is not None
         follower = AsyncFollower(
-            self._store, self.stat.path, read=self._look, event=self._hear, ended=self._unseen
+            self._store,
+            self.stat.path,
+            read=self._check_value,
+            event=self._hear,
+            ended=self._unseen,
         )
         follower.start()
         self._follower = follower
         if self.ended:  # It may have ended before the field was set.
             follower.close()
 
-    async def _look(self) -> None:
+    async def _check_value(self) -> None:
         if not await self._store.exists(self.check().path):
             self.vanish()
 
@@ -408,7 +412,7 @@ class AsyncWarden:
                 return
             try:
                 async_spawn("removal", self._remove)
-            except RuntimeError:  # There is no thread left. The next look tries again.
+            except RuntimeError:  # There is no thread left. The next check tries again.
                 log.exception("values stay for now")
             else:
                 self._removing = True
@@ -416,7 +420,7 @@ class AsyncWarden:
     async def _watch(self) -> None:
         empty = 0
         while True:
-            claims = self._look()
+            claims = self._end_lost()
             self._begin_removal()
             left = min((claim.held_until() for claim in claims if claim.held), default=math.inf)
             empty = 0 if claims else empty + 1
@@ -424,12 +428,12 @@ class AsyncWarden:
                 if empty > _EMPTY and not self._claims:
                     self._watching = False
                     return
-            await asyncio.sleep(min(max(left - time.monotonic(), 0.0), _LOOK))
+            await asyncio.sleep(min(max(left - time.monotonic(), 0.0), _CHECK))
 
     def _hear(self, _event: SessionEvent) -> None:
-        self._look()
+        self._end_lost()
 
-    def _look(self) -> list[AsyncClaim]:
+    def _end_lost(self) -> list[AsyncClaim]:
         """End the claims that hold no more; return those that do, or stand in line."""
         with self._lock:
             claims = list(self._claims)

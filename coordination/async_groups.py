@@ -36,7 +36,7 @@ __all__ = ["AsyncGroup", "AsyncGroupListener", "GroupCallback", "GroupEvent"]
 log = get_logger("batchkeeper.coordination")
 
 _NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "transactions", "watches")
-# Seconds between two looks at the session. `close` of a store is no event of its session.
+# Seconds between two checks of the session. `close` of a store is no event of its session.
 _LOOK: Final = 0.25
 _BACKOFF: Final = Backoff(first=_LOOK, longest=2.0)
 
@@ -178,7 +178,7 @@ class AsyncGroup:
                 )
         if begin:
             follower.start()
-            async_spawn(f"view of {self.path}", self._tell_listeners, follower)
+            async_spawn(f"view of {self.path}", self._notify_listeners, follower)
         else:
             self._mark(None)
         return listener
@@ -209,7 +209,7 @@ class AsyncGroup:
                 if not own:
                     self._keeping = False
                     return
-            out = [membership for membership in own if membership.look()]
+            out = [membership for membership in own if membership.check_session()]
             rounds = rounds + 1 if out else 0
             for membership in out:
                 await self._rejoin(membership)
@@ -268,7 +268,7 @@ class AsyncGroup:
             listener.close()
         self._wake.set()
 
-    async def _tell_listeners(self, follower: AsyncFollower) -> None:
+    async def _notify_listeners(self, follower: AsyncFollower) -> None:
         """Read what has changed, and tell it, until the follower ends."""
         cards: dict[str, Card] = {}
         failures = 0
@@ -298,7 +298,7 @@ class AsyncGroup:
                 continue
             members = {name: card.member for name, card in cards.items()}
             for listener in listeners:
-                listener.tell(members)
+                listener.notify(members)
 
     async def _updated(self, cards: dict[str, Card], names: set[str]) -> dict[str, Card]:
         """Return cards, of which some names are read again, in one batch."""

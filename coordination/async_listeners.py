@@ -1,9 +1,9 @@
 # async:
 # `_sync/listeners.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""What tells an application of events: one mechanism for elections, caches and groups.
+"""Calls functions of an application at events: one mechanism for elections, caches and groups.
 
-Each listener has a task (for threads: a daemon thread) of its own while there is something to tell.
+Each listener has a task (for threads: a daemon thread) of its own while events wait.
 So a callback may block, and may call whatever it listens to: it delays nothing but its own later
 calls, which come one after the other.
 """
@@ -86,7 +86,7 @@ class AsyncListener(Generic[T]):
         """Whether its own callback is asking."""
         return _calling.get() is self
 
-    def tell(self, event: T) -> None:
+    def notify(self, event: T) -> None:
         """Call the callback soon, after the events before."""
         if self.add(event):
             self.start()
@@ -114,7 +114,7 @@ class AsyncListener(Generic[T]):
         self._waiting.append(event)
 
     def _calls(self, event: T) -> Iterable[tuple[object, ...]]:
-        """Yield the arguments of each call that tells an event."""
+        """Yield the arguments of each call for an event."""
         yield (event,)
 
     async def _run(self) -> None:
@@ -136,7 +136,7 @@ class AsyncListener(Generic[T]):
                 # |     self._callback(*arguments)
                 # end
                 except _CAUGHT:
-                    log.exception("a listener failed", of=self._of, told=f"{arguments!r:.200}")
+                    log.exception("a listener failed", of=self._of, arguments=f"{arguments!r:.200}")
 
     def _next(self) -> T | None:
         with self._lock:

@@ -38,7 +38,7 @@ _LOOK: Final = 1.0
 
 
 class AsyncHolder(AsyncHold):
-    """What locks and semaphores have in common: whoever shares the object takes turns."""
+    """What locks and semaphores have in common: those who share the object take turns."""
 
     def __init__(
         self, store: AsyncMetadataStore, path: str, need: Need, value: bytes = b""

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from ..batching import Histogram, LaneMetrics, Metrics
 from ..ops.kinds import KINDS
 
-__all__ = ["MEASURES", "Look", "Measure", "Point", "Value"]
+__all__ = ["MEASURES", "Measure", "Point", "Snapshot", "Value"]
 
 _LANES: Final = ("reads", "writes", "singles")
 _CAUSES: Final = ("ops", "bytes", "idle", "delay", "flush", "close")
@@ -24,8 +24,8 @@ Value: TypeAlias = int | Histogram
 Point: TypeAlias = tuple[Sequence[str], Value]
 
 
-class Look(NamedTuple):
-    """One look at a store.
+class Snapshot(NamedTuple):
+    """A store at one moment.
 
     Attributes:
         metrics: its metrics.
@@ -56,35 +56,35 @@ class Measure:
     unit: str
     about: str
     labels: tuple[str, ...]
-    read: Callable[[Look], Iterable[Point]]
+    read: Callable[[Snapshot], Iterable[Point]]
 
 
-def _of_store(read: Callable[[Metrics], int]) -> Callable[[Look], Iterable[Point]]:
-    return lambda look: [((), read(look.metrics))]
+def _of_store(read: Callable[[Metrics], int]) -> Callable[[Snapshot], Iterable[Point]]:
+    return lambda snapshot: [((), read(snapshot.metrics))]
 
 
-def _of_lanes(read: Callable[[LaneMetrics], Value]) -> Callable[[Look], Iterable[Point]]:
-    return lambda look: [((name,), read(getattr(look.metrics, name))) for name in _LANES]
+def _of_lanes(read: Callable[[LaneMetrics], Value]) -> Callable[[Snapshot], Iterable[Point]]:
+    return lambda snapshot: [((name,), read(getattr(snapshot.metrics, name))) for name in _LANES]
 
 
-def _by_kind(read: Callable[[Metrics], Mapping[str, int]]) -> Callable[[Look], Iterable[Point]]:
+def _by_kind(read: Callable[[Metrics], Mapping[str, int]]) -> Callable[[Snapshot], Iterable[Point]]:
     # Those that have not occurred as well: a rate begins with the first value that is seen.
-    return lambda look: [((kind,), read(look.metrics).get(kind, 0)) for kind in KINDS]
+    return lambda snapshot: [((kind,), read(snapshot.metrics).get(kind, 0)) for kind in KINDS]
 
 
-def _by_cause(look: Look) -> Iterable[Point]:
+def _by_cause(snapshot: Snapshot) -> Iterable[Point]:
     for name in _LANES:
-        lane: LaneMetrics = getattr(look.metrics, name)
+        lane: LaneMetrics = getattr(snapshot.metrics, name)
         for cause in _CAUSES:
             yield (name, cause), lane.causes.get(cause, 0)
 
 
-def _by_error(look: Look) -> Iterable[Point]:
-    return [((name,), count) for name, count in sorted(look.metrics.errors.items())]
+def _by_error(snapshot: Snapshot) -> Iterable[Point]:
+    return [((name,), count) for name, count in sorted(snapshot.metrics.errors.items())]
 
 
-def _connected(look: Look) -> Iterable[Point]:
-    return [] if look.connected is None else [((), int(look.connected))]
+def _connected(snapshot: Snapshot) -> Iterable[Point]:
+    return [] if snapshot.connected is None else [((), int(snapshot.connected))]
 
 
 def _counter(name: str, unit: str, about: str, read: Callable[[Metrics], int]) -> Measure:

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from ..batching import AsyncMetadataStore, MetadataStore
 from ..ops.errors import InvalidSettingError, StoreClosedError
-from .measures import Look
+from .measures import Snapshot
 
-__all__ = ["AnyStore", "Observed", "check_store", "look_at", "name_of"]
+__all__ = ["AnyStore", "Observed", "check_store", "name_of", "snapshot_of"]
 
 AnyStore: TypeAlias = MetadataStore | AsyncMetadataStore
 
@@ -33,7 +33,7 @@ def name_of(store: AnyStore, name: str | None) -> str:
     return name
 
 
-def look_at(store: AnyStore) -> Look:
+def snapshot_of(store: AnyStore) -> Snapshot:
     """Return what is exported of a store. Any thread may call it."""
     connected = None
     if "ephemerals" in store.capabilities:
@@ -42,13 +42,13 @@ def look_at(store: AnyStore) -> Look:
         except StoreClosedError:  # A moment ago.
             state = "closed"
         connected = {"connected": True, "suspended": False, "lost": False}.get(state)
-    return Look(store.metrics(), connected)
+    return Snapshot(store.metrics(), connected)
 
 
-class _Member:
+class _ObservedStore:
     """A store of one exporter. When the store is closed, it leaves, and in a forked child."""
 
-    def __init__(self, store: AnyStore, leave: Callable[[_Member], None]) -> None:
+    def __init__(self, store: AnyStore, leave: Callable[[_ObservedStore], None]) -> None:
         self.store = store
         self._leave = leave
 
@@ -66,7 +66,7 @@ class Observed:
     """
 
     def __init__(self) -> None:
-        self._members: dict[str, _Member] = {}
+        self._stores: dict[str, _ObservedStore] = {}
 
     def add(self, store: AnyStore, name: str | None) -> None:
         """Add a store until it is closed.
@@ -78,20 +78,20 @@ class Observed:
         check_store(store)
         shown = name_of(store, name)
 
-        def leave(member: _Member) -> None:
-            if self._members.get(shown) is member:
-                self._members.pop(shown, None)
+        def leave(observed: _ObservedStore) -> None:
+            if self._stores.get(shown) is observed:
+                self._stores.pop(shown, None)
 
-        member = _Member(store, leave)
-        if self._members.setdefault(shown, member) is not member:
+        observed = _ObservedStore(store, leave)
+        if self._stores.setdefault(shown, observed) is not observed:
             raise InvalidSettingError(f"another store has the name {shown!r} here; pass name=...")
         try:
-            store._engine.attachments.add(member)
+            store._engine.attachments.add(observed)
         except BaseException:
-            leave(member)
+            leave(observed)
             raise
 
-    def looks(self) -> Sequence[tuple[str, AnyStore, Look]]:
-        """Return the name of each store, the store, and a look at it."""
-        members = list(self._members.items())
-        return [(name, member.store, look_at(member.store)) for name, member in members]
+    def snapshots(self) -> Sequence[tuple[str, AnyStore, Snapshot]]:
+        """Return the name of each store, the store, and a snapshot of it."""
+        stores = list(self._stores.items())
+        return [(name, observed.store, snapshot_of(observed.store)) for name, observed in stores]

@@ -94,8 +94,8 @@ class OpenTelemetryMetrics:
         labels = [_attribute(label) for label in ("store", *measure.labels)]
 
         def observe(_: Any) -> Iterable[Observation]:
-            for name, _store, look in self._observed.looks():
-                for values, value in measure.read(look):
+            for name, _store, snapshot in self._observed.snapshots():
+                for values, value in measure.read(snapshot):
                     attributes = dict(zip(labels, (name, *values), strict=True))
                     yield self._api.Observation(number(value), attributes)
 

@@ -56,11 +56,11 @@ class PrometheusCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of all stores. ``prometheus_client`` calls it."""
-        looks = self._observed.looks()
+        snapshots = self._observed.snapshots()
         for measure in MEASURES:
             family = self._family(measure)
-            for name, _, look in looks:
-                for labels, value in measure.read(look):
+            for name, _, snapshot in snapshots:
+                for labels, value in measure.read(snapshot):
                     _add(family, (name, *labels), value)
             yield family
 

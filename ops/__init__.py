@@ -8,7 +8,7 @@
 - ``exit_codes``: the exit codes of the commands, and the code for each error
 - ``paths``: the path rule of all stores
 - ``capabilities``: the features that some stores have beyond the operations of all
-- ``records``: turns lines of JSON into puts, and values into JSON
+- ``json_lines``: turns lines of JSON into puts, and values into JSON
 - ``durations``: durations as people write them
 - ``acceleration``: chooses between hot functions and their compiled twins
 - ``backoff``: how long to wait before another attempt
@@ -68,9 +68,9 @@ from .sessions import SessionEvent, SessionState
 
 __all__ = [
     "ABSENT",
+    "CAPABILITIES",
     "AuthenticationError",
     "BadVersionError",
-    "CAPABILITIES",
     "Capability",
     "Change",
     "ChangePage",
@@ -95,9 +95,9 @@ __all__ = [
     "Put",
     "PutOptions",
     "QueueFullError",
-    "RevisionCompactedError",
     "Range",
     "Result",
+    "RevisionCompactedError",
     "ScanPage",
     "ScanResult",
     "SessionEvent",

@@ -17,8 +17,8 @@ from stat import S_ISREG
 from typing import Final
 
 from ..ops.errors import BadVersionError, MetadataStoreError, passes
+from ..ops.json_lines import parse_record
 from ..ops.operations import Put
-from ..ops.records import parse_record
 from ..ops.results import Outcome
 from .load_limits import LONGEST_LINE, MOST_REPORTED
 

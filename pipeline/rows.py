@@ -116,7 +116,7 @@ class RowWriter:
         self._sender = Sender(
             store, parents_count=parents_count, rate=rate, patience=patience, sleep=sleep
         )
-        self._seen = _Seen()
+        self._recent = _RecentPaths()
         self._tally = tally
 
     def write(self, batch: pa.RecordBatch) -> Iterator[list[RowOutcome]]:
@@ -174,7 +174,7 @@ class RowWriter:
             raise InvalidSettingError(f"op must be put or delete, not {op!r:.80}")
         if not (path.startswith(self._below) or path == self._prefix):
             raise InvalidPathError(f"the path lies outside the prefix {self._prefix!r}")
-        if expected is not None and self._seen.before(path):
+        if expected is not None and self._recent.seen_before(path):
             raise _SecondConditionalError(
                 "another conditional row of this job has the same path; a path may have only one"
             )
@@ -206,14 +206,14 @@ class _SecondConditionalError(MetadataStoreError):
     """A path has a second conditional row."""
 
 
-class _Seen:
+class _RecentPaths:
     """Remembers paths, at least the latest hundred thousand."""
 
     def __init__(self) -> None:
         self._young: set[str] = set()
         self._old: set[str] = set()
 
-    def before(self, path: str) -> bool:
+    def seen_before(self, path: str) -> bool:
         """Say whether the path was seen before, and remember it."""
         if path in self._young or path in self._old:
             return True

@@ -152,7 +152,7 @@ class Sender:
     def _round(self, places: Sequence[int], seconds: list[float] | None) -> list[int]:
         """Send operations once, and return the places of those to send again."""
         again: list[int] = []
-        looks: list[int] = []
+        unclear: list[int] = []
         ops = [self._ops[place] for place in places]
         ended = self._ended
         # This loop runs once for every row.
@@ -161,13 +161,13 @@ class Sender:
                 version = result.version if isinstance(result, Stat) else None
                 ended[place] = RowOutcome(op.path, "ok", version)
             else:
-                self._sort(place, error, again, looks)
-        if looks:
-            again += self._look(looks)
+                self._sort(place, error, again, unclear)
+        if unclear:
+            again += self._read_back(unclear)
         return again
 
     def _sort(
-        self, place: int, error: MetadataStoreError, again: list[int], looks: list[int]
+        self, place: int, error: MetadataStoreError, again: list[int], unclear: list[int]
     ) -> None:
         """End a failed operation, or add it to those to send again or to look up."""
         op = self._ops[place]
@@ -178,7 +178,7 @@ class Sender:
                 self._end(place, "ok")
                 return
             self._unsure.add(place)
-            (looks if conditional else again).append(place)
+            (unclear if conditional else again).append(place)
             return
         if error.retriable:
             again.append(place)
@@ -188,13 +188,13 @@ class Sender:
                 gone_by_us = conditional or place in self._unsure
                 self._end(place, "already_applied" if gone_by_us else "not_found")
             case BadVersionError() if isinstance(op, Put) or place in self._unsure:
-                looks.append(place)
+                unclear.append(place)
             case BadVersionError() | NotEmptyError():
                 self._end(place, "conflict", error)
             case _:
                 self._end(place, "error", error)
 
-    def _look(self, places: list[int]) -> list[int]:
+    def _read_back(self, places: list[int]) -> list[int]:
         """Read the paths of conditional operations, and return the operations to send again."""
         again: list[int] = []
         try:

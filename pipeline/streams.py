@@ -108,7 +108,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             UnsupportedError: the store keeps no history.
             InvalidSettingError: the store has not reached ``starting_revision``.
         """
-        newest = self._look()
+        newest = self._newest_revision()
         start = self._options.starting_revision
         if start is not None and start > newest:
             with plain_errors():
@@ -132,7 +132,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             InvalidSettingError: the store has not reached the revision of the checkpoint.
         """
         after = _revision(start)
-        newest = self._look()
+        newest = self._newest_revision()
         if newest < after:
             with plain_errors():
                 raise InvalidSettingError(
@@ -148,7 +148,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Record the store's revision, at which a query with ``availableNow`` ends."""
-        self._target = self._look()
+        self._target = self._newest_revision()
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
         """Return the newest known revision of the store, for the query's progress reports."""
@@ -185,7 +185,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             warn_of_foreign(changes.foreign, "changes not read")
 
-    def _look(self) -> int:
+    def _newest_revision(self) -> int:
         """Read the store's newest revision, on the driver."""
         with plain_errors(), client(self._options, read_only=True) as store:
             if "history" not in store.capabilities:

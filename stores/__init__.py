@@ -13,7 +13,6 @@
 - ``local``: sessions and watches of stores without a server
 - ``keys``: separates valid paths from keys of other clients
 - ``spans``: the stretches of the order of paths that a scan covers
-- ``faults``: a wrapper whose calls can be held or fail, for tests
 """
 
 from .backend import (

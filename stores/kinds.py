@@ -49,10 +49,6 @@ class StoreKind:
             share them.
         local_directory: whether its stores are directories of this machine, each open for writing
             in one process at a time. ``url?read_only=true`` then opens one beside its writer.
-        server: the class of a throw-away server for the bench and the tests (a
-            ``bench.servers.LocalServer``), as a name to import; ``None`` if there is none.
-        keeps_in_heap: whether its servers hold all data in their heap, so that a bench has to
-            remove its data.
         parents_count: whether the first put of a path with values below it may create version 1
             instead of 0.
 
@@ -71,8 +67,6 @@ class StoreKind:
     extra: str | None = None
     in_process: bool = False
     local_directory: bool = False
-    server: str | None = None
-    keeps_in_heap: bool = False
     parents_count: bool = False
 
     def __post_init__(self) -> None:
@@ -164,7 +158,6 @@ _RECORDS: Final = (
         aliases=("etcds",),
         url_note="etcds:// for TLS",
         package="etcd3",
-        server="batchkeeper.bench.servers:EtcdServer",
     ),
     StoreKind(
         scheme="zookeeper",
@@ -175,8 +168,6 @@ _RECORDS: Final = (
         aliases=("zk",),
         url_note="or zk://",
         package="kazoo",
-        server="batchkeeper.bench.servers:ZooKeeperServer",
-        keeps_in_heap=True,
         parents_count=True,
     ),
     StoreKind(

@@ -49,7 +49,7 @@ class LocalSession:
         self._closed = True
 
 
-class _Watch:
+class _LocalWatch:
     """One watch. It is also the handle that closes it."""
 
     def __init__(
@@ -87,7 +87,7 @@ class _Watch:
 
 
 #: The watches that a commit concerns, each with its events, or with the error that ends it.
-Concerned: TypeAlias = list[tuple[_Watch, "list[WatchEvent] | MetadataStoreError"]]
+Concerned: TypeAlias = list[tuple[_LocalWatch, "list[WatchEvent] | MetadataStoreError"]]
 
 
 class LocalWatches:
@@ -99,7 +99,7 @@ class LocalWatches:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the following fields
-        self._watches: dict[str, list[_Watch]] = {}  # by prefix
+        self._watches: dict[str, list[_LocalWatch]] = {}  # by prefix
         # Commits for the thread that delivers, each with the watches that it concerns. `None` ends
         # the thread. There is no queue without watches.
         self._commits: SimpleQueue[Concerned | None] | None = None
@@ -116,7 +116,7 @@ class LocalWatches:
         fail: Callable[[MetadataStoreError], None],
     ) -> WatchHandle:
         """Report the commits that are published from now on."""
-        watch = _Watch(self, prefix, deliver, fail)
+        watch = _LocalWatch(self, prefix, deliver, fail)
         with self._lock:
             self._watches.setdefault(prefix, []).append(watch)
             if self._commits is None:
@@ -132,7 +132,7 @@ class LocalWatches:
 
     def concerned(self, events: Sequence[WatchEvent]) -> Concerned:
         """Return the watches of now that the events of a commit concern, for :meth:`send`."""
-        concerned: dict[_Watch, list[WatchEvent]] = {}
+        concerned: dict[_LocalWatch, list[WatchEvent]] = {}
         with self._lock:
             for event in events:
                 path = event.path
@@ -159,11 +159,11 @@ class LocalWatches:
         for watch in self._all():
             watch.close()
 
-    def _all(self) -> list[_Watch]:
+    def _all(self) -> list[_LocalWatch]:
         with self._lock:
             return [watch for same in self._watches.values() for watch in same]
 
-    def _remove(self, watch: _Watch) -> None:
+    def _remove(self, watch: _LocalWatch) -> None:
         with self._lock:
             same = self._watches[watch.prefix]
             same.remove(watch)

@@ -1,4 +1,4 @@
-"""For tests of programs that use batchkeeper, and of stores in other packages.
+"""What helps to test: programs that use batchkeeper, stores in other packages, and this package.
 
 ::
 
@@ -13,6 +13,8 @@ provide::
 
     pytest -p batchkeeper.testing --batchkeeper-store 'consul://127.0.0.1:8500/{unique}'
 
+- ``faults``: the fault injector, and the back end whose calls can be held or fail.
+- ``servers``: throw-away real servers on loopback. It is not imported with this package.
 - ``contents``: puts the contents of a store, and reads them back.
 - ``plugin``: the pytest plugin. Only pytest imports it.
 - ``programs``: runs programs as separate processes.
@@ -22,7 +24,7 @@ The suite itself, ``conformance``, is the folder ``tests/conformance`` of the re
 modules above have the same names there, so that its imports work in both places.
 """
 
-from ..stores.faults import Call, Fault, FaultInjector, FaultyBackend, Hit, Injection, Target
+from .faults import Call, Fault, FaultInjector, FaultyBackend, Hit, Injection, Target
 
 __all__ = [
     "Call",

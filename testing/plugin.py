@@ -48,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs(*capabilities): runs on the stores that state these capabilities"
     )
+    config.addinivalue_line("markers", "call: the call decides, before any store is reached")
     url: str | None = config.getoption("batchkeeper_store")
     if url is None:
         return

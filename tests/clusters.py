@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from batchkeeper.bench.releases import find_durable_etcd
-from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
+from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
+from batchkeeper.testing.servers.releases import find_durable_etcd
 
 __all__ = ["SHORT_LIVED", "three_members"]
 

@@ -1,7 +1,8 @@
 """Runs the tests that must pass with every server version, on one pair of servers after the other.
 
 ``tox -e compat`` installs the servers and runs ``python tests/compat.py older [pytest options]``.
-``tox -e newest`` has the newest pair to itself: ``python tests/compat.py newest``.
+``tox -e newest`` has the newest pair to itself: ``python tests/compat.py newest``. And
+``tox -e contract``, which each change must pass, runs conformance alone, on both ends of the range.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from batchkeeper.bench import releases
+from batchkeeper.testing.servers import releases
 
 TESTS: Final = Path(__file__).parent
 
@@ -75,6 +76,10 @@ PAIRS: Final = {
         Pair("wheel", "3.6"),
         Pair("3.5", "3.7", WITH_CLUSTERS),
         Pair("3.6", "3.8", ANSWERS),
+    ),
+    "contract": (
+        Pair("wheel", "3.6", ["conformance"]),
+        Pair("3.7", "3.9", ["conformance"]),
     ),
     "newest": (Pair("3.7", "3.9", (*WITH_CLUSTERS, "hubs/serving/test_hub.py")),),
 }

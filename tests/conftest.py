@@ -23,10 +23,10 @@ from typing import Final
 import hypothesis
 import pytest
 
-from batchkeeper.bench import releases
-from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
-from batchkeeper.stores.kinds import BUILT_IN, load_name
+from batchkeeper.stores.kinds import BUILT_IN
+from batchkeeper.testing.servers import SERVERS, EtcdServer, LocalServer, ZooKeeperServer, releases
 
+from .budget import Budget
 from .proxy import Proxy
 
 # A slow machine fails no test.
@@ -39,12 +39,19 @@ _DISK = 2 * 2**30
 # A test needs a server in three cases: the name of a fixture shows that it starts one, a parameter
 # shows that it creates stores of a kind with a server, or it has the mark `server`.
 _STARTS: Final = re.compile(r"(.+_)?(etcd|zookeeper|server|spark)")
-_SERVED: Final = {name for name, kind in BUILT_IN.items() if kind.server}
 
 # The variables with the places of servers, for this process and for those that tests start. A quick
 # run sets them to this text. So a test that starts a server fails, with the text in the message.
 PLACES: Final = ("BATCHKEEPER_ETCD", "BATCHKEEPER_ZOOKEEPER", "SPARK_HOME")
 NOWHERE: Final = "/a quick run has no servers: this test lacks the mark `server` (conftest.py)"
+
+# What stands above the face of the stores branches on two capabilities, and these two stores differ
+# in both: memory stands for RocksDB and etcd, too. A full run takes all four.
+_ABOVE_THE_FACE: Final = ("coordination", "histories", "hubs")
+_CLASSES: Final = {"memory", "zookeeper"}
+
+# Where hubs own topics in two ways on two servers, each way is tested on one of them.
+_PAIRED: Final = {("ephemeral", "etcd"), ("compared", "zookeeper")}
 
 # Fixtures that take long to make: where processes share the tests, one of them has all that use it,
 # and begins with them.
@@ -55,30 +62,43 @@ _SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the option of a quick run."""
+    """Declare the options of a quick and of a full run."""
     parser.addoption(
-        "--quick", action="store_true", help="only tests that need no etcd, ZooKeeper or Spark"
+        "--quick", action="store_true", help="no tests that need a server or Spark, or are slow"
+    )
+    parser.addoption(
+        "--full", action="store_true", help="also the tests that run before a release only"
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server, or stay together; leave the former out of a quick run."""
+    """Mark the tests that need a server, or stay together; leave out those of other runs."""
     parallel = config.pluginmanager.hasplugin("xdist")
-    reruns = config.getoption("reruns", None)
     for item in items:
         if _needs_server(item):
             item.add_marker("server")
-        if reruns and "histories" in item.path.parts:
-            # A violation gets no second chance: one that comes seldom is one, too.
-            item.add_marker(pytest.mark.flaky(reruns=reruns, rerun_except=[r"Violation\("]))
         for name in _ONCE if parallel else ():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(name))
-    if config.option.quick:
-        left_out = [item for item in items if item.get_closest_marker("server")]
-        items[:] = [item for item in items if not item.get_closest_marker("server")]
+    left_out = [item for item in items if not _taken(item, config)]
+    if left_out:
+        items[:] = [item for item in items if _taken(item, config)]
         config.hook.pytest_deselected(items=left_out)
+
+
+def _taken(item: pytest.Item, config: pytest.Config) -> bool:
+    if config.option.quick and any(map(item.get_closest_marker, ("server", "slow"))):
+        return False
+    if config.option.full:
+        return True
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    above = item.path.relative_to(Path(__file__).parent).parts[0] in _ABOVE_THE_FACE
+    return not (
+        item.get_closest_marker("full")
+        or (above and given.get("store_url", "memory") not in _CLASSES)
+        or (given.get("ownership"), given.get("server")) in _PAIRED
+    )
 
 
 def _needs_server(item: pytest.Item) -> bool:
@@ -87,7 +107,7 @@ def _needs_server(item: pytest.Item) -> bool:
         return True
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return "fresh_url" in fixtures and any(
-        isinstance(value, str) and value in _SERVED for value in parameters
+        isinstance(value, str) and value in SERVERS for value in parameters
     )
 
 
@@ -103,6 +123,7 @@ def pytest_configure(config: pytest.Config) -> None:
     It also sets the environment of the servers, and makes Ctrl-C work if a shell has started the
     run in the background, where Python ignores it.
     """
+    config.pluginmanager.register(Budget(), "budget")
     for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, " ".join(_SHORT_LIVED))
     if config.option.quick:
@@ -130,20 +151,19 @@ def pytest_report_header() -> list[str]:
 
 @pytest.fixture(scope="session")
 def shared_servers(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str], LocalServer]]:
     """Return the server that tests share, by the kind of store. The first use starts it.
 
     Tests must not stop or limit a shared server. Fixtures such as ``own_etcd`` are for that.
     """
+    budget: Budget = request.config.pluginmanager.get_plugin("budget")
     with ExitStack() as stack:
 
         @functools.cache
         def started(name: str) -> LocalServer:
-            kind = BUILT_IN[name]
-            assert kind.server is not None
-            server: type[LocalServer] = load_name(kind.server)
-            return stack.enter_context(server(tmp_path_factory.mktemp(name)))
+            with budget.shared():
+                return stack.enter_context(SERVERS[name](tmp_path_factory.mktemp(name)))
 
         yield started
 
@@ -237,7 +257,7 @@ def fresh_url(
     return make
 
 
-@pytest.fixture(params=sorted(BUILT_IN, key=lambda name: BUILT_IN[name].server is not None))
+@pytest.fixture(params=sorted(BUILT_IN, key=lambda name: name in SERVERS))
 def store_url(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> str:
     """The URL of an empty store, for each built-in kind in turn."""
     return fresh_url(request.param)

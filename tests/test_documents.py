@@ -90,6 +90,7 @@ def test_the_examples_run(document: str) -> None:
     run_examples(document, "memory://example-of-a-document")
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("document", ON_ETCD)
 def test_the_examples_run_on_etcd(document: str, fresh_url: Callable[[str], str]) -> None:
     """Each example runs, in the order of the document, on a real server."""
@@ -273,7 +274,7 @@ PACKAGED = {
 PACKAGES = sorted(
     path.parent
     for path in ROOT.glob("*/**/__init__.py")
-    if path.relative_to(ROOT).parts[0] in PACKAGED
+    if path.relative_to(ROOT).parts[0] in PACKAGED and path.parent.name != "_sync"
 )
 
 
@@ -283,6 +284,6 @@ def test_each_package_lists_its_modules(package: Path) -> None:
     head = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
     listed = re.findall(r"^- ``(\w+)``: .", head, re.MULTILINE)
     modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
-    folders = {path.parent.name for path in package.glob("*/__init__.py")}
+    folders = {path.parent.name for path in package.glob("*/__init__.py")} - {"_sync"}
     assert len(listed) == len(set(listed))
     assert set(listed) == modules | folders

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from batchkeeper.bench import releases
+from batchkeeper.testing.servers import releases
 
 from .conftest import NOWHERE, PLACES
 
@@ -33,13 +34,14 @@ def collected(*options: str) -> set[str]:
     return {line.rpartition("::")[2] for line in done.stdout.splitlines() if "::" in line}
 
 
+@pytest.mark.slow
 def test_a_quick_run_takes_the_tests_that_need_no_server() -> None:
     """It leaves out those that have a server by a fixture, a parameter or a mark, and no others."""
     everything = collected()
     left_out = everything - collected("--quick")
     # A kind's name alone starts nothing.
     of_names = {name for name in everything if name.startswith("test_every_row_is_made_of")}
-    of_kinds = {name for name in everything if "[etcd" in name or "[zookeeper" in name}
+    of_kinds = {name for name in everything if re.search(r"[[-](etcd|zookeeper)[]-]", name)}
     assert len(of_names & of_kinds) == 2
     assert left_out == of_kinds - of_names
     assert any("[memory" in name for name in everything)

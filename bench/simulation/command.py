@@ -18,10 +18,10 @@ from ...ops.exit_codes import NO_CONNECTION, OK, REFUSED
 from ...pipeline.arguments import add_output
 from ...stores.kinds import BUILT_IN
 from ...stores.registry import store_kind
+from ...testing.servers import MEMBERS, SERVERS, ServerStartError
+from ...testing.servers.releases import ServerMissingError
 from ..arguments import at_least, seconds
 from ..progress import tell
-from ..releases import ServerMissingError
-from ..servers import MEMBERS, ServerStartError
 from ..target import open_target
 from .checks import Verdict
 from .picture import page
@@ -153,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
     )
     name: str = getattr(arguments, "store", None) or _DEFAULT_TARGET
-    if (BUILT_IN.get(name) or store_kind(name)).server is None:
+    if name not in SERVERS and (name in BUILT_IN or store_kind(name).scheme not in SERVERS):
         raise InvalidSettingError(
             f"hubs are processes, which need an etcd or a ZooKeeper in common, not {name!r}"
         )

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from ...hubs import Hosts
 from ...ops.errors import MetadataStoreError
-from ..servers.processes import HOST, ServerProcess
+from ...testing.servers.processes import HOST, ServerProcess
 from .events import Recorder
 from .hub import HubTask
 from .lines import Lines

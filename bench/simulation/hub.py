@@ -22,7 +22,7 @@ from ...hubs import (
     Message,
     StaleEpochError,
 )
-from ..servers.processes import HOST
+from ...testing.servers.processes import HOST
 from .events import Recorder
 from .plan import Plan
 from .traffic import Traffic

@@ -6,8 +6,8 @@ from typing import Final
 
 from ...ops.errors import InvalidSettingError
 from ...stores.urls import StoreURL
-from ..servers.processes import HOST, free_ports
-from ..servers.proxies import CLIENT, Proxies, Route
+from ...testing.servers.processes import HOST, free_ports
+from ...testing.servers.proxies import CLIENT, Proxies, Route
 
 __all__ = ["Lines"]
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from ... import open_store
 from ...hubs import FileLogs, Hosts, HubInfo, open_managers
 from ...stores.registry import parse_url
-from ..servers.processes import ServerProcess, ServerStartError, free_ports
+from ...testing.servers.processes import ServerProcess, ServerStartError, free_ports
 from .checks import Logs, Verdict, judge
 from .clients import ClientsTask
 from .events import Recorder, Tail

@@ -181,7 +181,7 @@ class DoubleBarrier:
             raise LockBusyError(f"another call of this object waits at {self._path}")
         self._deadline = deadline
 
-    def _watched(self, look: Callable[[], bool]) -> bool:
+    def _watched(self, ready: Callable[[], bool]) -> bool:
         """Call a function now, and after changes below the path, until it returns true.
 
         Return ``False`` at the deadline. Errors that may pass lead to another attempt.
@@ -191,11 +191,11 @@ class DoubleBarrier:
         while True:
             try:
                 with self._store.watch(self._path, timeout=self._left()) as watch:
-                    while not look():
+                    while not ready():
                         if watch.next_event(timeout=deadline.left()) is None:
                             return False
                         while watch.next_event(timeout=0) is not None:
-                            pass  # One look serves all changes before it.
+                            pass  # One check serves all changes before it.
                     return True
             except MetadataStoreError as error:
                 passing = passes(error) or isinstance(error, SessionLostError)

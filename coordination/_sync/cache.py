@@ -35,7 +35,7 @@ from ..background import Signal
 from ..entries import NOT_CACHED, CacheResult, Entries, Entry, Key, NotCached, decoded
 from ..serdes import Serde, bytes_serde
 from .cache_watch import CacheListener, CacheWatch
-from .turns import Turns
+from .key_locks import KeyLocks
 
 __all__ = ["MetadataCache"]
 
@@ -130,7 +130,7 @@ class MetadataCache(Generic[T]):
         self._caught_up: object = None  # the session in which reads are not older any more
         self._entries: Entries[T, Signal] = Entries(max_entries, max_bytes, Signal)
         self._find = self._entries.find
-        self._turns = Turns()
+        self._key_locks = KeyLocks()
         self._watch = CacheWatch(store, prefix, self._entries, self._learn)
         _caches.add(self)
 
@@ -418,7 +418,7 @@ class MetadataCache(Generic[T]):
 
     def _update(self, path: str, update: Callable[[GetResult | None], T]) -> T:
         self._use(path)
-        self._turns.enter(path)
+        self._key_locks.lock(path)
         try:
             failures = 0
             while True:
@@ -440,7 +440,7 @@ class MetadataCache(Generic[T]):
                 if failures > 1:  # The first time, the entry may only have been old.
                     time.sleep(_BACKOFF.pause(failures))
         finally:
-            self._turns.leave(path)
+            self._key_locks.unlock(path)
 
     def _forget_children(self, path: str) -> None:
         """Drop the lists of children that change when a value is created or deleted."""
@@ -471,7 +471,7 @@ class MetadataCache(Generic[T]):
     def _forget(self) -> None:
         """End the cache in a forked process, without touching what threads may have held."""
         self._watch.forget()
-        self._turns.forget()
+        self._key_locks.forget()
         self._entries.forget()
 
 

@@ -47,10 +47,10 @@ __all__ = ["Claim", "Warden", "warden"]
 
 log = get_logger("batchkeeper.coordination")
 
-# Seconds between two looks at the session while nothing else wakes the warden. `close` of a store
+# Seconds between two checks of the session while nothing else wakes the warden. `close` of a store
 # is no event of its session, so this is how soon its claims are lost.
-_LOOK: Final = 0.25
-# The looks after which a warden without claims ends. Locks that are held for moments only would
+_CHECK: Final = 0.25
+# The checks after which a warden without claims ends. Locks that are held for moments only would
 # begin a new thread each time otherwise.
 _EMPTY: Final = 20
 # Between two attempts to remove values.
@@ -86,7 +86,7 @@ class Claim:
             knows it at once.
         ended: whether it was released, lost or withdrawn, so that it never holds again.
         sent: whether its value was created, or may have been.
-        certain: whether the session of its value is known without a look at the line.
+        certain: whether the session of its value is known without a read of the line.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Claim:
         self.contender = parse(stat.path.rpartition("/")[2])
         self.stat = stat
         # Without a session before, the put has begun one. That one may have ended again, and the
-        # store may have another by now: only a look at the line that finds the value excludes it.
+        # store may have another by now: only a read of the line that finds the value excludes it.
         self.certain = session is not None
         self._session = session or self._store.session.id
 
@@ -210,14 +210,18 @@ class Claim:
             return
         assert self.stat is not None
         follower = Follower(
-            self._store, self.stat.path, read=self._look, event=self._hear, ended=self._unseen
+            self._store,
+            self.stat.path,
+            read=self._check_value,
+            event=self._hear,
+            ended=self._unseen,
         )
         follower.start()
         self._follower = follower
         if self.ended:  # It may have ended before the field was set.
             follower.close()
 
-    def _look(self) -> None:
+    def _check_value(self) -> None:
         if not self._store.exists(self.check().path).result():
             self.vanish()
 
@@ -405,7 +409,7 @@ class Warden:
                 return
             try:
                 spawn("removal", self._remove)
-            except RuntimeError:  # There is no thread left. The next look tries again.
+            except RuntimeError:  # There is no thread left. The next check tries again.
                 log.exception("values stay for now")
             else:
                 self._removing = True
@@ -413,7 +417,7 @@ class Warden:
     def _watch(self) -> None:
         empty = 0
         while True:
-            claims = self._look()
+            claims = self._end_lost()
             self._begin_removal()
             left = min((claim.held_until() for claim in claims if claim.held), default=math.inf)
             empty = 0 if claims else empty + 1
@@ -421,12 +425,12 @@ class Warden:
                 if empty > _EMPTY and not self._claims:
                     self._watching = False
                     return
-            time.sleep(min(max(left - time.monotonic(), 0.0), _LOOK))
+            time.sleep(min(max(left - time.monotonic(), 0.0), _CHECK))
 
     def _hear(self, _event: SessionEvent) -> None:
-        self._look()
+        self._end_lost()
 
-    def _look(self) -> list[Claim]:
+    def _end_lost(self) -> list[Claim]:
         """End the claims that hold no more; return those that do, or stand in line."""
         with self._lock:
             claims = list(self._claims)

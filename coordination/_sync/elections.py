@@ -112,7 +112,7 @@ class Election(Hold):
         # The lock guards the following fields, too, the candidacy, and the order of the events.
         self._candidacy: _Candidacy | None = None
         self._listeners: tuple[ElectionListener, ...] = ()
-        self._told: ElectionEvent | None = None  # last, to the listeners
+        self._last_event: ElectionEvent | None = None  # last, to the listeners
 
     def is_leader(self) -> bool:
         """Say whether this candidate leads for certain, at this moment, without a request."""
@@ -309,7 +309,7 @@ class Election(Hold):
         candidacy.error = error
         candidacy.over.set()
         candidacy.elected.set()
-        self._candidacy = self._claim = self._told = None
+        self._candidacy = self._claim = self._last_event = None
         for listener in self._listeners:
             listener.forget_untrue()
         return candidacy.claim
@@ -368,7 +368,7 @@ class Election(Hold):
         """Take over a claim that waits in line."""
         with self._lock:
             fits = self._take(candidacy, claim)
-            begun = self._tell("following") if fits else []
+            begun = self._notify("following") if fits else []
         if fits:
             claim.follow()
         else:
@@ -381,7 +381,7 @@ class Election(Hold):
             if claim.ended or not self._take(candidacy, claim):
                 return False
             self._claim = claim
-            begun = self._tell("leading")
+            begun = self._notify("leading")
         candidacy.elected.set()
         _start(begun)
         return True
@@ -392,7 +392,7 @@ class Election(Hold):
             if candidacy.over.is_set():
                 return
             candidacy.elected = Signal()
-            begun = self._tell("lost")
+            begun = self._notify("lost")
         _start(begun)
 
     def _take(self, candidacy: _Candidacy, claim: Claim) -> bool:
@@ -406,11 +406,11 @@ class Election(Hold):
         candidacy.claim = claim
         return True
 
-    def _tell(self, event: ElectionEvent) -> list[ElectionListener]:
+    def _notify(self, event: ElectionEvent) -> list[ElectionListener]:
         """Pass an event on, with the lock; return the listeners that must be started."""
-        if event == self._told:
+        if event == self._last_event:
             return []
-        self._told = event
+        self._last_event = event
         return [listener for listener in self._listeners if listener.add(event)]
 
     def _state(self) -> SessionState:

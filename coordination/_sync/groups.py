@@ -34,7 +34,7 @@ __all__ = ["Group", "GroupListener", "GroupCallback", "GroupEvent"]
 log = get_logger("batchkeeper.coordination")
 
 _NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "transactions", "watches")
-# Seconds between two looks at the session. `close` of a store is no event of its session.
+# Seconds between two checks of the session. `close` of a store is no event of its session.
 _LOOK: Final = 0.25
 _BACKOFF: Final = Backoff(first=_LOOK, longest=2.0)
 
@@ -174,7 +174,7 @@ class Group:
                 )
         if begin:
             follower.start()
-            spawn(f"view of {self.path}", self._tell_listeners, follower)
+            spawn(f"view of {self.path}", self._notify_listeners, follower)
         else:
             self._mark(None)
         return listener
@@ -205,7 +205,7 @@ class Group:
                 if not own:
                     self._keeping = False
                     return
-            out = [membership for membership in own if membership.look()]
+            out = [membership for membership in own if membership.check_session()]
             rounds = rounds + 1 if out else 0
             for membership in out:
                 self._rejoin(membership)
@@ -264,7 +264,7 @@ class Group:
             listener.close()
         self._wake.set()
 
-    def _tell_listeners(self, follower: Follower) -> None:
+    def _notify_listeners(self, follower: Follower) -> None:
         """Read what has changed, and tell it, until the follower ends."""
         cards: dict[str, Card] = {}
         failures = 0
@@ -294,7 +294,7 @@ class Group:
                 continue
             members = {name: card.member for name, card in cards.items()}
             for listener in listeners:
-                listener.tell(members)
+                listener.notify(members)
 
     def _updated(self, cards: dict[str, Card], names: set[str]) -> dict[str, Card]:
         """Return cards, of which some names are read again, in one batch."""

@@ -38,7 +38,7 @@ class LeaderWatch(Iterator[bytes | None]):
         self._gate = Gate()  # guards the following fields
         self._line: set[Contender] | None = None  # ``None`` if it must be read
         self._stale = False  # whether the leader may have changed since the last look at its value
-        self._seen: tuple[str, int] | None = ("", 0)  # the name and the version of what was given
+        self._given: tuple[str, int] | None = ("", 0)  # the name and the version of what was given
         self._value: bytes | None = None
 
     def close(self) -> None:
@@ -111,9 +111,9 @@ class LeaderWatch(Iterator[bytes | None]):
                 return False
             leader, value = (name, found.stat.version), found.value
         self._stale = False
-        if leader == self._seen:
+        if leader == self._given:
             return False
-        self._seen, self._value = leader, value
+        self._given, self._value = leader, value
         return True
 
     def _hear(self, event: WatchEvent) -> None:

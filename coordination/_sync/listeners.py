@@ -1,7 +1,7 @@
 # Made from async_listeners.py by `python tools/faces.py`: change that file, and run this command.
-"""What tells an application of events: one mechanism for elections, caches and groups.
+"""Calls functions of an application at events: one mechanism for elections, caches and groups.
 
-Each listener has a task (for threads: a daemon thread) of its own while there is something to tell.
+Each listener has a task (for threads: a daemon thread) of its own while events wait.
 So a callback may block, and may call whatever it listens to: it delays nothing but its own later
 calls, which come one after the other.
 """
@@ -69,7 +69,7 @@ class Listener(Generic[T]):
         """Whether its own callback is asking."""
         return _calling.get() is self
 
-    def tell(self, event: T) -> None:
+    def notify(self, event: T) -> None:
         """Call the callback soon, after the events before."""
         if self.add(event):
             self.start()
@@ -97,7 +97,7 @@ class Listener(Generic[T]):
         self._waiting.append(event)
 
     def _calls(self, event: T) -> Iterable[tuple[object, ...]]:
-        """Yield the arguments of each call that tells an event."""
+        """Yield the arguments of each call for an event."""
         yield (event,)
 
     def _run(self) -> None:
@@ -109,7 +109,7 @@ class Listener(Generic[T]):
                 try:
                     self._callback(*arguments)
                 except _CAUGHT:
-                    log.exception("a listener failed", of=self._of, told=f"{arguments!r:.200}")
+                    log.exception("a listener failed", of=self._of, arguments=f"{arguments!r:.200}")
 
     def _next(self) -> T | None:
         with self._lock:

@@ -7,8 +7,8 @@ request. Then it waits for the last one before it that is left, by a watch of th
 end of a value wakes one contender, however many wait. A contender of a semaphore, whose turn comes
 when any of those before it leave, watches the whole line instead.
 
-A look at the line serves all contenders of the store that it shows: those before them were created
-earlier, so the look shows all that they will ever wait for.
+A read of the line serves all contenders of the store that it shows: those before them were created
+earlier, so the read shows all that they will ever wait for.
 
 A contender holds the path only after the values of those before it are gone. To hold it as soon as
 one of the same store has begun its release would be quicker by a round trip, but that one's fenced
@@ -47,9 +47,9 @@ __all__ = ["Lobby", "lobby"]
 _NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "sequences", "watches")
 # No contender has a smaller number than 0.
 _NONE: Final = -1
-# Between two attempts to stand in line, or to look at it.
+# Between two attempts to stand in line, or to read it.
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
-# Between two looks whether the session is certain to be there. They need no request.
+# Between two checks whether the session is certain to be there. They need no request.
 _CERTAIN: Final = Backoff(first=0.01, longest=0.1)
 
 
@@ -64,7 +64,7 @@ class Lobby:
         self._lock = threading.Lock()  # guards the following fields
         # Of this store, by the heads of their names, until their values are gone.
         self._claims: dict[str, Claim] = {}
-        # The line up to a number: those whom the last look has shown, and the store's own after
+        # The line up to a number: those whom the last read has shown, and the store's own after
         # them, without those that are known to be gone.
         self._line: list[Contender] = []
         self._up_to = _NONE
@@ -229,12 +229,12 @@ class Lobby:
         waits: Callable[[Claim], None] | None,
     ) -> bool:
         """Wait until the turn of a claim has come, or it has ended; return ``False`` if neither."""
-        look, failures = not claim.certain, 0
+        must_read, failures = not claim.certain, 0
         while not claim.ended:
             try:
-                before = None if look else self._known(claim)
+                before = None if must_read else self._known(claim)
                 if before is None or (before and not wait):
-                    before = self._look(claim, deadline)
+                    before = self._read_line(claim, deadline)
                     failures = 0
                 if not before:
                     break
@@ -243,7 +243,7 @@ class Lobby:
                 if waits is not None:
                     waits(claim)
                     waits = None
-                look = not self._until_left(claim, before, deadline)
+                must_read = not self._until_left(claim, before, deadline)
                 if deadline.passed:
                     return self._known(claim) == []
             except MetadataStoreError as error:
@@ -253,11 +253,11 @@ class Lobby:
                     raise
                 time.sleep(deadline.within(_BACKOFF.pause(failures)))
                 failures += 1
-                look = True
+                must_read = True
         return True
 
     def _known(self, claim: Claim) -> list[Contender] | None:
-        """Return whom a claim must wait for, or ``None`` if only a look at the line tells.
+        """Return whom a claim must wait for, or ``None`` if only a read of the line shows.
 
         If the store has contenders before it, it must wait for the last of them first. Only after
         that, others count.
@@ -271,7 +271,7 @@ class Lobby:
                 before = own[-1:] or before
             return before
 
-    def _look(self, claim: Claim, deadline: Deadline) -> list[Contender]:
+    def _read_line(self, claim: Claim, deadline: Deadline) -> list[Contender]:
         """Read the line; return those before a claim that it must wait for."""
         # An answer that comes late does no harm: those before the claim can only leave.
         names = self.store.get_children(self.path, timeout=deadline.for_request()).result()
@@ -310,7 +310,7 @@ class Lobby:
 
     def _until_deleted(self, claim: Claim, path: str, deadline: Deadline) -> bool:
         """Wait until a value is gone; return ``False`` if that is uncertain."""
-        # Not a watch that begins in the past, which would need no look: etcd lets those catch up
+        # Not a watch that begins in the past, which would need no read: etcd lets those catch up
         # only every 100 ms.
         with self.store.watch(path, timeout=deadline.for_request()) as watch:
             claim.wake = watch.close
@@ -326,13 +326,13 @@ class Lobby:
         """Wait until so few stand before a claim that its turn has come; return whether it has."""
         with self.store.watch(self.path, timeout=deadline.for_request()) as watch:
             claim.wake = watch.close
-            before = self._look(claim, deadline)
+            before = self._read_line(claim, deadline)
             while before and not claim.ended:
                 event = watch.next_event(timeout=deadline.left())
                 if event is None:
                     return False
                 if event.kind == "gap":
-                    before = self._look(claim, deadline)
+                    before = self._read_line(claim, deadline)
                 elif event.kind == "deleted":
                     left = parse(event.path.rpartition("/")[2])
                     before = blocking(

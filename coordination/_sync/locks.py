@@ -32,7 +32,7 @@ _LOOK: Final = 1.0
 
 
 class Holder(Hold):
-    """What locks and semaphores have in common: whoever shares the object takes turns."""
+    """What locks and semaphores have in common: those who share the object take turns."""
 
     def __init__(self, store: MetadataStore, path: str, need: Need, value: bytes = b"") -> None:
         super().__init__(store, path, value)

@@ -1,7 +1,7 @@
 # Made from async_memberships.py by `python tools/faces.py`: change that file, and run this command.
 """One membership of this process in a group, through all of its incarnations.
 
-A *seat* is one incarnation: the ephemeral value that one session holds at the member's path. Every
+An *incarnation* is the ephemeral value that one session holds at the member's path. Every
 write of it names what it expects there, so that it never touches the value of somebody else who has
 the name by then (see ``members``).
 """
@@ -40,11 +40,11 @@ log = get_logger("batchkeeper.coordination")
 _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 # Seconds for a request of a call that must not wait.
 _REQUEST: Final = 1.0
-# The looks for a value whose creation had no answer. The last one is after about half a minute.
-_LOOKS: Final = 18
+# The reads for a value whose creation had no answer. The last one is after about half a minute.
+_READS: Final = 18
 
 
-class Seat:
+class Incarnation:
     """One incarnation of a membership.
 
     Attributes:
@@ -52,7 +52,7 @@ class Seat:
         sent: whether its value was created, or may have been.
         stat: the newest stat of its value that is known, or ``None`` until it is known to be there.
         session: the session in which it was created.
-        incarnation: see ``Member``.
+        number: see the field ``incarnation`` of ``Member``.
         lost: set when it has ended.
     """
 
@@ -61,7 +61,7 @@ class Seat:
         self.sent = False
         self.stat: Stat | None = None
         self.session: str | None = None
-        self.incarnation = 0
+        self.number = 0
         self.lost = Signal()
 
 
@@ -88,8 +88,8 @@ class Membership:
         self._exact = "expected_revisions" in store.capabilities
         self._gate = Gate()  # Whoever reads or changes the value has passed it.
         self._data = check_value(data)
-        self._seat = Seat()  # the present one, or the last one
-        self._next = self._seat  # the newest one, which may not be there yet
+        self._current = Incarnation()  # the present one, or the last one
+        self._next = self._current  # the newest one, which may not be there yet
         self._rival: Member | None = None
         self._left = False
         self.name = name
@@ -103,13 +103,13 @@ class Membership:
     @property
     def incarnation(self) -> int:
         """A number that is greater each time that the name joins, here or anywhere else."""
-        return self._seat.incarnation
+        return self._current.number
 
     @property
     def joined(self) -> bool:
         """Whether the value is there, as far as this process knows."""
-        seat = self._seat
-        return seat.session is not None and not seat.lost.is_set()
+        incarnation = self._current
+        return incarnation.session is not None and not incarnation.lost.is_set()
 
     @property
     def lost(self) -> Signal:
@@ -118,7 +118,7 @@ class Membership:
         The session has ended, the store was closed, this process has left, or it has learned that
         somebody has deleted the value. Once the membership has joined again, this is a new event.
         """
-        return self._seat.lost
+        return self._current.lost
 
     def held_until(self) -> float:
         """Return the time before which the session cannot have ended, and so nobody has the name.
@@ -126,14 +126,14 @@ class Membership:
         It is a value of ``time.monotonic()``: ``math.inf`` on stores without a server, and
         ``-math.inf`` if this process is no member now.
         """
-        seat = self._seat
-        if seat.session is None or seat.lost.is_set():
+        incarnation = self._current
+        if incarnation.session is None or incarnation.lost.is_set():
             return -math.inf
         try:
             session = self._store.session
             until = session.valid_until()
             # In this order: a new session's time must not count for the old one.
-            same = session.id == seat.session
+            same = session.id == incarnation.session
         except MetadataStoreError:  # The store is closed, or this is a forked process.
             return -math.inf
         return until if same else -math.inf
@@ -157,7 +157,7 @@ class Membership:
             before, self._data = self._data, data
             if self.joined:
                 try:
-                    self._replace(self._seat)
+                    self._replace(self._current)
                 except MetadataStoreError as error:
                     if error.outcome == "not_applied":
                         self._data = before
@@ -220,33 +220,33 @@ class Membership:
                 return True
             if self._next.lost.is_set():
                 self._clear(self._next)
-                self._next = Seat()
+                self._next = Incarnation()
             if not self._create(self._next, timeout):
                 return False
-            self._seat = self._next
+            self._current = self._next
             return True
         finally:
             self._gate.leave()
 
-    def look(self) -> bool:
-        """End the seat if its session has ended; return whether it is time to join again."""
-        seat = self._seat
+    def check_session(self) -> bool:
+        """End the incarnation if its session has ended; return whether it is time to join again."""
+        incarnation = self._current
         try:
-            same = seat.session is None or self._store.session.id == seat.session
+            same = incarnation.session is None or self._store.session.id == incarnation.session
         except MetadataStoreError:  # This is a forked process.
             return False
         if not same:
-            seat.lost.set()
+            incarnation.lost.set()
         return not self.joined and not self._left
 
-    def verify(self, seen: str | None) -> None:
-        """Read the value if others have seen another one, and end the seat if it is not there."""
-        if not self.joined or seen == self._seat.id:
+    def verify(self, id_found: str | None) -> None:
+        """Read the value if others have read another one, and end if it is not there."""
+        if not self.joined or id_found == self._current.id:
             return
         self._gate.enter()
         try:
-            if self.joined and not self._find(self._seat):
-                self._seat.lost.set()
+            if self.joined and not self._find(self._current):
+                self._current.lost.set()
         finally:
             self._gate.leave()
 
@@ -254,11 +254,11 @@ class Membership:
         """Leave, without waiting for anything."""
         self._left = True
         self._forget(self)
-        self._seat.lost.set()
-        seat = self._next
-        seat.lost.set()  # An attempt to join that goes on must not change that.
-        if seat.sent:
-            spawn(f"removal of {self.path}", self._keep_removing, seat)
+        self._current.lost.set()
+        incarnation = self._next
+        incarnation.lost.set()  # An attempt to join that goes on must not change that.
+        if incarnation.sent:
+            spawn(f"removal of {self.path}", self._keep_removing, incarnation)
 
     # --- requests
 
@@ -299,137 +299,143 @@ class Membership:
             f"another member has the name {self.path}{by}", path=self.path, value=data
         )
 
-    def _create(self, seat: Seat, timeout: float | None) -> bool:
+    def _create(self, incarnation: Incarnation, timeout: float | None) -> bool:
         session = self._store.session.id
         parts: list[Part] = [
-            Put(self.path, encode(seat.id, None, self._data), ABSENT, ephemeral=True)
+            Put(self.path, encode(incarnation.id, None, self._data), ABSENT, ephemeral=True)
         ]
         if not self._exact:
-            parts.append(Put(self._guard(seat), b"", ABSENT, ephemeral=True))
-        seat.sent = True
+            parts.append(Put(self._guard(incarnation), b"", ABSENT, ephemeral=True))
+        incarnation.sent = True
         try:
             stats = self._store.transaction(parts, timeout=timeout).result()
         except TransactionRefusedError:
             # Or the answer to an earlier attempt was lost.
-            return self._taken_over(seat, timeout)
+            return self._taken_over(incarnation, timeout)
         except SessionLostError:
-            seat.lost.set()
+            incarnation.lost.set()
             raise
         except MetadataStoreError as error:
-            if error.outcome == "unknown" and self._taken_over(seat, timeout):
+            if error.outcome == "unknown" and self._taken_over(incarnation, timeout):
                 return True
             raise
         stat = stats[0]
         assert stat is not None
         if session is None:
             # The transaction has begun the session. That may have ended again.
-            return self._taken_over(seat, timeout)
-        seat.stat, seat.incarnation, seat.session = stat, stat.revision, session
+            return self._taken_over(incarnation, timeout)
+        incarnation.stat, incarnation.number, incarnation.session = stat, stat.revision, session
         return True
 
-    def _taken_over(self, seat: Seat, timeout: float | None) -> bool:
-        """Return whether the value is that of the seat, and see to it that it has our data."""
-        if not self._find(seat, timeout):
+    def _taken_over(self, incarnation: Incarnation, timeout: float | None) -> bool:
+        """Return whether the value is that of the incarnation; make sure that it has our data."""
+        if not self._find(incarnation, timeout):
             return False
         if self._rival is None or self._rival.data != self._data:
-            self._replace(seat)
-        return not seat.lost.is_set()
+            self._replace(incarnation)
+        return not incarnation.lost.is_set()
 
-    def _find(self, seat: Seat, timeout: float | None = None, *, newest: bool = False) -> bool:
-        """Read the value, and return whether it is that of the seat, in the present session."""
+    def _find(
+        self, incarnation: Incarnation, timeout: float | None = None, *, newest: bool = False
+    ) -> bool:
+        """Read the value; return whether it is that of the incarnation, in the present session."""
         session = self._store.session.id
         if newest:
             self._store.sync(timeout)
         found = self._store.get(self.path, timeout=timeout).result()
         card = None if found is None else decode(self.name, found.value, found.stat)
         self._rival = None if card is None else card.member
-        if found is None or card is None or card.id != seat.id:
+        if found is None or card is None or card.id != incarnation.id:
             return False
         if not found.stat.owned or self._store.session.id != session:
-            seat.lost.set()  # It goes with an earlier session.
+            incarnation.lost.set()  # It goes with an earlier session.
             return False
-        seat.stat, seat.incarnation, seat.session = found.stat, card.member.incarnation, session
+        incarnation.stat, incarnation.number, incarnation.session = (
+            found.stat,
+            card.member.incarnation,
+            session,
+        )
         return True
 
-    def _replace(self, seat: Seat) -> None:
-        """Put the data over the value of the seat. If that is not there any more, the seat ends."""
-        there = self._exact or self._find(seat, newest=True)
+    def _replace(self, incarnation: Incarnation) -> None:
+        """Put the data over the value. If that is not there any more, the incarnation ends."""
+        there = self._exact or self._find(incarnation, newest=True)
         while there:
-            value = encode(seat.id, seat.incarnation, self._data)
+            value = encode(incarnation.id, incarnation.number, self._data)
             try:
-                stats = self._store.transaction(self._write(seat, value)).result()
+                stats = self._store.transaction(self._write(incarnation, value)).result()
             except TransactionRefusedError as refused:
                 # Somebody, or an update without an answer, may have changed it.
-                there = refused.index == 0 and self._find(seat)
+                there = refused.index == 0 and self._find(incarnation)
             else:
-                seat.stat = stats[0]
+                incarnation.stat = stats[0]
                 return
-        seat.lost.set()
+        incarnation.lost.set()
 
-    def _write(self, seat: Seat, value: bytes | None) -> list[Part]:
-        """Return a put or, without a value, the delete of a seat, as a transaction."""
-        assert seat.stat is not None
-        version = None if self._exact else seat.stat.version
-        revision = seat.stat.revision if self._exact else None
+    def _write(self, incarnation: Incarnation, value: bytes | None) -> list[Part]:
+        """Return a put or, without a value, the delete of the value, as a transaction."""
+        assert incarnation.stat is not None
+        version = None if self._exact else incarnation.stat.version
+        revision = incarnation.stat.revision if self._exact else None
         if value is None:
             parts: list[Part] = [Delete(self.path, version, expected_revision=revision)]
         else:
             parts = [Put(self.path, value, version, expected_revision=revision)]
         if not self._exact:
-            guard = self._guard(seat)
+            guard = self._guard(incarnation)
             parts.append(Delete(guard, 0) if value is None else Check(guard, 0))
         return parts
 
-    def _guard(self, seat: Seat) -> str:
-        return guard_path(self._group, seat.id)
+    def _guard(self, incarnation: Incarnation) -> str:
+        return guard_path(self._group, incarnation.id)
 
-    def _clear(self, seat: Seat) -> None:
-        """Remove the second value of a seat whose value somebody else has removed."""
-        if seat.stat is not None and not self._exact:
+    def _clear(self, incarnation: Incarnation) -> None:
+        """Remove the second value of an incarnation whose first somebody else has removed."""
+        if incarnation.stat is not None and not self._exact:
             with suppress(NotFoundError):
-                self._store.delete(self._guard(seat)).result()
+                self._store.delete(self._guard(incarnation)).result()
 
     def _give_up(self) -> None:
-        """End the seat, and remove its value, in the background if need be."""
+        """End the incarnation, and remove its value, in the background if need be."""
         self._forget(self)
-        self._seat.lost.set()
-        seat = self._next
-        removed = not seat.sent
+        self._current.lost.set()
+        incarnation = self._next
+        removed = not incarnation.sent
         try:
-            removed = removed or self._remove(seat)
+            removed = removed or self._remove(incarnation)
         finally:
             if not removed:
-                spawn(f"removal of {self.path}", self._keep_removing, seat)
+                spawn(f"removal of {self.path}", self._keep_removing, incarnation)
 
-    def _keep_removing(self, seat: Seat) -> None:
-        """Remove the value of a seat, as often as it takes. At the latest, its session does it."""
+    def _keep_removing(self, incarnation: Incarnation) -> None:
+        """Remove the value, as often as it takes. At the latest, the end of its session does it."""
         attempts = 0
         try:
-            while not self._remove(seat):
+            while not self._remove(incarnation):
                 time.sleep(_BACKOFF.pause(attempts))
                 attempts += 1
-                if seat.stat is None and attempts == _LOOKS:
+                if incarnation.stat is None and attempts == _READS:
                     return
         except MetadataStoreError as error:
             log.info("a member stays until its session ends", path=self.path, reason=str(error))
 
-    def _remove(self, seat: Seat) -> bool:
-        """Try to remove the value of a seat; return whether it is not there any more."""
+    def _remove(self, incarnation: Incarnation) -> bool:
+        """Try to remove the value; return whether it is not there any more."""
         try:
-            if seat.stat is None or not self._exact:
+            if incarnation.stat is None or not self._exact:
                 self._store.sync()
                 found = self._store.get(self.path).result()
-                if not self._is_of(seat, found):
-                    if seat.stat is None:
+                if not self._is_of(incarnation, found):
+                    if incarnation.stat is None:
                         return False  # Its creation had no answer, and may still come.
-                    self._clear(seat)
+                    self._clear(incarnation)
                     return True
             while True:
                 try:
-                    self._store.transaction(self._write(seat, None)).result()
+                    self._store.transaction(self._write(incarnation, None)).result()
                 except TransactionRefusedError as refused:
                     found = self._store.get(self.path).result()
-                    if refused.index == 0 and self._is_of(seat, found):
+                    if refused.index == 0 and self._is_of(incarnation, found):
                         continue  # It was updated meanwhile.
                 return True
         except StoreClosedError:
@@ -439,11 +445,11 @@ class Membership:
                 raise
             return False
 
-    def _is_of(self, seat: Seat, found: GetResult | None) -> bool:
-        """Return whether a value is that of a seat, and note its stat then."""
-        if found is None or decode(self.name, found.value, found.stat).id != seat.id:
+    def _is_of(self, incarnation: Incarnation, found: GetResult | None) -> bool:
+        """Return whether a value is that of an incarnation, and note its stat then."""
+        if found is None or decode(self.name, found.value, found.stat).id != incarnation.id:
             return False
-        seat.stat = found.stat
+        incarnation.stat = found.stat
         return True
 
 

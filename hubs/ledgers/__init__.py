@@ -2,7 +2,7 @@
 
 Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
-- ``records``: what the table returns, and its keys and values
+- ``metadata``: what the table returns, and its keys and values
 - ``async_listening``: listeners of a ledger
 - ``async_ledgers``: the table of ledgers
 """
@@ -11,7 +11,7 @@ from ._sync.ledgers import LedgerCursor, LedgerTable
 from ._sync.listening import LedgerListener
 from .async_ledgers import AsyncLedgerCursor, AsyncLedgerTable
 from .async_listening import AsyncLedgerListener
-from .records import Ledger, LedgerCallback, LedgerMetadata
+from .metadata import Ledger, LedgerCallback, LedgerMetadata
 
 __all__ = [
     "AsyncLedgerCursor",

@@ -24,7 +24,7 @@ from ..tables.async_watchers import async_check_watcher
 from ..tables.results import VersionedValue
 from ..tables.versions import Version, check_version
 from .async_listening import AsyncLedgerListener
-from .records import (
+from .metadata import (
     FIELD,
     LAST,
     Ledger,

@@ -22,7 +22,7 @@ from ...ops.log import get_logger
 from ..errors import NoKeyError
 from ..tables.async_tables import AsyncMetaStore, AsyncTable
 from ..tables.results import EventType
-from .records import FIELD, LedgerCallback, LedgerMetadata, key_of, metadata_of
+from .metadata import FIELD, LedgerCallback, LedgerMetadata, key_of, metadata_of
 
 __all__ = ["AsyncLedgerListener"]
 
@@ -52,29 +52,29 @@ class AsyncLedgerListener:
         self._key = key_of(ledger_id)
         self._callback = callback
         self._closing = AsyncSignal()
-        # After a change, what is told is read only when it is the turn of the callback.
+        # A change only schedules the callback. The ledger is read when the callback runs.
         self._queue: AsyncListener[_State | EventType] = AsyncListener(
-            f"ledger {ledger_id}", self._tell
+            f"ledger {ledger_id}", self._call
         )
         self._lock = threading.Lock()  # guards the following fields
         self._begun = False  # whether the first state is in the queue
         self._early: EventType | None = None  # a change before that
 
     async def start(self) -> None:
-        """Begin to listen: read the ledger, and tell what is found.
+        """Begin to listen: read the ledger, and report what is found.
 
         Raises:
             MetadataStoreError: the ledger cannot be watched or read. The listener is closed then.
         """
         try:
-            self._queue.tell(await self._look())
+            self._queue.notify(await self._read())
         except BaseException:
             self.close()
             raise
         with self._lock:
             self._begun, early = True, self._early
         if early is not None:
-            self._queue.tell(early)
+            self._queue.notify(early)
 
     def close(self) -> None:
         """End the listener. Anybody may call it, also its own callback; twice does no harm.
@@ -97,13 +97,13 @@ class AsyncLedgerListener:
             if not self._begun:
                 self._early = event
                 return
-        self._queue.tell(event)
+        self._queue.notify(event)
 
     def _disarm(self) -> None:
         with suppress(StoreClosedError):
             self._table.disarm(self._key, self._hear)
 
-    async def _look(self) -> _State:
+    async def _read(self) -> _State:
         """Arm the watcher, and read the ledger."""
         try:
             value = await self._table.get(self._key, [FIELD], self._hear)
@@ -115,16 +115,16 @@ class AsyncLedgerListener:
             self._disarm()
         return _State(found)
 
-    async def _look_again(self) -> _State | None:
+    async def _read_again(self) -> _State | None:
         """Read the ledger after a change, however long that takes.
 
         Returns:
-            what was found; ``None`` if that cannot be told.
+            what was found; ``None`` if it cannot be read.
         """
         failures = 0
         while not self._closing.is_set():
             try:
-                return await self._look()
+                return await self._read()
             except StoreClosedError:
                 self.close()
             except ValueDecodeError as error:  # The watcher is armed.
@@ -136,9 +136,9 @@ class AsyncLedgerListener:
                 failures += 1
         return None
 
-    async def _tell(self, told: _State | EventType) -> None:
+    async def _call(self, event: _State | EventType) -> None:
         """Call the callback with a state, or with the one after a change."""
-        state = told if isinstance(told, _State) else await self._look_again()
+        state = event if isinstance(event, _State) else await self._read_again()
         if state is None or self._closing.is_set() or self._tables.closed:
             return
         # async:

@@ -125,11 +125,13 @@ async def async_format_metadata(
     hubs = f"{check_path(path)}/hosts"
     await store.sync()  # Otherwise, a new hub may not be seen.
     names = await store.get_children(hubs)
-    looks = await store.apply([Exists(f"{hubs}/{name}/alive") for name in names])
-    for look in looks:
-        if look.error is not None:
-            raise look.error
-    alive = [text_of(name) or name for name, look in zip(names, looks, strict=True) if look.result]
+    found = await store.apply([Exists(f"{hubs}/{name}/alive") for name in names])
+    for outcome in found:
+        if outcome.error is not None:
+            raise outcome.error
+    alive = [
+        text_of(name) or name for name, outcome in zip(names, found, strict=True) if outcome.result
+    ]
     if alive and not force:
         raise HubsRegisteredError(
             f"{len(alive)} hubs are registered below {hubs}, such as {alive[0]}: stop them first, "

@@ -2,13 +2,13 @@
 
 Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
-- ``records``: what hubs and their clients exchange
+- ``messages``: what hubs and their clients exchange
 - ``settings``: how a hub behaves, validated
 - ``shedding``: which topics a hub gives up, and when: pure functions
 - ``async_logs``: what a hub needs of the logs of messages
 - ``file_logs``: logs in files, for examples and tests
 - ``async_owned``: a topic that a hub owns, and its subscribers
-- ``async_served``: the topics that a hub serves, and whose turn each topic is
+- ``async_served``: the topics that a hub serves, and a lock for each topic
 - ``async_listeners``: the functions that learn which topics a hub gets and loses
 - ``async_holding``: how a hub claims topics, gives them up, loses them and hands them over
 - ``async_lookup``: which hub serves a topic
@@ -43,7 +43,7 @@ from .async_owned import AsyncSubscription
 from .async_remote import AsyncHubConnections, AsyncRemoteHub, AsyncRemoteSubscription
 from .async_server import AsyncHubServer
 from .file_logs import AsyncFileLogs, FileLogs
-from .records import Attempt, Message, Published, Redirect, SubscribeMode
+from .messages import Attempt, Message, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 
 __all__ = [

@@ -32,7 +32,7 @@ from ..errors import IllegalOperationError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .async_outages import AsyncOutages, AsyncSearch
-from .records import Attempt, Message, Published, Redirect, SubscribeMode
+from .messages import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["AsyncConnect", "AsyncDelivery", "AsyncHubConnection", "AsyncReader", "AsyncTopicClient"]
 
@@ -310,7 +310,7 @@ class AsyncReader:
         self._delivery: AsyncDelivery | None = first
         self._returned = 0  # the last message that was returned
         self._consumed = 0
-        self._told = 0  # what the hub of the delivery knows of it
+        self._acknowledged = 0  # the part of it that the hub of the delivery knows
 
     async def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
         """Return the next messages, in order; wait for one if there is none.
@@ -370,7 +370,7 @@ class AsyncReader:
         if delivery is None:
             return
         try:
-            await self._tell(delivery, number)
+            await self._send_consumed(delivery, number)
         except (MetadataStoreError, OSError) as error:
             if not passing(error):
                 raise
@@ -389,14 +389,14 @@ class AsyncReader:
             self._ended.set()
             delivery, self._delivery = self._delivery, None
             consumed = self._consumed
-            behind = not closed and consumed > self._told
+            behind = not closed and consumed > self._acknowledged
         if delivery is not None:
             await _end(delivery)
         if behind:
             try:
                 delivery = await self._again(Deadline(timeout), None)
                 try:
-                    await self._tell(delivery, consumed)
+                    await self._send_consumed(delivery, consumed)
                 finally:
                     await _end(delivery)
             except (MetadataStoreError, OSError) as error:
@@ -417,28 +417,28 @@ class AsyncReader:
             with self._lock:
                 closed = self._ended.is_set()
                 if not closed:
-                    self._delivery, self._told = delivery, 0
+                    self._delivery, self._acknowledged = delivery, 0
             if closed:
                 await _end(delivery)
                 self._check_open()
         with self._lock:
-            consumed = self._consumed if self._consumed > self._told else None
+            consumed = self._consumed if self._consumed > self._acknowledged else None
         if consumed is not None:  # No answer has said that the hub knows it.
-            await self._tell(delivery, consumed)
+            await self._send_consumed(delivery, consumed)
         return delivery
 
-    async def _tell(self, delivery: AsyncDelivery, number: int) -> None:
-        """Say to a hub what is consumed."""
+    async def _send_consumed(self, delivery: AsyncDelivery, number: int) -> None:
+        """Send the consume mark to a hub."""
         try:
             await delivery.consumed(number)
         except IllegalOperationError:
             with self._lock:  # Otherwise, each later connection would fail because of it.
                 if self._consumed == number:
-                    self._consumed = self._told
+                    self._consumed = self._acknowledged
             raise
         with self._lock:
             if self._delivery is delivery:
-                self._told = max(self._told, number)
+                self._acknowledged = max(self._acknowledged, number)
 
     def _check_open(self) -> None:
         if self._ended.is_set():

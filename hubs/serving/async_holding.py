@@ -3,7 +3,7 @@
 # end
 """How a hub gets topics, and how it gives them up, loses them and hands them over.
 
-Each of these happens in the turn of the topic (see ``async_served``). What has begun in a turn ends
+Each of these happens with the lock of the topic (see ``async_served``). What has begun with it ends
 also if the client goes away: otherwise, the hub would keep a topic that it does not serve. The
 rules:
 
@@ -30,12 +30,12 @@ from ..managers.async_marks import AsyncConsumeMarks
 from ..managers.data import HubInfo
 from ..topics.async_hosts import AsyncRegistration
 from ..topics.async_ownership import AsyncOwnership
-from ..topics.records import Claim, Vacancy
+from ..topics.region import Claim, Vacancy
 from .async_listeners import AsyncListeners, TopicCallback
 from .async_logs import AsyncLogs
 from .async_owned import AsyncOwnedTopic
 from .async_served import AsyncServedTopics
-from .records import Redirect
+from .messages import Redirect
 
 __all__ = ["AsyncHolding"]
 
@@ -115,7 +115,7 @@ class AsyncHolding:
     async def claim(
         self, name: str, me: HubInfo, vacancy: Vacancy | None
     ) -> AsyncOwnedTopic | Redirect | None:
-        """Claim a topic, unless somebody else has its turn, or has had it; then return ``None``."""
+        """Claim a topic, unless somebody else has its lock, or has had it; then return ``None``."""
 
         async def claim() -> AsyncOwnedTopic | Redirect:
             if self._stopped.is_set():
@@ -131,20 +131,20 @@ class AsyncHolding:
                 raise TopicLostError(f"{why}: ask again")
             return Redirect(claimed)
 
-        mine = self._topics.turn_to_claim(name)
+        mine = self._topics.try_lock(name)
         if mine is None:
             return None
-        return await self._topics.in_turn(name, mine, claim)
+        return await self._topics.run_locked(name, mine, claim)
 
     async def _begin(self, claim: Claim) -> AsyncOwnedTopic:
         """Serve a topic that was just claimed, or give it up again."""
-        told: list[TopicCallback] = []
+        notified: list[TopicCallback] = []
         try:
             last = await self._logs.begin(claim)
-            await self._listeners.tell_acquired(claim, told)
+            await self._listeners.notify_acquired(claim, notified)
         except BaseException as error:
             log.warning("a topic is given up again", topic=claim.topic, reason=str(error))
-            await self._listeners.tell_lost(claim, told)
+            await self._listeners.notify_lost(claim, notified)
             await self._hand_over(claim)
             raise
         found = AsyncOwnedTopic(claim, self._logs, last, self.check_served, time.monotonic())
@@ -182,7 +182,7 @@ class AsyncHolding:
             return await self._hand_over(topic.claim)
 
         name = topic.claim.topic
-        return await self._topics.in_turn(name, await self._topics.take_turn(name), give_up)
+        return await self._topics.run_locked(name, await self._topics.lock(name), give_up)
 
     # Losing topics
 
@@ -213,14 +213,14 @@ class AsyncHolding:
                 await self._end(topic)
 
         name = topic.claim.topic
-        await self._topics.in_turn(name, await self._topics.take_turn(name), lose)
+        await self._topics.run_locked(name, await self._topics.lock(name), lose)
 
     # The end of a topic
 
     async def _end(self, topic: AsyncOwnedTopic) -> None:
-        """Forget a topic that has ended. The caller has its turn."""
+        """Forget a topic that has ended. The caller has locked it."""
         claim = topic.claim
-        await self._listeners.tell_lost(claim)
+        await self._listeners.notify_lost(claim)
         self._topics.remove(topic)
         self._marks.forget(claim.topic)
         try:

@@ -6,7 +6,7 @@
 This module is the face of a hub. It checks who asks for what, and puts the parts together. Each
 part has one task, and knows only parts above it in this list:
 
-- ``async_served``: the topics that the hub serves, and their turns
+- ``async_served``: the topics that the hub serves, and their locks
 - ``async_listeners``: who learns which topics the hub gets and loses
 - ``async_holding``: claims topics, gives them up, loses them
 - ``async_lookup``: finds the hub that serves a topic
@@ -36,7 +36,7 @@ from ..names import name_text
 from ..topics.async_access import AsyncAccessRules
 from ..topics.async_hosts import AsyncHosts, AsyncRegistration
 from ..topics.async_modes import async_open_ownership
-from ..topics.records import Claim
+from ..topics.region import Claim
 from .async_holding import AsyncHolding
 from .async_listeners import AsyncListeners, TopicCallback
 from .async_logs import AsyncLogs
@@ -45,7 +45,7 @@ from .async_owned import AsyncOwnedTopic, AsyncSubscription
 from .async_served import AsyncServedTopics
 from .async_subscribing import AsyncSubscribing
 from .async_upkeep import AsyncUpkeep
-from .records import Attempt, Published, Redirect, SubscribeMode
+from .messages import Attempt, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 
 __all__ = ["AsyncTopicHub", "TopicCallback"]

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from ...ops.log import get_logger
-from ..topics.records import Claim
+from ..topics.region import Claim
 
 __all__ = ["AsyncListeners", "TopicCallback"]
 
@@ -36,25 +36,25 @@ class AsyncListeners:
         with self._lock:
             self._listeners = (*self._listeners, (acquired, lost))
 
-    async def tell_acquired(self, claim: Claim, told: list[TopicCallback]) -> None:
-        """Tell all that the hub has got a topic; the first error ends it, and is raised.
+    async def notify_acquired(self, claim: Claim, notified: list[TopicCallback]) -> None:
+        """Notify all that the hub has got a topic; the first error ends it, and is raised.
 
         Args:
             claim: the claim of the topic.
-            told: gets the ``lost`` of each listener that has learned of the topic, so that the
+            notified: gets the ``lost`` of each listener that has learned of the topic, so that the
                 caller can undo the claim. The listener that raises is among them.
         """
         for acquired, lost in self._listeners:
             if lost is not None:
-                told.append(lost)
+                notified.append(lost)
             if acquired is not None:
                 await acquired(claim)
 
-    async def tell_lost(self, claim: Claim, told: list[TopicCallback] | None = None) -> None:
-        """Tell all, or only some functions, that the hub is about to give a topic up."""
-        if told is None:
-            told = [lost for _, lost in self._listeners if lost is not None]
-        for lost in told:
+    async def notify_lost(self, claim: Claim, notified: list[TopicCallback] | None = None) -> None:
+        """Notify all, or only some functions, that the hub is about to give a topic up."""
+        if notified is None:
+            notified = [lost for _, lost in self._listeners if lost is not None]
+        for lost in notified:
             try:
                 await lost(claim)
             except Exception:

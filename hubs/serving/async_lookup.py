@@ -7,8 +7,8 @@ The owner of a topic serves it; every other hub redirects the client to the owne
 an owner is claimed by the hub that was chosen for it: the client asks that hub with
 ``redirected=True``. Whoever loses a claim redirects the client to the winner.
 
-A topic that this hub serves is found without a turn, and without a request to the store. Looking
-for the owner of another topic takes no turn either; only its claim does.
+A topic that this hub serves is found without its lock, and without a request to the store. Looking
+for the owner of another topic takes no lock either; only its claim does.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..topics.async_access import AsyncAccessRules
 from ..topics.async_hosts import AsyncHosts, AsyncRegistration
 from ..topics.async_ownership import AsyncOwnership
 from ..topics.choosing import Planned, Strategy, choose
-from ..topics.records import Hub, Vacancy
+from ..topics.region import Hub, Vacancy
 from .async_holding import AsyncHolding
 from .async_owned import AsyncOwnedTopic
 from .async_served import AsyncServedTopics
-from .records import Redirect
+from .messages import Redirect
 
 __all__ = ["AsyncLookup"]
 
@@ -96,7 +96,7 @@ class AsyncLookup:
                         return Redirect(owner)
                     claimed = await self._holding.claim(name, me, vacancy)
                     if claimed is None:
-                        continue  # Somebody else has the turn. What this call knows is outdated.
+                        continue  # Somebody else has the lock. What this call knows is outdated.
                     if isinstance(claimed, Redirect):
                         return claimed
                     found = claimed
@@ -116,12 +116,12 @@ class AsyncLookup:
         """
         if not self._holding.may_serve(me):
             raise TopicLostError(f"the session of hub {self._address!r} may have ended")
-        seen = await self._ownership.look(topic)
-        if not isinstance(seen, Vacancy):
-            return seen, None
-        if seen.epoch is None:
+        found = await self._ownership.look(topic)
+        if not isinstance(found, Vacancy):
+            return found, None
+        if found.epoch is None:
             await self._access.check("create", who, topic)
-        return self._choose(me, await self._others(), redirected), seen
+        return self._choose(me, await self._others(), redirected), found
 
     async def _others(self) -> dict[str, Hub]:
         hubs = await self._hosts.hubs()

@@ -15,9 +15,9 @@ from ...coordination.async_background import AsyncGate, AsyncSignal, async_finis
 from ...coordination.deadlines import Deadline
 from ...ops.errors import MetadataStoreError
 from ..errors import IllegalOperationError, SubscriberReplacedError, TopicLostError
-from ..topics.records import Claim
+from ..topics.region import Claim
 from .async_logs import AsyncLogs
-from .records import Attempt, Message
+from .messages import Attempt, Message
 from .shedding import Held
 
 __all__ = ["AsyncOwnedTopic", "AsyncSubscription"]

@@ -21,8 +21,8 @@ from ..errors import IllegalOperationError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .async_frames import AsyncFrames, async_connect
+from .messages import Attempt, Message, Published, Redirect, SubscribeMode
 from .protocol import Frame, decoded, encoded, error_in
-from .records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["AsyncHubConnections", "AsyncRemoteHub", "AsyncRemoteSubscription"]
 
@@ -268,7 +268,7 @@ class AsyncRemoteSubscription:
             taking = self._taking
             if taking is None:
                 taking = self._taking = asyncio.create_task(self._take(most, left))
-                taking.add_done_callback(_look_at)
+                taking.add_done_callback(_retrieve_error)
             await asyncio.wait([taking])
             if self._taking is taking:
                 self._taking = None
@@ -446,8 +446,8 @@ class _Connection:
 
 
 # async:
-def _look_at(task: asyncio.Task[list[Message]]) -> None:
-    """Look at the error of a request whose caller has gone: asyncio would log it."""
+def _retrieve_error(task: asyncio.Task[list[Message]]) -> None:
+    """Retrieve the error of a request whose caller has gone: asyncio would log it."""
     if not task.cancelled():
         task.exception()
 

@@ -1,15 +1,15 @@
 # async:
 # `_sync/served.py` is generated from this file: after a change, run `python tools/faces.py`.
 # end
-"""The topics that a hub serves, and whose turn each topic is.
+"""The topics that a hub serves, and a lock for each topic.
 
-For each topic, one call at a time claims it or gives it up: whoever has its *turn*. A topic that
-the hub serves needs no turn to take messages and subscribers. The rules:
+For each topic, one call at a time claims it or gives it up: the call that has locked it. A topic
+that the hub serves needs no lock to take messages and subscribers. The rules:
 
-- One lock guards topics and turns, so a claim sees both at the same moment. Nothing is awaited, and
-  no other part is called, under this lock.
-- Only the call that has the turn of a topic adds or removes the topic.
-- What runs in a turn goes on to its end also if the caller is cancelled, and the turn ends with it.
+- One mutex guards topics and their locks, so a claim sees both at the same moment. Nothing is
+  awaited, and no other part is called, under this mutex.
+- Only the call that has locked a topic adds or removes the topic.
+- What runs with a lock goes on to its end also if the caller is cancelled, and unlocks then.
 
 This module knows neither the store nor the session.
 """
@@ -23,7 +23,7 @@ from typing import ParamSpec, TypeVar
 from ...coordination.async_background import AsyncSignal, async_finish
 from ...ops.operations import ABSENT, Check
 from ..names import escaped, name_text
-from ..topics.records import Claim
+from ..topics.region import Claim
 from .async_owned import AsyncOwnedTopic
 
 __all__ = ["AsyncServedTopics"]
@@ -43,10 +43,10 @@ class AsyncServedTopics:
         self._region = region
         self._lock = threading.Lock()  # guards the following fields
         self._by_name: dict[str, AsyncOwnedTopic] = {}
-        self._turns: dict[str, AsyncSignal] = {}
+        self._locks: dict[str, AsyncSignal] = {}
 
     def get(self, name: str) -> AsyncOwnedTopic | None:
-        """Return a topic, whoever has its turn; ``None`` if the hub does not serve it."""
+        """Return a topic, locked or not; ``None`` if the hub does not serve it."""
         with self._lock:
             return self._by_name.get(name)
 
@@ -75,70 +75,70 @@ class AsyncServedTopics:
         return (Check(f"{self._region}/topics/{escaped(topic)}/epoch", ABSENT),)
 
     def add(self, topic: AsyncOwnedTopic) -> None:
-        """Serve a topic from now on. The caller has its turn."""
+        """Serve a topic from now on. The caller has locked it."""
         with self._lock:
             self._by_name[topic.claim.topic] = topic
 
     def remove(self, topic: AsyncOwnedTopic) -> None:
-        """Serve a topic no more. The caller has its turn."""
+        """Serve a topic no more. The caller has locked it."""
         with self._lock:
             del self._by_name[topic.claim.topic]
 
-    # Turns
+    # Locks
 
     async def settled(self, name: str) -> AsyncOwnedTopic | None:
-        """Return a topic if the hub serves it. If somebody has its turn, that is waited for."""
+        """Return a topic if the hub serves it. If it is locked, that is waited for."""
         while True:
             with self._lock:
-                found, turn = self._by_name.get(name), self._turns.get(name)
-            if turn is None:
+                found, held = self._by_name.get(name), self._locks.get(name)
+            if held is None:
                 return found
-            await turn.wait()
+            await held.wait()
 
     async def all_settled(self) -> None:
-        """Return when all turns of this moment have ended."""
+        """Return when all locks of this moment were released."""
         with self._lock:
-            turns = [*self._turns.values()]
-        for turn in turns:
-            await turn.wait()
+            locks = [*self._locks.values()]
+        for held in locks:
+            await held.wait()
 
-    def turn_to_claim(self, name: str) -> AsyncSignal | None:
-        """Take the turn of a topic, unless somebody else has it, or the topic is served already."""
+    def try_lock(self, name: str) -> AsyncSignal | None:
+        """Lock a topic, unless it is locked or served already."""
         with self._lock:
-            if name in self._turns or name in self._by_name:
+            if name in self._locks or name in self._by_name:
                 return None
-            mine = self._turns[name] = AsyncSignal()
+            mine = self._locks[name] = AsyncSignal()
         return mine
 
-    async def take_turn(self, name: str) -> AsyncSignal:
+    async def lock(self, name: str) -> AsyncSignal:
         """Wait until nobody else claims a topic or gives it up."""
         while True:
             with self._lock:
-                turn = self._turns.get(name)
-                if turn is None:
-                    mine = self._turns[name] = AsyncSignal()
+                held = self._locks.get(name)
+                if held is None:
+                    mine = self._locks[name] = AsyncSignal()
                     return mine
-            await turn.wait()
+            await held.wait()
 
-    async def in_turn(
+    async def run_locked(
         self,
         name: str,
-        turn: AsyncSignal,
+        held: AsyncSignal,
         call: Callable[_P, Awaitable[_T]],
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _T:
-        """Call a function in the turn of a topic, which ends with it, whatever the caller does."""
+        """Call a function with the lock of a topic, which it releases, whatever the caller does."""
 
         async def run() -> _T:
             try:
                 return await call(*args, **kwargs)
             finally:
-                self._end_turn(name, turn)
+                self._unlock(name, held)
 
         return await async_finish(run)
 
-    def _end_turn(self, name: str, turn: AsyncSignal) -> None:
+    def _unlock(self, name: str, held: AsyncSignal) -> None:
         with self._lock:
-            del self._turns[name]
-        turn.set()
+            del self._locks[name]
+        held.set()

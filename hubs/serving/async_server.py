@@ -23,6 +23,7 @@ from ..errors import IllegalOperationError, TopicLostError
 from .async_frames import AsyncFrames, AsyncPort, async_listen
 from .async_hub import AsyncTopicHub
 from .async_owned import AsyncSubscription
+from .messages import Message, Redirect
 from .protocol import (
     Frame,
     decoded,
@@ -33,7 +34,6 @@ from .protocol import (
     message_members,
     redirect_members,
 )
-from .records import Message, Redirect
 
 __all__ = ["AsyncHubServer"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from ...coordination.async_turns import AsyncTurns
+from ...coordination.async_key_locks import AsyncKeyLocks
 from ...ops.errors import MetadataStoreError, TransactionRefusedError
 from ..errors import NoSubscriptionStateError, SubscriptionStateExistsError, TopicLostError
 from ..managers.async_marks import AsyncConsumeMarks
@@ -28,7 +28,7 @@ from ..names import escaped, name_text
 from ..tables import Version
 from .async_owned import AsyncOwnedTopic, AsyncSubscription
 from .async_served import AsyncServedTopics
-from .records import Attempt, SubscribeMode
+from .messages import Attempt, SubscribeMode
 
 __all__ = ["AsyncSubscribing"]
 
@@ -58,7 +58,7 @@ class AsyncSubscribing:
         self._marks = marks
         self._window = window
         self._lose = lose
-        self._turns = AsyncTurns()  # for each subscriber of a topic
+        self._key_locks = AsyncKeyLocks()  # for each subscriber of a topic
 
     async def connect(
         self,
@@ -77,14 +77,14 @@ class AsyncSubscribing:
             TopicLostError: the hub does not own the topic any more.
             MetadataStoreError: a request has failed.
         """
-        turn = _key(topic.claim.topic, subscriber)
-        await self._turns.enter(turn)
+        key = _key(topic.claim.topic, subscriber)
+        await self._key_locks.lock(key)
         try:
             return await self._connect(topic, subscriber, mode, preferences, attempt)
         except TransactionRefusedError as error:  # The epoch is not ours any more.
             raise self._lose(topic) from error
         finally:
-            self._turns.leave(turn)
+            self._key_locks.unlock(key)
 
     async def remove(self, topic: AsyncOwnedTopic, subscriber: str | bytes) -> bool:
         """Remove a subscription, and end its connection; return whether it was there.
@@ -94,8 +94,8 @@ class AsyncSubscribing:
             MetadataStoreError: a request has failed.
         """
         name, who = topic.claim.topic, name_text(subscriber)
-        turn = _key(name, who)
-        await self._turns.enter(turn)
+        key = _key(name, who)
+        await self._key_locks.lock(key)
         try:
             topic.unsubscribe(who)
             self._marks.forget(name, who)
@@ -107,7 +107,7 @@ class AsyncSubscribing:
         except TransactionRefusedError as error:
             raise self._lose(topic) from error
         finally:
-            self._turns.leave(turn)
+            self._key_locks.unlock(key)
         return True
 
     async def _connect(
@@ -118,7 +118,7 @@ class AsyncSubscribing:
         preferences: SubscriptionPreferences | None,
         attempt: Attempt | None,
     ) -> AsyncSubscription:
-        """Connect a subscriber. The caller has its turn, so that nobody removes it meanwhile."""
+        """Connect a subscriber. The caller has locked it, so that nobody removes it meanwhile."""
         data = await self._subscribed(topic, subscriber, mode, preferences)
         position = 0 if data.state is None else data.state.mark.local
         window = self._window

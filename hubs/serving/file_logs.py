@@ -25,8 +25,8 @@ from typing import Final
 
 from ..errors import StaleEpochError
 from ..names import escaped, name_text
-from ..topics.records import Claim
-from .records import Message
+from ..topics.region import Claim
+from .messages import Message
 
 __all__ = ["AsyncFileLogs", "FileLogs"]
 

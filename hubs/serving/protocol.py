@@ -34,7 +34,7 @@ from ..errors import IllegalOperationError
 from ..managers.data import HubInfo, SubscriptionPreferences
 from ..names import escaped
 from ..tables import DamagedRecordError
-from .records import Attempt, Message, Published, Redirect, SubscribeMode
+from .messages import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = [
     "HEAD",

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 from ...batching.settings import check_seconds
 from ...ops.errors import InvalidSettingError
 from ..topics.choosing import Strategy
-from ..topics.records import OwnershipMode
+from ..topics.region import OwnershipMode
 
 __all__ = ["HubSettings"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..managers.data import HubLoad
 from ..topics.choosing import score
-from ..topics.records import Hub
+from ..topics.region import Hub
 from .settings import HubSettings
 
 __all__ = ["Held", "to_shed", "unused"]

@@ -5,7 +5,7 @@
 
 A watcher is *reading* until its first read has ended, then *waiting*, and then it is called or
 dropped. One watch of the store serves all watchers of a table, and is in place before they read. An
-event may be older than what a watcher has read, so revisions decide which of them is told:
+event may be older than what a watcher has read, so revisions decide which of them is called:
 
 - A key that is there has the revision of its value. A later event is news.
 - For a missing key, the store gives a revision before the read. A later creation is news.
@@ -54,7 +54,7 @@ log = get_logger("batchkeeper.hubs")
 _LINGER: Final = 60.0
 
 
-class _Seen(NamedTuple):
+class _Baseline(NamedTuple):
     """What a watcher has read.
 
     Attributes:
@@ -71,23 +71,23 @@ class _Armed:
     """A watcher that is reading or waiting. The lock of its table guards it.
 
     Attributes:
-        seen: what it has read; ``None`` while it is reading.
+        baseline: what it has read; ``None`` while it is reading.
         events: those that came while it was reading.
         missed: whether events were missed while it was reading.
     """
 
-    __slots__ = ("events", "key", "missed", "path", "seen", "watcher")
+    __slots__ = ("baseline", "events", "key", "missed", "path", "watcher")
 
     def __init__(self, key: str, path: str, watcher: Watcher) -> None:
         self.key = key
         self.path = path
         self.watcher = watcher
-        self.seen: _Seen | None = None
+        self.baseline: _Baseline | None = None
         self.events: list[WatchEvent] = []
         self.missed = False
 
 
-class _Told(NamedTuple):
+class _DueCall(NamedTuple):
     """A call that is due."""
 
     watcher: Watcher
@@ -95,13 +95,13 @@ class _Told(NamedTuple):
     event: EventType
 
 
-def _age(event: WatchEvent, seen: _Seen) -> Literal["old", "new", "unknown"]:
+def _age(event: WatchEvent, baseline: _Baseline) -> Literal["old", "new", "unknown"]:
     """Say whether an event is news to a watcher."""
-    if event.revision is None or seen.revision is None:
+    if event.revision is None or baseline.revision is None:
         return "unknown"
-    if event.revision <= seen.revision:
+    if event.revision <= baseline.revision:
         return "old"
-    if seen.there or event.kind == "created":
+    if baseline.there or event.kind == "created":
         return "new"
     # Before the read, somebody has removed the key, and may have changed it before that.
     return "old" if event.kind == "deleted" else "unknown"
@@ -111,11 +111,11 @@ def _type_of(event: WatchEvent) -> EventType:
     return EventType.REMOVED if event.kind == "deleted" else EventType.CHANGED
 
 
-def _difference(found: GetResult | None, seen: _Seen) -> EventType | None:
+def _difference(found: GetResult | None, baseline: _Baseline) -> EventType | None:
     """Return what has happened to a key since a watcher has read it, if anything has."""
     if found is None:
-        return EventType.REMOVED if seen.there else None
-    newer = seen.revision is None or found.stat.revision > seen.revision
+        return EventType.REMOVED if baseline.there else None
+    newer = baseline.revision is None or found.stat.revision > baseline.revision
     return EventType.CHANGED if newer else None
 
 
@@ -134,11 +134,11 @@ class AsyncWatchers:
         self._closed = closed
         self._process = os.getpid()
         # Calls all watchers of the table, one after the other.
-        self._listener: AsyncListener[_Told] = AsyncListener(f"table at {place}", self._call)
+        self._listener: AsyncListener[_DueCall] = AsyncListener(f"table at {place}", self._call)
         # Guards the following fields. Under it, only the lock of the listener is taken.
         self._lock = threading.Lock()
         self._armed: dict[str, dict[_Armed, None]] = {}  # by path, first come first
-        self._used = 0.0  # when a watcher was last armed or told
+        self._used = 0.0  # when a watcher was last armed or called
         self._follower: AsyncFollower | None = None
         self._error: MetadataStoreError | None = None  # with which the last follower has ended
 
@@ -163,14 +163,14 @@ class AsyncWatchers:
                 with self._lock:
                     self._check_current(follower, path)
                     armed.events, armed.missed = [], False
-                found, seen = await self._look(path)
+                found, baseline = await self._read_baseline(path)
                 with self._lock:
                     self._check_current(follower, path)
                     if not armed.missed:
-                        armed.seen = seen
-                        ages = [(_age(event, seen), event) for event in armed.events]
+                        armed.baseline = baseline
+                        ages = [(_age(event, baseline), event) for event in armed.events]
                         news = [_type_of(event) for age, event in ages if age == "new"]
-                        calls = bool(news) and self._tell(armed, news[0])
+                        calls = bool(news) and self._schedule(armed, news[0])
                         break
             if calls:
                 self._listener.start()
@@ -283,7 +283,7 @@ class AsyncWatchers:
 
     # Events
 
-    async def _look(self, path: str) -> tuple[GetResult | None, _Seen]:
+    async def _read_baseline(self, path: str) -> tuple[GetResult | None, _Baseline]:
         found = await self._store.get(path)
         if found is None:
             try:
@@ -294,8 +294,8 @@ class AsyncWatchers:
                 await self._store.sync()
             found = await self._store.get(path)
             if found is None:
-                return None, _Seen(False, revision)
-        return found, _Seen(True, found.stat.revision)
+                return None, _Baseline(False, revision)
+        return found, _Baseline(True, found.stat.revision)
 
     async def _hear(self, event: WatchEvent) -> None:
         """Judge an event for the watchers of its path."""
@@ -305,12 +305,12 @@ class AsyncWatchers:
         unknown: list[_Armed] = []
         with self._lock:
             for armed in [*self._armed.get(event.path, ())]:
-                if armed.seen is None:
+                if armed.baseline is None:
                     armed.events.append(event)
                     continue
-                age = _age(event, armed.seen)
+                age = _age(event, armed.baseline)
                 if age == "new":
-                    calls |= self._tell(armed, _type_of(event))
+                    calls |= self._schedule(armed, _type_of(event))
                 elif age == "unknown":
                     unknown.append(armed)
         if calls:
@@ -324,7 +324,7 @@ class AsyncWatchers:
             every = [*chain.from_iterable(self._armed.values())]
             for armed in every:
                 armed.missed = True
-            waiting = [armed for armed in every if armed.seen is not None]
+            waiting = [armed for armed in every if armed.baseline is not None]
         if waiting:
             await self._compare(waiting)
 
@@ -342,18 +342,18 @@ class AsyncWatchers:
         calls = False
         with self._lock:
             for armed in waiting:
-                assert armed.seen is not None
-                event = _difference(now[armed.path], armed.seen)
+                assert armed.baseline is not None
+                event = _difference(now[armed.path], armed.baseline)
                 if event is not None:
-                    calls |= self._tell(armed, event)
+                    calls |= self._schedule(armed, event)
         if calls:
             self._listener.start()
 
     # Under the lock
 
-    def _tell(self, armed: _Armed, event: EventType) -> bool:
+    def _schedule(self, armed: _Armed, event: EventType) -> bool:
         """Let a watcher be called; return whether the listener must be started."""
-        return self._remove(armed) and self._listener.add(_Told(armed.watcher, armed.key, event))
+        return self._remove(armed) and self._listener.add(_DueCall(armed.watcher, armed.key, event))
 
     def _remove(self, armed: _Armed) -> bool:
         """Take a watcher out; return whether it was armed."""
@@ -366,12 +366,12 @@ class AsyncWatchers:
         self._used = time.monotonic()
         return True
 
-    def _call(self, told: _Told) -> object:
+    def _call(self, due: _DueCall) -> object:
         """Call a watcher, unless the store is closed, which the follower may not know yet."""
         with suppress(UnsupportedError):  # A store without a session.
             if self._store.session.state == "closed":
                 return None
-        return told.watcher(told.key, told.event)
+        return due.watcher(due.key, due.event)
 
 
 def async_check_watcher(watcher: Callable[..., object]) -> None:

@@ -21,7 +21,7 @@ from ..formats import bytes_of, dumped, dumped_bytes, loaded, shown
 __all__ = [
     "DAMAGED",
     "Record",
-    "Seen",
+    "StoredRecord",
     "check_fields",
     "check_value",
     "decoded",
@@ -47,7 +47,7 @@ class Record(NamedTuple):
     others: Mapping[str, Any] = _NO_OTHERS
 
 
-class Seen(NamedTuple):
+class StoredRecord(NamedTuple):
     """A record as it was read.
 
     Attributes:

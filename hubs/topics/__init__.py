@@ -2,7 +2,7 @@
 
 Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
-- ``records``: what a region keeps about its hubs, its owners of topics and its access rules
+- ``region``: what a region keeps about its hubs, its owners of topics and its access rules
 - ``async_views``: what the values below a path say, in memory, as a watch keeps it current
 - ``async_hosts``: the hubs that are alive, their loads and their memberships
 - ``async_ownership``: which hub owns a topic, in both modes, and the epochs of topics
@@ -21,7 +21,7 @@ from .async_hosts import AsyncHosts, AsyncRegistration
 from .async_modes import async_open_ownership
 from .async_ownership import AsyncComparedOwnership, AsyncEphemeralOwnership, AsyncOwnership
 from .choosing import Planned, Strategy, choose, score
-from .records import Claim, Hub, HubMembership, OwnershipMode, Rule, Vacancy
+from .region import Claim, Hub, HubMembership, OwnershipMode, Rule, Vacancy
 from .rules import Action
 
 __all__ = [

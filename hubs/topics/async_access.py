@@ -15,7 +15,7 @@ from ...ops.results import GetResult
 from ..errors import IllegalOperationError
 from ..names import name_text
 from .async_views import AsyncView
-from .records import Rule
+from .region import Rule
 from .rules import Action, Rules, check_access, part_of, prefix_of, rules_of
 
 __all__ = ["AsyncAccessRules"]

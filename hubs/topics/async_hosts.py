@@ -35,7 +35,7 @@ from ..errors import HubsRegisteredError, IllegalOperationError
 from ..managers.data import HubInfo, HubLoad
 from ..names import escaped, text_of
 from .async_views import AsyncView
-from .records import LEAF, Hub, HubMembership
+from .region import LEAF, Hub, HubMembership
 
 __all__ = ["AsyncHosts", "AsyncRegistration"]
 

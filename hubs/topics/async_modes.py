@@ -20,7 +20,7 @@ from ..formats import dumped, loaded
 from ..managers.async_factory import AsyncMetadataManagers
 from .async_hosts import AsyncHosts
 from .async_ownership import AsyncComparedOwnership, AsyncEphemeralOwnership, AsyncOwnership
-from .records import OwnershipMode
+from .region import OwnershipMode
 
 __all__ = ["async_open_ownership"]
 

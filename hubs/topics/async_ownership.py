@@ -34,7 +34,7 @@ from ..managers.data import HubInfo
 from ..names import escaped, name_text
 from ..tables import DamagedRecordError, Version
 from .async_hosts import AsyncHosts
-from .records import Claim, Vacancy
+from .region import Claim, Vacancy
 
 __all__ = ["AsyncComparedOwnership", "AsyncEphemeralOwnership", "AsyncOwnership"]
 

@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from ...ops.errors import InvalidSettingError
 from ..errors import NoHubError
 from ..managers.data import HubInfo, HubLoad
-from .records import Hub
+from .region import Hub
 
 __all__ = ["Planned", "Strategy", "choose", "score"]
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 from ...ops.errors import InvalidSettingError, ValueDecodeError
 from ..errors import AccessDeniedError, IllegalOperationError
 from ..names import escaped, name_text, unescaped
-from .records import EVERYBODY, Rule
+from .region import EVERYBODY, Rule
 
 __all__ = ["Action", "Rules", "check_access", "part_of", "prefix_of", "rules_of"]
 

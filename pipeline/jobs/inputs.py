@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from ...ops.json_lines import parse_record
 from ...ops.paths import check_path
-from ...ops.records import parse_record
 from ..load_limits import LONGEST_LINE, MOST_REPORTED
 from .spark_session import JobError
 

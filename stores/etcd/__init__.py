@@ -6,12 +6,12 @@
 - ``plan``: which transaction executes a batch of writes, and what its response means
 - ``groups``: the groups of a nested transaction, and how their responses read
 - ``codecs``: reads, and writes without options: encode and parse
-- ``careful``: the codec of puts that mind sessions
+- ``leased_puts``: the codec of puts that mind sessions
 - ``transactions``: the codecs of transactions
 - ``attempts``: a write that is sent again in another form, and a sequential put with its path
 - ``guard``: finds out whether any client has a session
 - ``counters``: the counters of sequential puts
-- ``recall``: the answers of writes whose response was lost
+- ``lost_answers``: the answers of writes whose response was lost
 - ``txn``: applies codecs to a whole batch
 - ``fields``: the parts of a transaction, as bytes
 - ``protobuf``: the bytes of messages written by hand

@@ -16,7 +16,7 @@ from ..backend import Answer, WriteRequest
 from .fields import on_lease
 from .session import SessionLease
 
-__all__ = ["Attempt", "Creation", "Detached", "Pending", "Terms", "there_of"]
+__all__ = ["Attempt", "Creation", "LeaseDetached", "Pending", "Terms", "there_of"]
 
 
 class Terms(NamedTuple):
@@ -107,7 +107,7 @@ class Creation:
         self.session: int | None = _session_of(write)
 
 
-class Detached(NamedTuple):
+class LeaseDetached(NamedTuple):
     """An unconditional put that was applied, and has taken its key from a lease.
 
     That happens once at most to a client: to a lease that its guard does not show. The next round
@@ -123,7 +123,7 @@ class Detached(NamedTuple):
 
 
 #: The answer to a write, or what comes next.
-Pending: TypeAlias = Answer | Attempt | Detached
+Pending: TypeAlias = Answer | Attempt | LeaseDetached
 
 
 def there_of(request: WriteRequest) -> frozenset[int]:

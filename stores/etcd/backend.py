@@ -18,7 +18,7 @@ from ...ops.paths import children_of
 from ..backend import Answer, Limits, ReadRequest, Request, WriteRequest
 from ..urls import ConnectOptions, StoreURL
 from .attempts import Terms
-from .batches import Call, halves, in_parts, packed, understood
+from .batches import Call, halves, in_parts, packed, parse_answer
 from .changes import History
 from .codecs import FIRST_PAGE, below_of
 from .connection import EtcdConnection
@@ -220,7 +220,7 @@ class EtcdBackend:
             answer = self._read_one_by_one(body, deadline)
         if gets := _gets(requests):
             self._read_values.saw(gets, len(answer))
-        answers, listings = understood(
+        answers, listings = parse_answer(
             lambda: parse_read(requests, answer, self._owns), write=False
         )
         for index, page in listings:

@@ -12,7 +12,7 @@ from ..backend import Request
 from .errors import EtcdRefusedError
 from .protos import messages
 
-__all__ = ["Call", "beside", "halves", "in_parts", "packed", "parsed", "understood"]
+__all__ = ["Call", "errors_as_answers", "halves", "in_parts", "packed", "parse_answer", "parsed"]
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
@@ -26,10 +26,10 @@ def in_parts(
     call: Call[_R, _A], parts: Iterable[Sequence[_R]], deadline: float
 ) -> list[_A | MetadataStoreError]:
     """Execute parts one after the other. An error of one becomes the answers of that part."""
-    return [answer for part in parts for answer in beside(call, part, deadline)]
+    return [answer for part in parts for answer in errors_as_answers(call, part, deadline)]
 
 
-def beside(
+def errors_as_answers(
     call: Call[_R, _A], requests: Sequence[_R], deadline: float
 ) -> Sequence[_A | MetadataStoreError]:
     """Execute requests, and return errors as answers, because other parts have theirs."""
@@ -71,7 +71,7 @@ def parsed(answer: bytes) -> Any:
     return response
 
 
-def understood(parse: Callable[[], _T], *, write: bool) -> _T:
+def parse_answer(parse: Callable[[], _T], *, write: bool) -> _T:
     """Return the result of ``parse``, which reads an answer of the server.
 
     Raises:

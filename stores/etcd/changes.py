@@ -108,7 +108,7 @@ def _changes(
     deadline = time.monotonic() + timeout
     while after < until:
         link = connection.open(deadline)
-        watch = _Watch(link, span, after, until, timeout, divided)
+        watch = _HistoryWatch(link, span, after, until, timeout, divided)
         cause: grpc.RpcError | None = None
         try:
             with closing(watch):
@@ -199,7 +199,7 @@ def _compacted(after: int, kept: int) -> RevisionCompactedError:
     )
 
 
-class _Watch:
+class _HistoryWatch:
     """One watch at one member, until all changes between two revisions have arrived.
 
     Attributes:

@@ -40,7 +40,7 @@ from .errors import (
     short,
 )
 from .estimates import Patience
-from .members import LOGIN_HELP, Credentials, Link, Member, greet
+from .members import LOGIN_HELP, Credentials, EtcdMember, Link, greet
 from .protos import messages
 
 __all__ = ["EtcdConnection", "FlatOnlyError"]
@@ -82,7 +82,7 @@ class EtcdConnection:
         self._usual_write = Patience(steady=5, most=_MOST_PATIENCE)
         self._usual_read = Patience()
         self._credentials = credentials
-        self._members = [Member(address, credentials.channel) for address in addresses]
+        self._members = [EtcdMember(address, credentials.channel) for address in addresses]
         self._addresses = ", ".join(addresses)
         self._closing = threading.Event()  # set once; ends every pause
         self._changed = threading.Condition()  # guards the fields below
@@ -415,7 +415,9 @@ class EtcdConnection:
                 reachable = self._await(member, rounds, deadline, cause)
             rounds += 1
 
-    def _await(self, member: Member, rounds: int, deadline: float, cause: grpc.RpcError) -> bool:
+    def _await(
+        self, member: EtcdMember, rounds: int, deadline: float, cause: grpc.RpcError
+    ) -> bool:
         """Wait until a member can be reached, but no longer than a pause; say whether it can.
 
         The wait is a call, not a sleep. Older versions of gRPC continue to connect only while a
@@ -438,7 +440,7 @@ class EtcdConnection:
             raise StoreClosedError("the store is closed") from error
         return True
 
-    def _greet(self, member: Member, deadline: float, rounds: int) -> Link:
+    def _greet(self, member: EtcdMember, deadline: float, rounds: int) -> Link:
         most = _GREETING if rounds else _FIRST_GREETING
 
         def left() -> float:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ...ops.paths import OWN
-from .fields import look, otherwise, put, then, value_below, version_is
+from .fields import otherwise, put, read_key, then, value_below, version_is
 
 __all__ = ["MOST", "Counters", "Numbers"]
 
@@ -37,10 +37,10 @@ class Numbers:
         compare: the condition: the counter is not beyond the first number.
         new: whether the counter must not exist yet.
         advance: the change that sets the counter to the number after the last.
-        look: the read, on failure, that shows the counter.
+        read: the read, on failure, that shows the counter.
     """
 
-    __slots__ = ("advance", "compare", "count", "first", "key", "look", "new")
+    __slots__ = ("advance", "compare", "count", "first", "key", "new", "read")
 
     def __init__(self, key: bytes, first: int, count: int, *, new: bool) -> None:
         self.key = key
@@ -49,7 +49,7 @@ class Numbers:
         self.new = new
         self.compare = version_is(key, 0) if new else value_below(key, _VALUE % (first + 1))
         self.advance = then(put(key, _VALUE % (first + count)))
-        self.look = otherwise(look(key, whole=True))
+        self.read = otherwise(read_key(key, whole=True))
 
     def held(self, value: bytes | None) -> bool:
         """Say whether the condition holds for this content of the counter."""

@@ -14,21 +14,21 @@ from .protobuf import VARINT, field
 
 __all__ = [
     "KEEP_LEASE",
-    "LOOK_HEAD",
     "ONE_BYTE",
+    "READ_HEAD",
     "RETURN_OLD",
     "VERSION_HEAD",
     "delete",
     "exists",
     "leased",
-    "look",
-    "look_at",
-    "look_within",
     "never",
     "none_within",
     "on_lease",
     "otherwise",
+    "otherwise_read",
     "put",
+    "read_first",
+    "read_key",
     "rebind",
     "revision_is",
     "then",
@@ -139,13 +139,13 @@ def delete(key: bytes) -> bytes:
     return field(b"\x1a", field(b"\x0a", key))
 
 
-def look(key: bytes, *, whole: bool = False) -> bytes:
+def read_key(key: bytes, *, whole: bool = False) -> bytes:
     """Read a key: its version and revision, and as a whole also its value and its lease."""
     return field(b"\x0a", field(b"\x0a", key) + (b"" if whole else b"\x40\x01"))
 
 
-class _LookHeads(dict[int, bytes]):
-    """The bytes before the key in ``look_at``, by the key's length."""
+class _ReadHeads(dict[int, bytes]):
+    """The bytes before the key in ``otherwise_read``, by the key's length."""
 
     def __missing__(self, length: int) -> bytes:
         key = b"\x0a" + VARINT[length]
@@ -154,16 +154,16 @@ class _LookHeads(dict[int, bytes]):
         return head
 
 
-#: The beginnings of ``look_at``.
-LOOK_HEAD: Final = _LookHeads()
+#: The beginnings of ``otherwise_read``.
+READ_HEAD: Final = _ReadHeads()
 
 
-def look_at(key: bytes) -> bytes:
-    """Return the ``look`` at a key as a field of the branch on failure."""
-    return b"%b%b\x40\x01" % (LOOK_HEAD[len(key)], key)
+def otherwise_read(key: bytes) -> bytes:
+    """Return the ``read_key`` of a key as a field of the branch on failure."""
+    return b"%b%b\x40\x01" % (READ_HEAD[len(key)], key)
 
 
-def look_within(start: bytes, end: bytes) -> bytes:
+def read_first(start: bytes, end: bytes) -> bytes:
     """Read the first key from ``start`` up to ``end``, without its value."""
     return field(b"\x0a", field(b"\x0a", start) + field(b"\x12", end) + b"\x18\x01\x40\x01")
 

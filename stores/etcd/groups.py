@@ -10,15 +10,15 @@ conditions; most members are again transactions with conditions of their own:
   checks and such puts; or puts that create ephemeral values, on the condition that the session key
   exists. The group has the conditions of all of them. While there are sessions, it has one more for
   each put of a value that is there: that its key has no lease. If a condition does not hold, all
-  are sent again in a hot, a careful or a session group.
+  are sent again in a hot, a separate or a session group.
 - *plain* groups have unconditional puts while there are sessions. For each, the group has the
   condition that its key has no lease. If one does not hold, the puts of the group are sent again,
   each in a transaction of its own that keeps a lease.
-- *careful* groups have the other writes: those that expect a version or a revision while there are
+- *separate* groups have the other writes: those that expect a version or a revision while there are
   sessions, and transactions.
 - *session* groups have the writes that create ephemeral values, on the condition that the session
   key exists.
-- sequential puts are members of careful groups, as *siblings*: new children of one parent, on the
+- sequential puts are members of separate groups, as *siblings*: new children of one parent, on the
   condition that its counter has not moved on. All conditions of a transaction are evaluated before
   its changes, so all siblings stand or fall together, and some of them set the counter.
 """
@@ -40,12 +40,12 @@ from .txn import joint_changes, joint_compares, lease_compares, nested_write
 
 __all__ = [
     "HOT_DEPTH",
-    "CarefulGroup",
-    "CarefulWrite",
     "Group",
     "HotGroup",
     "JointGroup",
     "PlainGroup",
+    "SeparateGroup",
+    "SeparateWrite",
     "Shared",
     "Siblings",
     "session_exists",
@@ -225,8 +225,8 @@ class PlainGroup:
             answers[place] = answer
 
 
-class CarefulWrite:
-    """A write as a member of a careful group or a session group."""
+class SeparateWrite:
+    """A write as a member of a separate group or a session group."""
 
     __slots__ = ("_codec", "_creates", "_place", "_request", "_terms", "depth", "field")
 
@@ -260,14 +260,14 @@ class CarefulWrite:
 
 
 class Siblings:
-    """Sequential puts below one parent, as a member of a careful group."""
+    """Sequential puts below one parent, as a member of a separate group."""
 
     def __init__(
         self,
         shared: Shared,
         above: str,
         numbers: Numbers,
-        members: Sequence[CarefulWrite],
+        members: Sequence[SeparateWrite],
         *,
         advances: bool,
         ephemeral: bool,
@@ -284,7 +284,7 @@ class Siblings:
         if advances:
             fields.append(numbers.advance)
         fields += [member.field for member in members]
-        fields.append(numbers.look)
+        fields.append(numbers.read)
         self.field = then(transaction(fields))
         self.depth = len(members) + 1 + max(member.depth for member in members)
 
@@ -311,13 +311,13 @@ class Siblings:
             member.again(answers)
 
 
-class CarefulGroup:
+class SeparateGroup:
     """Writes with transactions of their own, perhaps on the condition that the session exists."""
 
     answered = None
 
     def __init__(
-        self, shared: Shared, members: Sequence[CarefulWrite | Siblings], condition: bytes
+        self, shared: Shared, members: Sequence[SeparateWrite | Siblings], condition: bytes
     ) -> None:
         self._shared = shared
         self._members = members

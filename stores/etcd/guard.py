@@ -45,8 +45,8 @@ class Guard:
         # Read and written without a lock: a thread with an old value sends one more request, or
         # looks once more.
         self.leased = False
-        self.free = self._look(deadline)
-        self._looked = time.monotonic()
+        self.free = self._read(deadline)
+        self._checked = time.monotonic()
 
     def met_lease(self) -> None:
         """Note a key with a lease."""
@@ -58,14 +58,14 @@ class Guard:
         Raises:
             MetadataStoreError: no member answers; nothing was sent.
         """
-        if not self.free and time.monotonic() - self._looked > _AGAIN:
-            self._looked = time.monotonic()  # Other threads need not look, too.
-            self.free = self._look(deadline)
+        if not self.free and time.monotonic() - self._checked > _AGAIN:
+            self._checked = time.monotonic()  # Other threads need not look, too.
+            self.free = self._read(deadline)
         return self._condition if self.free else b""
 
     def failed(self) -> None:
         """Note that there are sessions, or that this client is about to have one."""
-        self.free, self._looked = False, time.monotonic()
+        self.free, self._checked = False, time.monotonic()
 
     def forbidden(self, deadline: float) -> bool:
         """Say whether a transaction may have been refused because of the guard.
@@ -73,10 +73,10 @@ class Guard:
         A user's permissions can change. Without permission to read the session keys, the client
         does without the guard.
         """
-        self.free, self._looked = self._look(deadline), time.monotonic()
+        self.free, self._checked = self._read(deadline), time.monotonic()
         return not self.free
 
-    def _look(self, deadline: float) -> bool:
+    def _read(self, deadline: float) -> bool:
         """Say whether there are no sessions, as far as the user may know."""
         if self.leased:
             return False

@@ -27,8 +27,8 @@ __all__ = [
     "LOGIN_HELP",
     "REQUIRE_LEADER",
     "Credentials",
+    "EtcdMember",
     "Link",
-    "Member",
     "checks_nested_permissions",
     "greet",
     "tells_leases",
@@ -146,7 +146,7 @@ def _read(option: str, name: str | None) -> bytes | None:
         raise InvalidSettingError(f"option {option!r}: cannot read {name!r}: {error}") from error
 
 
-class Member:
+class EtcdMember:
     """One member of the cluster: its channel and the calls on it.
 
     Attributes:
@@ -213,7 +213,7 @@ class Link:
 
     def __init__(
         self,
-        member: Member,
+        member: EtcdMember,
         version: str | None,
         nesting: bool,
         metadata: tuple[tuple[str, str], ...],
@@ -232,7 +232,7 @@ class Link:
         self.metadata = metadata
 
 
-def greet(member: Member, credentials: Credentials, left: Callable[[], float]) -> Link:
+def greet(member: EtcdMember, credentials: Credentials, left: Callable[[], float]) -> Link:
     """Log in to a member, ask for its version, and return a link to it.
 
     Args:
@@ -264,7 +264,7 @@ def greet(member: Member, credentials: Credentials, left: Callable[[], float]) -
 
 
 def _log_in(
-    member: Member, credentials: Credentials, left: Callable[[], float]
+    member: EtcdMember, credentials: Credentials, left: Callable[[], float]
 ) -> tuple[tuple[str, str], ...]:
     """Return the metadata that each call carries: a token, if there is a login."""
     if credentials.username is None:
@@ -286,7 +286,7 @@ def _log_in(
 
 
 def _version_of(
-    member: Member,
+    member: EtcdMember,
     credentials: Credentials,
     metadata: tuple[tuple[str, str], ...],
     left: Callable[[], float],

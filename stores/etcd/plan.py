@@ -19,15 +19,15 @@ from .attempts import Attempt, Creation, Pending, Terms, there_of
 from .batches import packed, parsed
 from .codecs import DELETE
 from .counters import Counters, Numbers
-from .fields import look, otherwise
+from .fields import otherwise, read_key
 from .groups import (
     HOT_DEPTH,
-    CarefulGroup,
-    CarefulWrite,
     Group,
     HotGroup,
     JointGroup,
     PlainGroup,
+    SeparateGroup,
+    SeparateWrite,
     Shared,
     Siblings,
     session_exists,
@@ -39,7 +39,7 @@ __all__ = ["FlatPlan", "NestedPlan", "Plan", "weight"]
 
 _T = TypeVar("_T")
 
-_GroupName: TypeAlias = Literal["hot", "plain", "careful", "session", "siblings"]
+_GroupName: TypeAlias = Literal["hot", "plain", "separate", "session", "siblings"]
 
 _UNSET: Final = object()
 # Fewer writes do not share their conditions: it saves little, and a refusal costs a second request.
@@ -150,7 +150,7 @@ class NestedPlan:
         by_name: dict[_GroupName, list[int]] = {
             "hot": [],
             "plain": [],
-            "careful": [],
+            "separate": [],
             "session": [],
             "siblings": [],
         }
@@ -160,16 +160,16 @@ class NestedPlan:
                 if place not in apart:
                     by_name[_group_of(request, bool(guard))].append(place)
         hot = [requests[place] for place in by_name["hot"]]
-        careful: list[CarefulWrite | Siblings] = [*self._members(by_name["careful"])]
-        careful += self._siblings(by_name["siblings"])
+        separate: list[SeparateWrite | Siblings] = [*self._members(by_name["separate"])]
+        separate += self._siblings(by_name["siblings"])
         session = self._members(by_name["session"])
         return [
             *self._hot(by_name["hot"], hot, guard, max((HOT_DEPTH, *map(_conditions, hot)))),
             *self._joint(joined, guard, leases=not guard),
             *self._joint(created, shared.session_exists, ephemeral=True),
             *(PlainGroup(shared, places) for places in _parts(by_name["plain"], size)),
-            *(CarefulGroup(shared, some, b"") for some in _parts(careful, size)),
-            *(CarefulGroup(shared, some, shared.session_exists) for some in _parts(session, size)),
+            *(SeparateGroup(shared, some, b"") for some in _parts(separate, size)),
+            *(SeparateGroup(shared, some, shared.session_exists) for some in _parts(session, size)),
         ]
 
     @property
@@ -200,8 +200,8 @@ class NestedPlan:
         """Return the answers of a transaction that were read back. See :class:`Plan`."""
         return [self._preset.get(place, answer) for place, answer in enumerate(answers)]
 
-    def _members(self, places: Sequence[int]) -> list[CarefulWrite]:
-        return [CarefulWrite(self.requests[place], place, self._shared.terms) for place in places]
+    def _members(self, places: Sequence[int]) -> list[SeparateWrite]:
+        return [SeparateWrite(self.requests[place], place, self._shared.terms) for place in places]
 
     def _siblings(self, places: Sequence[int]) -> Iterator[Siblings]:
         """Choose the paths of sequential puts, and yield them as siblings."""
@@ -247,12 +247,12 @@ class FlatPlan:
         self._numbers: list[tuple[str, Numbers]] = []
         compares: list[bytes] = []
         changes: list[bytes] = []
-        looks: list[bytes] = []
+        reads: list[bytes] = []
         self._needs_session = any(_is_ephemeral(request) for request in requests)
         if self._needs_session:
             assert terms.lease is not None
             compares.append(session_exists(terms))
-            looks.append(otherwise(look(terms.lease.key, whole=True)))
+            reads.append(otherwise(read_key(terms.lease.key, whole=True)))
         sequential = [place for place, request in enumerate(requests) if _is_sequential(request)]
         for above, ordered, numbers in _numbered(self.requests, sequential, counters):
             if numbers is None:
@@ -263,7 +263,7 @@ class FlatPlan:
             self._numbers.append((above, numbers))
             compares.append(numbers.compare)
             changes.append(numbers.advance)
-            looks.append(numbers.look)
+            reads.append(numbers.read)
         for place, request in enumerate(self.requests):
             if place in self._preset:
                 continue
@@ -271,11 +271,11 @@ class FlatPlan:
                 more = DELETE.flat(request, terms.prefix)
             else:
                 form = form_of(request).form(request, terms)
-                more = b"".join(form.compares), b"".join(form.changes), b"".join(form.looks)
+                more = b"".join(form.compares), b"".join(form.changes), b"".join(form.reads)
             compares.append(more[0])
             changes.append(more[1])
-            looks.append(more[2])
-        self.body = b"".join(compares + changes + looks)
+            reads.append(more[2])
+        self.body = b"".join(compares + changes + reads)
 
     def parsed(self, answer: bytes, before: int) -> Any:
         """Return the response. See :class:`Plan`."""
@@ -349,15 +349,15 @@ def _group_of(request: WriteRequest, guarded: bool) -> _GroupName:
         return "session"
     match kind:
         case "transaction":
-            return "hot" if guarded and HotTransaction.suits(request) else "careful"
+            return "hot" if guarded and HotTransaction.suits(request) else "separate"
         case "delete":
             return "hot"
         case "put":
             if options is not None or there_of(request):
-                return "careful"
+                return "separate"
             if guarded or request.expected_version == ABSENT:
                 return "hot"
-            return "plain" if request.expected_version is None else "careful"
+            return "plain" if request.expected_version is None else "separate"
         case _:
             assert_never(kind)
 

@@ -58,7 +58,7 @@ _log = get_logger(__name__)
 _ATTEMPT: Final = 5.0
 # Pauses after etcd has refused to grant a session, for example because of a wrong password.
 _REFUSED: Final = Backoff(first=1.0, longest=10.0)
-# Seconds for a look whether the lease still exists.
+# Seconds for a read that shows whether the lease still exists.
 _LOOK: Final = 2.0
 # Seconds for which closing waits for the thread.
 _JOIN: Final = 1.0

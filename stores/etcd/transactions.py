@@ -17,21 +17,21 @@ from ...ops.paths import parent
 from ...ops.results import Stat
 from ..backend import Answer, PartRequest, WriteRequest, refusal, transaction_refused
 from .attempts import Attempt, Pending, Terms, there_of
-from .careful import CarefulPut, Change, conditional, expected_revision, put_answer, put_form
-from .codecs import below_of, conditions, looked_at
+from .codecs import below_of, conditions, state_of_reads
 from .fields import (
     delete,
     exists,
-    look_at,
-    look_within,
     never,
     none_within,
     otherwise,
+    otherwise_read,
+    read_first,
     then,
     then_put,
     transaction,
     version_is,
 )
+from .leased_puts import Change, LeaseAwarePut, conditional, expected_revision, put_answer, put_form
 from .protobuf import VARINT
 
 __all__ = [
@@ -57,10 +57,10 @@ class TransactionCodec:
         there = there_of(request)
         compares: list[bytes] = []
         changes: list[bytes] = []
-        looks: list[bytes] = []
+        reads: list[bytes] = []
         for index, part in enumerate(parts):
             key = (terms.prefix + part.path).encode()
-            looks.append(look_at(key))
+            reads.append(otherwise_read(key))
             if part.kind == "put":
                 more, change = put_form(part, key, terms, there=index in there)
                 compares += more
@@ -72,16 +72,16 @@ class TransactionCodec:
                 changes.append(then(delete(key)))
                 for start, end in _rest_below(parts, index, terms.prefix):
                     compares.append(none_within(start, end))
-                    looks.append(otherwise(look_within(start, end)))
+                    reads.append(otherwise(read_first(start, end)))
                 if _put_below(parts, index):
                     compares.append(never(key))
-        return Change(compares, changes, looks)
+        return Change(compares, changes, reads)
 
     def nested(self, request: WriteRequest, terms: Terms) -> tuple[bytes, int, bool]:
         """Return a transaction as a field with its own outcome, and its weight."""
-        compares, changes, looks = self.form(request, terms)
-        weight = max(len(compares), len(changes), len(looks))
-        return then(transaction((*compares, *changes, *looks))), weight, False
+        compares, changes, reads = self.form(request, terms)
+        weight = max(len(compares), len(changes), len(reads))
+        return then(transaction((*compares, *changes, *reads))), weight, False
 
     def applied(
         self, request: WriteRequest, results: Iterator[Any], revision: int, terms: Terms
@@ -111,15 +111,15 @@ class HotTransaction:
 
     def nested(self, request: WriteRequest, prefix: str) -> bytes:
         """Return a transaction as one field of the batch's transaction."""
-        compares, changes, looks = [], [], []
+        compares, changes, reads = [], [], []
         for part in _parts(request):
             key, expected = (prefix + part.path).encode(), part.expected_version
             assert expected is not None
             compares.append(version_is(key, expected + 1))
-            looks.append(look_at(key))
+            reads.append(otherwise_read(key))
             if part.kind == "put":
                 changes.append(then_put(key, part.value))
-        body = b"".join([*compares, *changes, *looks])
+        body = b"".join([*compares, *changes, *reads])
         size = VARINT[len(body)]
         return b"\x12%b\x22%b%b" % (VARINT[1 + len(size) + len(body)], size, body)
 
@@ -150,23 +150,23 @@ def changes_of(request: WriteRequest) -> list[str]:
     ][:1]
 
 
-def form_of(request: WriteRequest) -> CarefulPut | TransactionCodec:
+def form_of(request: WriteRequest) -> LeaseAwarePut | TransactionCodec:
     """Return the codec of a put or a transaction."""
     return _TRANSACTION if request.kind == "transaction" else _PUT
 
 
-_PUT: Final = CarefulPut()
+_PUT: Final = LeaseAwarePut()
 _TRANSACTION: Final = TransactionCodec()
 
 
 def _refused(request: WriteRequest, results: Iterator[Any]) -> Pending | None:
-    """Return the error, or the next attempt, of a transaction from the results of its looks."""
+    """Return the error, or the next attempt, of a transaction from the results of its reads."""
     parts = _parts(request)
     there = []
     error: MetadataStoreError | None = None
     index_of_error = 0
     for index, part in enumerate(parts):
-        actual, revision_there, _ = looked_at((next(results),))
+        actual, revision_there, _ = state_of_reads((next(results),))
         occupied = False
         if part.kind == "delete":
             occupied = _put_below(parts, index)
@@ -221,9 +221,9 @@ def _put_below(parts: Sequence[Part], index: int) -> bool:
 
 
 def empty_after_all(request: WriteRequest) -> MetadataStoreError | None:
-    """Return the error of a transaction that was refused although its looks show no reason.
+    """Return the error of a transaction that was refused although its reads show no reason.
 
-    etcd evaluates the conditions before it applies anything of the batch, but executes the looks in
+    etcd evaluates the conditions before it applies anything of the batch, but executes the reads in
     the middle of it. A neighbour in the batch may just have deleted the values below a path.
     """
     for index, part in enumerate(_parts(request)):
@@ -269,15 +269,15 @@ def crossing(writes: Sequence[tuple[int, WriteRequest]]) -> set[int]:
 
 def operations_of(parts: Sequence[Part]) -> int:
     """Return the number of operations that a transaction takes up in a request."""
-    compares = looks = len(parts)
+    compares = reads = len(parts)
     for index, part in enumerate(parts):
         if part.options is not None and part.expected_version is not None:
             compares += expected_revision(part) is not None
         if part.kind == "delete":
             ranges = len(_rest_below(parts, index, ""))
             compares += ranges + _put_below(parts, index)
-            looks += ranges
-    return max(compares, looks)
+            reads += ranges
+    return max(compares, reads)
 
 
 def parts_of(request: WriteRequest) -> Sequence[PartRequest]:

@@ -32,9 +32,9 @@ from .codecs import below_of
 from .connection import EtcdConnection, FlatOnlyError
 from .errors import EtcdRefusedError, Reason, UnansweredError, reason_of
 from .limits import Capacity
+from .lost_answers import Unclear, answer_at_revision, answer_from_before
 from .members import tells_leases
 from .protos import messages
-from .recall import Recall, recalled, recalled_before
 from .transactions import changes_of
 from .write_ids import WriteId, WriteIds
 
@@ -123,7 +123,7 @@ class TxnSettler:
         except IndeterminateError as unknown:
             if (
                 reason_of(unknown) is Reason.NO_SPACE
-                and (found := self._look(write_id)) is not None
+                and (found := self._read(write_id)) is not None
             ):
                 return self._without_space(write_id, requests, found, deadline, whole)
             return self._settle(write_id, requests, send, deadline, whole, unknown)
@@ -225,7 +225,7 @@ class TxnSettler:
                 reason = reason_of(error)
                 if reason is Reason.NO_SPACE:
                     # It cannot be shut out, but if it was applied, the slot shows that.
-                    found = self._look(write_id)
+                    found = self._read(write_id)
                     if found is not None and _held(found)[0] == write_id.value:
                         return found, False, None
                 if _hopeless(error, late=time.monotonic() >= deadline):
@@ -238,8 +238,8 @@ class TxnSettler:
         """Say whether etcd has lost the slot's last transaction, which it had acknowledged."""
         try:
             until = time.monotonic() + _ATTEMPT
-            look = write_id.look(write_id.since)
-            then = self._connection.call("range", look, until, write=False, attempt=0).kvs
+            request = write_id.read(write_id.since)
+            then = self._connection.call("range", request, until, write=False, attempt=0).kvs
         except EtcdRefusedError as refused:
             forgotten = refused.reason is Reason.FUTURE
         except MetadataStoreError:
@@ -285,12 +285,12 @@ class TxnSettler:
             MetadataStoreError("etcd refused: database space exceeded"), Reason.NO_SPACE
         )
 
-    def _look(self, write_id: WriteId) -> Any | None:
+    def _read(self, write_id: WriteId) -> Any | None:
         """Return the slot's content in the form of a failed transaction; ``None`` without one."""
         try:
             until = time.monotonic() + _ATTEMPT
-            look = write_id.look()
-            found = self._connection.call("range", look, until, write=False, attempt=0)
+            request = write_id.read()
+            found = self._connection.call("range", request, until, write=False, attempt=0)
         except MetadataStoreError:
             return None
         response = messages.TxnResponse()
@@ -337,8 +337,8 @@ class TxnSettler:
             )
             for index, (request, some) in enumerate(zip(requests, paths, strict=True)):
                 kvs = [next(found) for _ in some]
-                answer = recalled(request, kvs, revision, self._terms)
-                if isinstance(answer, Recall):
+                answer = answer_at_revision(request, kvs, revision, self._terms)
+                if isinstance(answer, Unclear):
                     gone.append((index, some[0]))
                     answer = None
                 answers.append(answer)
@@ -351,7 +351,7 @@ class TxnSettler:
         except MetadataStoreError as error:
             return [_applied_somehow(request, whole, error) for request in requests]
         for (index, _), there, below in zip(gone, before, before[len(gone) :], strict=False):
-            answers[index] = recalled_before(requests[index], bool(there), bool(below))
+            answers[index] = answer_from_before(requests[index], bool(there), bool(below))
         return answers
 
     def _key(self, path: str) -> bytes:

@@ -13,7 +13,7 @@ from ...ops.results import WatchEvent
 from ..keys import path_of
 from .watch_messages import PUT
 
-__all__ = ["Keys", "Watch"]
+__all__ = ["EtcdWatch", "Keys"]
 
 _log = get_logger(__name__)
 
@@ -44,10 +44,10 @@ class _Watches(Protocol):
 
     @property
     def forked(self) -> bool: ...
-    def remove(self, watch: Watch) -> None: ...
+    def remove(self, watch: EtcdWatch) -> None: ...
 
 
-class Watch:
+class EtcdWatch:
     """One watch, and the handle that closes it.
 
     As soon as the thread of the stream knows the watch, that thread alone uses ``after``, ``held``,

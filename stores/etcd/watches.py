@@ -54,7 +54,7 @@ from .connection import EtcdConnection
 from .errors import EtcdRefusedError, Reason, read_text, short, too_large
 from .members import Link
 from .protos import messages
-from .watch import Keys, Watch
+from .watch import EtcdWatch, Keys
 from .watch_messages import ASK_PROGRESS, cancel_request, create_request, is_fragment
 from .watch_stream import ASK_EVERY, WatchStream
 
@@ -102,9 +102,9 @@ class EtcdWatches:
         self._hidden = f"{prefix}/{OWN}/".encode()
         self._process = os.getpid()
         self._changed = threading.Condition()  # guards the fields below
-        self._watches: dict[Watch, None] = {}  # in the order of their creation
+        self._watches: dict[EtcdWatch, None] = {}  # in the order of their creation
         self._stream: WatchStream | None = None
-        self._by_id: dict[int, Watch] = {}  # those of the present stream
+        self._by_id: dict[int, EtcdWatch] = {}  # those of the present stream
         self._placing: deque[int] = deque()  # the ids of requests without an answer, in order
         self._last_id = 0
         # The last ids that were placed before the last request for progress, and before the one
@@ -129,12 +129,12 @@ class EtcdWatches:
         deliver: Callable[[Sequence[WatchEvent]], None],
         fail: Callable[[MetadataStoreError], None],
         deadline: float,
-    ) -> Watch:
+    ) -> EtcdWatch:
         """Report each change under ``prefix`` once, in order. See ``stores.backend.Watches``."""
         below, stop = below_of(prefix, self._prefix)
         first = below if prefix == "/" else below[:-1]
         keys = Keys(first, below, stop, self._hidden, self._skip)
-        watch = Watch(self, prefix, keys, deliver, fail)
+        watch = EtcdWatch(self, prefix, keys, deliver, fail)
         if after is None:
             # A compaction of the very next revision, before the watch is placed, does not happen:
             # so it may begin there, and etcd need not look back.
@@ -164,7 +164,7 @@ class EtcdWatches:
             raise self._connection.late("the watch is not in place yet")
         return watch
 
-    def remove(self, watch: Watch) -> None:
+    def remove(self, watch: EtcdWatch) -> None:
         """Forget a watch, and end it at the server."""
         with self._changed:
             if self._watches.pop(watch, self) is self:
@@ -250,7 +250,7 @@ class EtcdWatches:
                 if self._closed:
                     return
             try:
-                if self._look_around():
+                if self._check_resumable():
                     link = self._connection.open(time.monotonic() + _ATTEMPT)
                     failures = 0 if self._follow(link, failures) else failures + 1
             except StoreClosedError:
@@ -269,7 +269,7 @@ class EtcdWatches:
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed, _REFUSED.pause(failures))
 
-    def _look_around(self) -> bool:
+    def _check_resumable(self) -> bool:
         """Find out whether the watches that were in place can go on where they were.
 
         Returns:
@@ -362,7 +362,7 @@ class EtcdWatches:
         for watch in self._watches:
             watch.placed = False
 
-    def _place(self, watch: Watch) -> None:
+    def _place(self, watch: EtcdWatch) -> None:
         """Request a watch in the present stream. The caller holds the lock."""
         stream = self._stream
         assert stream is not None
@@ -424,7 +424,7 @@ class EtcdWatches:
         if all_placed and self.back():
             self.when_back()
 
-    def _canceled(self, stream: WatchStream, watch: Watch, response: Any) -> None:
+    def _canceled(self, stream: WatchStream, watch: EtcdWatch, response: Any) -> None:
         """Process the end of a watch by etcd."""
         text = response.cancel_reason
         if response.compact_revision:
@@ -459,7 +459,7 @@ class EtcdWatches:
             return
         raise _EndedError(message)
 
-    def _give_up(self, watch: Watch, error: MetadataStoreError) -> None:
+    def _give_up(self, watch: EtcdWatch, error: MetadataStoreError) -> None:
         """End a watch with an error."""
         self.remove(watch)
         with self._changed:

@@ -64,7 +64,7 @@ _STALE: Final = 600
 class _IdSlot:
     """A key for write ids, and its content."""
 
-    __slots__ = ("compare", "holds", "key", "lease", "look", "on_lease", "put", "since", "used")
+    __slots__ = ("compare", "holds", "key", "lease", "on_lease", "put", "read", "since", "used")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
@@ -75,7 +75,7 @@ class _IdSlot:
         size = VARINT[len(key)]
         self.compare = b"\x1a%b%b" % (size, key)
         self.put = b"\x0a%b%b" % (size, key)
-        self.look = field(b"\x1a", field(b"\x0a", self.put))
+        self.read = field(b"\x1a", field(b"\x0a", self.put))
         self.lease = 0
         self.on_lease = b""
 
@@ -123,7 +123,7 @@ class WriteId:
         """Say whether, with this content, the transaction was not applied but still may be."""
         return self.before is None if holds is None else holds < self.value
 
-    def look(self, revision: int = 0) -> Any:
+    def read(self, revision: int = 0) -> Any:
         """Return a request for the slot's content, now or at a revision."""
         return messages.RangeRequest(key=self.slot.key, revision=revision)
 
@@ -135,7 +135,7 @@ class WriteId:
             compare = b"\x08\x02\x10\x03%b\x3a\x08%b" % (slot.compare, self.value)
         put = b"%b\x12%b%b%b" % (slot.put, VARINT[len(value)], value, slot.on_lease)
         change = field(b"\x12", field(b"\x12", put))
-        return b"%b%b%b" % (field(b"\x0a", compare), change, slot.look)
+        return b"%b%b%b" % (field(b"\x0a", compare), change, slot.read)
 
 
 class WriteIds:

@@ -21,13 +21,13 @@ from ...ops.operations import ABSENT
 from ...ops.paths import parent
 from ...ops.results import Stat
 from ..backend import Answer, WriteRequest, send_by, session_lost
-from .attempts import Attempt, Detached, Pending, Terms
-from .batches import beside, halves, in_parts, packed, parsed, understood
+from .attempts import Attempt, LeaseDetached, Pending, Terms
+from .batches import errors_as_answers, halves, in_parts, packed, parse_answer, parsed
 from .connection import EtcdConnection, FlatOnlyError
 from .counters import Counters
 from .errors import EtcdRefusedError, Reason
 from .estimates import Refusals
-from .fields import delete, look, rebind, revision_is, then
+from .fields import delete, read_key, rebind, revision_is, then
 from .guard import Guard
 from .limits import Capacity
 from .plan import FlatPlan, NestedPlan, Plan, weight
@@ -100,7 +100,7 @@ class Writer:
             return self._numbered(requests, deadline)
         # Each is sent alone, because it may cross another one of these, too.
         together = [request for place, request in enumerate(requests) if place not in alone]
-        found = iter(beside(self._numbered, together, deadline))
+        found = iter(errors_as_answers(self._numbered, together, deadline))
         parts = [[requests[place]] for place in sorted(alone)]
         found_alone = iter(in_parts(self._rounds, parts, deadline))
         return [next(found_alone if place in alone else found) for place in range(len(requests))]
@@ -121,8 +121,8 @@ class Writer:
             [request for place, request in enumerate(requests) if (place in sequential) is chosen]
             for chosen in (True, False)
         )
-        in_turn = iter(beside(self._rounds, others, deadline) if others else ())
-        of_children = iter(beside(self._in_turn, children, deadline))
+        in_turn = iter(errors_as_answers(self._rounds, others, deadline) if others else ())
+        of_children = iter(errors_as_answers(self._in_turn, children, deadline))
         return [
             next(of_children if place in sequential else in_turn) for place in range(len(requests))
         ]
@@ -175,8 +175,8 @@ class Writer:
                 self._connection.pause(rounds - _AT_ONCE)
             attempts = [answer for _, answer in again]
             # Other clients have moved the counters during a pause, and would do so each time.
-            attempt = partial(self._attempt, anew=rounds > _AT_ONCE)
-            found = beside(attempt, attempts, deadline)
+            attempt = partial(self._attempt, refresh=rounds > _AT_ONCE)
+            found = errors_as_answers(attempt, attempts, deadline)
             self._note(attempts, found)
             answers = [*answers]
             for (place, _), answer in zip(again, found, strict=True):
@@ -226,11 +226,11 @@ class Writer:
         deadline: float,
         *,
         plain: bool = False,
-        anew: bool = False,
+        refresh: bool = False,
     ) -> Sequence[Pending]:
         """Execute writes; return answers, and attempts for those that have to be sent again.
 
-        ``anew`` says that what is known of the counters is old.
+        ``refresh`` says that what is known of the counters is old.
         """
         if plain:
             return self._send_all(requests, self._terms, deadline, plain=True)
@@ -238,9 +238,9 @@ class Writer:
         terms, lost = self._terms_of(unusual, deadline)
         if lost:
             rest = [request for place, request in enumerate(requests) if place not in lost]
-            found = iter(beside(self._attempt, rest, deadline) if rest else ())
+            found = iter(errors_as_answers(self._attempt, rest, deadline) if rest else ())
             return [lost.get(place) or next(found) for place in range(len(requests))]
-        self._learn_counters(unusual, deadline, anew=anew)
+        self._learn_counters(unusual, deadline, refresh=refresh)
         try:
             return self._send_all(requests, terms, deadline)
         except EtcdRefusedError as refusal:
@@ -306,16 +306,16 @@ class Writer:
         return lease
 
     def _learn_counters(
-        self, unusual: Sequence[tuple[int, WriteRequest]], deadline: float, *, anew: bool
+        self, unusual: Sequence[tuple[int, WriteRequest]], deadline: float, *, refresh: bool
     ) -> None:
-        """Read the counters of sequential puts that are not known, or all of them ``anew``."""
+        """Read the counters of sequential puts that are not known, or all of them ``refresh``."""
         parents = {parent(request.path) for _, request in unusual if _is_sequential(request)}
-        unknown = [*parents] if anew or not parents else self._counters.unknown(parents)
+        unknown = [*parents] if refresh or not parents else self._counters.unknown(parents)
         step = self._capacity.max_txn_ops
         for some in (unknown[start : start + step] for start in range(0, len(unknown), step)):
-            body = b"".join(then(look(self._counters.key(above), whole=True)) for above in some)
+            body = b"".join(then(read_key(self._counters.key(above), whole=True)) for above in some)
             answer = self._connection.call("txn", body, deadline, write=False)
-            response = understood(partial(parsed, answer), write=False)
+            response = parse_answer(partial(parsed, answer), write=False)
             for above, result in zip(some, response.responses, strict=True):
                 kvs = result.response_range.kvs
                 self._counters.learn(above, kvs[0].value if kvs else None)
@@ -364,23 +364,23 @@ class Writer:
 
         def send(fields: bytes, until: float, attempt: int | None) -> Any:
             answer = self._send(len(requests), fields + plan.body, until, nested, attempt)
-            return understood(lambda: plan.parsed(answer, 1 if fields else 0), write=True)
+            return parse_answer(lambda: plan.parsed(answer, 1 if fields else 0), write=True)
 
         response = self._settler.run(requests, send, deadline, whole=not nested)
         if isinstance(response, list):
             return plan.settled(response)
-        answers = understood(lambda: plan.answers(response), write=True)
+        answers = parse_answer(lambda: plan.answers(response), write=True)
         if plan.doubted is not None:
             self._session.doubt(plan.doubted)
-        if Detached in set(map(type, answers)):
+        if LeaseDetached in set(map(type, answers)):
             self._guard.met_lease()
             return [
-                self._attached(answer, deadline) if isinstance(answer, Detached) else answer
+                self._attached(answer, deadline) if isinstance(answer, LeaseDetached) else answer
                 for answer in answers
             ]
         return answers
 
-    def _attached(self, put: Detached, deadline: float) -> Stat:
+    def _attached(self, put: LeaseDetached, deadline: float) -> Stat:
         """Bind a key to its lease again, unless another client has changed it since.
 
         If the lease has ended meanwhile, remove the key, as its end would have done.
@@ -402,7 +402,7 @@ class Writer:
         except MetadataStoreError as error:
             _log.warning("etcd key taken from its lease", path=stat.path, reason=str(error))
             return stat._replace(ephemeral=False)
-        response = understood(partial(parsed, answer), write=False)
+        response = parse_answer(partial(parsed, answer), write=False)
         if not response.succeeded:
             return stat
         return stat._replace(version=stat.version + 1, revision=response.header.revision)

@@ -9,7 +9,7 @@
 - ``database``: the open RocksDB, which stays open during calls
 - ``files``: checks the files of a directory, and opens them
 - ``layout``: the keys, and the formats of a store
-- ``records``: the forms of a value
+- ``value_format``: the forms of a value
 - ``walks``: iterators over keys, which end with their store
 """
 

@@ -2,8 +2,8 @@
 
 RocksDB has no compare-and-set here, so a lock of this package makes reading the old records,
 deciding and writing the batch one step. RocksDB's own lock lets only one process at a time open the
-directory for writing. ``layout`` states the keys, ``records`` the form of values, and ``commits``
-brings batches to the disk.
+directory for writing. ``layout`` states the keys, ``value_format`` the form of values, and
+``commits`` brings batches to the disk.
 
 A call of plain puts and deletes takes a short way of its own, ``_decide_plain``. ``drafts`` decides
 all other calls, in which an operation has options or meets an ephemeral value.
@@ -41,9 +41,9 @@ from .drafts import Drafted, draft
 from .ephemerals import Departed, remove_ephemerals
 from .files import open_files, open_files_to_read, prepare, read_meta
 from .layout import SESSIONS_FORMAT
-from .records import HEADER, LONGEST_HEADER, answer_reads, is_plain, plain_puts
 from .scans import ReadOnlyScans, RocksScans, read_only
 from .sessions import RocksSession, remove_lock_files
+from .value_format import HEADER, LONGEST_HEADER, answer_reads, is_plain, plain_puts
 
 __all__ = ["connect"]
 

@@ -10,7 +10,7 @@ from rocksdict import Rdict, RdictIter, ReadOptions
 
 from ...ops.errors import MetadataStoreError, StoreClosedError, StoreUnavailableError
 from ..backend import Request, RequestRefusedError
-from .records import LONGEST_HEADER
+from .value_format import LONGEST_HEADER
 from .walks import KeyWalk
 
 __all__ = ["Database"]

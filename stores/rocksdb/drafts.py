@@ -16,7 +16,8 @@ from ..backend import Answer, PartRequest, WriteRequest, refusal, transaction_re
 from .commits import Commits
 from .database import Database
 from .layout import SEQUENCE, ephemeral_key, sequence_key
-from .records import (
+from .sessions import RocksSession
+from .value_format import (
     EPHEMERAL,
     EPHEMERAL_HEADER,
     HEADER,
@@ -25,7 +26,6 @@ from .records import (
     not_ours,
     session_of,
 )
-from .sessions import RocksSession
 
 __all__ = ["Drafted", "draft"]
 

@@ -13,8 +13,8 @@ from rocksdict import WriteBatch
 from .commits import Commits
 from .database import Database
 from .layout import EPHEMERALS, SESSIONS_FORMAT, Meta, ephemerals_of
-from .records import is_ours, session_of
 from .sessions import lives
+from .value_format import is_ours, session_of
 
 __all__ = ["Departed", "remove_ephemerals"]
 

@@ -18,7 +18,7 @@ from .commits import Commits
 from .database import Database
 from .ephemerals import Departed
 from .layout import OUTSIDE, ephemeral_key
-from .records import LONGEST_HEADER, is_ours, scan_page, session_of, stat_page
+from .value_format import LONGEST_HEADER, is_ours, scan_page, session_of, stat_page
 from .walks import KeyWalk
 
 __all__ = ["ReadOnlyScans", "RocksScans", "read_only"]

@@ -12,7 +12,7 @@
 - ``groups``: multis in the making
 - ``write_ids``: the slots that make sending a multi again safe
 - ``multi_settling``: sends multis until the outcome of each is known
-- ``second_look``: whether conditions held that the server cannot check
+- ``second_read``: whether conditions held that the server cannot check
 - ``outcomes``: the answers of the requests in a multi that was applied
 - ``recovery``: the results of a multi whose answer was lost
 - ``sequences``: the names of sequential nodes whose answer was lost

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.log import get_logger
 
-__all__ = ["Reply", "UnreadableError", "is_unreadable", "understand", "unreadable"]
+__all__ = ["Reply", "UnreadableError", "is_unreadable", "parse_reply", "unreadable"]
 
 log = get_logger(__name__)
 
@@ -29,7 +29,7 @@ class UnreadableError(Exception):
     """An answer cannot be read. Callers receive an error with this as its cause."""
 
 
-def understand(
+def parse_reply(
     reply: Reply, parse: Callable[[bytes, int], T], *, write: bool = False
 ) -> T | int | MetadataStoreError:
     """Return the result of ``parse`` for an answer; a code or an error is returned as it is.

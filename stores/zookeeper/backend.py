@@ -29,7 +29,7 @@ from ..backend import (
     transaction_refused,
 )
 from ..urls import ConnectOptions, StoreURL
-from .answers import Reply, understand
+from .answers import Reply, parse_reply
 from .codecs import WRITES
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, NODE_EXISTS, UNIMPLEMENTED, refused
@@ -289,7 +289,7 @@ def _make(connection: ZooKeeperConnection, path: str, acl: bytes, deadline: floa
     reply: Reply = CONNECTION_LOSS
     while reply == CONNECTION_LOSS:
         (reply,) = connection.exchange([(MULTI, body)], deadline, repeat=True)
-    answer = understand(reply, partial(parse_multi, [(CREATE, 0, len(raw))]), write=True)
+    answer = parse_reply(reply, partial(parse_multi, [(CREATE, 0, len(raw))]), write=True)
     if isinstance(answer, MetadataStoreError):
         raise answer
     if isinstance(answer, Refused):
@@ -308,7 +308,7 @@ def _check_version(connection: ZooKeeperConnection, deadline: float) -> None:
             f"ZooKeeper 3.6 or newer is needed: the server at {connection.addresses} lacks "
             "multi-reads"
         )
-    answer = understand(reply, partial(parse_multi_read, [], []))
+    answer = parse_reply(reply, partial(parse_multi_read, [], []))
     if isinstance(answer, MetadataStoreError):
         raise answer
     if isinstance(answer, int):

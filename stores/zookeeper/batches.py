@@ -7,7 +7,7 @@ from typing import Final
 
 from ...ops.errors import MetadataStoreError
 from ..backend import Answer, PartRequest, WriteRequest, transaction_refused
-from .codecs import UNSEEN, WRITES, Seen, WriteStep
+from .codecs import UNREAD, WRITES, KnownNode, WriteStep
 from .jute import ZNode
 from .nodes import Nodes
 
@@ -52,7 +52,7 @@ class Batch:
         self.pending: Sequence[int] = range(len(writes))
         #: The number of rounds so far.
         self.rounds = 0
-        #: The last look at the paths of undecided requests: a node, or ``None`` for none.
+        #: The last read of the paths of undecided requests: a node, or ``None`` for none.
         self.seen: dict[int, ZNode | None] = {}
         #: Requests of multis that failed because their parents were not as expected.
         self.uprooted: list[int] = []
@@ -66,7 +66,7 @@ class Batch:
         self.session = 0
         #: For sequential puts whose next name is taken: the number of suffixes to pass over.
         self.skips: dict[int, int] = {}
-        #: For checks for ABSENT below an ephemeral node, by the last look: that node's path and the
+        #: For checks for ABSENT below an ephemeral node, by the last read: that node's path and the
         #: zxid of its creation.
         self.shelters: dict[int, tuple[str, int]] = {}
         self._expand(chroot)
@@ -116,7 +116,7 @@ class Batch:
 def guess(batch: Batch, nodes: Nodes, i: int) -> WriteStep:
     """Return how to send a request, by what is known of its node."""
     request = batch.requests[i]
-    seen: Seen = batch.seen.get(i, UNSEEN)
+    seen: KnownNode = batch.seen.get(i, UNREAD)
     return WRITES[request.kind].step(request, seen, batch.paths[i], nodes)
 
 

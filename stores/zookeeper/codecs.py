@@ -35,17 +35,17 @@ from .nodes import NULL, Nodes
 __all__ = [
     "ANY_VERSION",
     "READS",
-    "UNSEEN",
+    "UNREAD",
     "WRITES",
+    "KnownNode",
     "ReadCodec",
-    "Seen",
     "WriteCodec",
     "WriteStep",
 ]
 
-#: Stands for the node at a path at which the client has not looked.
-UNSEEN: Final = "unseen"
-Seen: TypeAlias = ZNode | Literal["unseen"] | None
+#: Stands for the node at a path that the client has not read.
+UNREAD: Final = "unread"
+KnownNode: TypeAlias = ZNode | Literal["unread"] | None
 
 #: A write in a multi: its opcode, the version that it compares, and the value that it sets.
 WriteStep: TypeAlias = tuple[WriteOpcode, int, bytes]
@@ -61,16 +61,16 @@ class WriteCodec(Protocol):
         """Say whether it may create its node, and so needs its parents."""
 
     def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
-        """Say whether the client must look at its node, at a full ``path``, before sending it."""
+        """Say whether the client must read its node, at a full ``path``, before sending it."""
 
-    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+    def step(self, request: PartRequest, seen: KnownNode, path: str, nodes: Nodes) -> WriteStep:
         """Return how to send it.
 
         Args:
             request: the write.
-            seen: the result of the last look, which may leave the value out.
+            seen: the result of the last read, which may leave the value out.
             path: the path with the chroot.
-            nodes: the memory of nodes, for a path without a look.
+            nodes: the memory of nodes, for a path that was not read.
         """
 
     def refusal(self, request: PartRequest, node: ZNode | None) -> MetadataStoreError | None:
@@ -108,13 +108,13 @@ class _Put:
         # No condition distinguishes a value at version 0 from a parent without a value.
         return expected == 0 or (expected == ABSENT and nodes.size(path) == NULL)
 
-    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+    def step(self, request: PartRequest, seen: KnownNode, path: str, nodes: Nodes) -> WriteStep:
         expected, value = request.expected_version, request.value
         assert value is not None
         if request.options is not None and (special := _special_step(request, seen, path, nodes)):
             return special
         if expected is None:
-            there = nodes.size(path) is not None if seen == UNSEEN else seen is not None
+            there = nodes.size(path) is not None if seen == UNREAD else seen is not None
             return SET_DATA if there else CREATE, ANY_VERSION, value
         if expected == ABSENT:
             # If there is a node, its value is null: a put over a value has been refused already.
@@ -141,7 +141,9 @@ class _Put:
         return error
 
 
-def _special_step(request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep | None:
+def _special_step(
+    request: PartRequest, seen: KnownNode, path: str, nodes: Nodes
+) -> WriteStep | None:
     """Return how to send a sequential put, or an ephemeral one that creates its node."""
     value, options = request.value, request.options
     assert value is not None
@@ -164,7 +166,7 @@ class _Delete:
     def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
         return False
 
-    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+    def step(self, request: PartRequest, seen: KnownNode, path: str, nodes: Nodes) -> WriteStep:
         expected = request.expected_version
         return DELETE, ANY_VERSION if expected is None else expected, b""
 
@@ -187,7 +189,7 @@ class _Check:
         expected = request.expected_version
         return expected == 0 or (expected == ABSENT and nodes.size(path) == NULL)
 
-    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+    def step(self, request: PartRequest, seen: KnownNode, path: str, nodes: Nodes) -> WriteStep:
         expected = request.expected_version
         if expected == ABSENT:
             return (CHECK, seen.version, b"") if isinstance(seen, ZNode) else (PROBE, 0, b"")
@@ -209,7 +211,7 @@ class _Transaction:
     def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
         raise AssertionError("the parts of a transaction are looked at by themselves")
 
-    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+    def step(self, request: PartRequest, seen: KnownNode, path: str, nodes: Nodes) -> WriteStep:
         raise AssertionError("a transaction has a step for each part")
 
     def refusal(self, request: PartRequest, node: ZNode | None) -> MetadataStoreError | None:

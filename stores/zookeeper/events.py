@@ -94,7 +94,7 @@ class Translator:
             found: by path, a node as it was read after its creation was reported. Anything but a
                 node means that there was none, or that it could not be read.
             following: the events after them that have come: at least those of the same multi as the
-                last one of ``events``, because the look at its node came later.
+                last one of ``events``, because the read of its node came later.
         """
         bare = self.bare
         results: list[WatchEvent | None] = []

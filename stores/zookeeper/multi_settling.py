@@ -33,7 +33,7 @@ from ...ops.errors import (
 )
 from ...ops.log import get_logger
 from ..backend import Tally
-from .answers import Reply, is_unreadable, understand
+from .answers import Reply, is_unreadable, parse_reply
 from .connection import ZooKeeperConnection
 from .errors import BAD_VERSION, CONNECTION_LOSS, is_of_session, name_of
 from .groups import Group
@@ -57,7 +57,7 @@ from .jute import (
 from .sizes import ENVELOPE, Sizes
 from .write_ids import VOID, Slot, WriteIds
 
-__all__ = ["Applied", "Outcome", "MultiSettler", "TooLong"]
+__all__ = ["Applied", "MultiSettler", "Outcome", "TooLong"]
 
 log = get_logger(__name__)
 
@@ -138,7 +138,7 @@ class _Lost:
         self.voided = True
         return MULTI, self.slot.head(VOID) + END
 
-    def understand(self, reply: Reply) -> _Answer:
+    def parse(self, reply: Reply) -> _Answer:
         """Return the answer in the reply to the last request."""
         return _understand(reply, self.steps if self.refusal is None else ())
 
@@ -243,14 +243,14 @@ class MultiSettler:
             ]
         session = _session_of(groups, waiting)
         replies = self._sizes.exchange(requests, deadline, repeat=False, session=session)
-        for i, reply, look in zip(waiting, replies[::2], replies[1::2], strict=True):
-            answer = understand(reply, partial(parse_multi, groups[i].steps), write=True)
+        for i, reply, exists in zip(waiting, replies[::2], replies[1::2], strict=True):
+            answer = parse_reply(reply, partial(parse_multi, groups[i].steps), write=True)
             if isinstance(answer, Done):
                 assert isinstance(reply, tuple)
-                made = look
+                made = exists
                 if groups[i].created is None and answer.suffixes:
-                    made = self._look_at(groups[i].sequences[0] + answer.suffixes[0], deadline)
-                node = understand(made, partial(parse_single, EXISTS))
+                    made = self._read_node(groups[i].sequences[0] + answer.suffixes[0], deadline)
+                node = parse_reply(made, partial(parse_single, EXISTS))
                 outcomes[i] = _stamped(parse_zxid(reply[0]), answer, node)
                 continue
             outcomes[i] = answer
@@ -258,10 +258,10 @@ class MultiSettler:
                 # For later multis. This one may have been applied, by a server that accepts it.
                 self._drops(ENVELOPE + len(bodies[i]) + len(END))
 
-    def _look_at(self, path: str, deadline: float) -> Reply:
+    def _read_node(self, path: str, deadline: float) -> Reply:
         """Return the reply to an ``exists`` of a path that only an answer has told."""
-        look = (EXISTS, single_read(path.encode()))
-        (reply,) = self._connection.exchange([look], deadline, repeat=True)
+        request = (EXISTS, single_read(path.encode()))
+        (reply,) = self._connection.exchange([request], deadline, repeat=True)
         return reply
 
     # Each of the following methods gives the slot back if its version is known and nothing under
@@ -317,7 +317,7 @@ class MultiSettler:
 
     def _learn(self, multi: _Lost, reply: Reply, deadline: float) -> bool:
         """Process a reply; say whether the outcome of the multi is known now."""
-        answer = multi.understand(reply)
+        answer = multi.parse(reply)
         if isinstance(answer, MetadataStoreError):
             # A later attempt may get an answer that shows the outcome.
             if passes(answer) and not is_unreadable(answer) and not self._connection.stopped:
@@ -358,7 +358,7 @@ class MultiSettler:
     def _find(self, multi: _Lost, deadline: float) -> None:
         """Find out whether the multi or its shut-out has moved the slot on."""
         slot = multi.slot
-        node = self._look(slot, max(deadline, time.monotonic() + _ATTEMPT))
+        node = self._read_slot(slot, max(deadline, time.monotonic() + _ATTEMPT))
         if isinstance(node, ZNode) and node.version == multi.before + 1:
             slot.version = node.version
             self._write_ids.give_back(slot)
@@ -374,20 +374,20 @@ class MultiSettler:
         else:
             multi.outcome = Applied(None, None)
 
-    def _look(self, slot: Slot, until: float) -> ZNode | None:
+    def _read_slot(self, slot: Slot, until: float) -> ZNode | None:
         """Return a slot's node as the leader knows it, or ``None`` if that fails."""
         reads = [(SYNC, length(1) + b"/"), (GET_DATA, single_read(slot.path.encode()))]
         while True:
             _, reply = self._connection.exchange(reads, until, repeat=True)
             if reply == CONNECTION_LOSS:
                 continue
-            node = understand(reply, partial(parse_single, GET_DATA))
+            node = parse_reply(reply, partial(parse_single, GET_DATA))
             return node if isinstance(node, ZNode) else None
 
 
 def _understand(reply: Reply, steps: Sequence[Step]) -> _Answer:
     """Return the answer to a multi that begins with a slot."""
-    return understand(reply, partial(parse_multi, (_HEAD, *steps)), write=True)
+    return parse_reply(reply, partial(parse_multi, (_HEAD, *steps)), write=True)
 
 
 def _applied(results: Done) -> Applied:
@@ -400,7 +400,7 @@ def _applied(results: Done) -> Applied:
 def _stamped(zxid: int, results: Done, node: object) -> Applied:
     """Return the outcome of a multi without a slot, at a zxid; ``node`` is one that it created.
 
-    A node with another zxid belongs to another client, which was quicker than the look.
+    A node with another zxid belongs to another client, which was quicker than the read.
     """
     if results.updates:
         _, _, zxid, _, when, *_ = results.updates[0]

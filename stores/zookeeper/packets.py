@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 
 from ...ops.errors import MetadataStoreError
-from .answers import Reply, understand
+from .answers import Reply, parse_reply
 from .jute import MULTI_READ, Found, multi_read, parse_reads, single_read
 
 __all__ = [
@@ -73,11 +73,11 @@ class Packet(Generic[_T]):
             return self.opcode, single_read(self.encoded[0][1])
         return MULTI_READ, multi_read(self.encoded)
 
-    def understand(
+    def parse(
         self, reply: Reply, paths: Sequence[str | None] = ()
     ) -> list[Found] | int | MetadataStoreError:
         """Return an entry for each read, or the code or error that the reply is.
 
         ``paths`` is that of ``parse_multi_read``.
         """
-        return understand(reply, partial(parse_reads, self.encoded, paths))
+        return parse_reply(reply, partial(parse_reads, self.encoded, paths))

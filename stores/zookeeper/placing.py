@@ -10,7 +10,7 @@ from typing import Final
 from ...ops.errors import AuthenticationError, MetadataStoreError, UnsupportedError
 from ...ops.paths import hidden, own
 from ...ops.results import Range
-from .answers import Reply, understand
+from .answers import Reply, parse_reply
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, NO_AUTH, NO_NODE, UNIMPLEMENTED, refused
 from .jute import (
@@ -143,14 +143,14 @@ class Placing:
                 raise self._connection.late("the tree below the watch was not read from")
         return bare
 
-    def look(self, paths: Sequence[str], deadline: float) -> Sequence[object]:
+    def read_nodes(self, paths: Sequence[str], deadline: float) -> Sequence[object]:
         """Return the node at each path; anything else means that there is none to be had.
 
         Raises:
             MetadataStoreError: one of them got no answer.
         """
         full = [self._chroot + path for path in paths]
-        return self._reader.look(full, deadline, fresh=False)
+        return self._reader.read_nodes(full, deadline, fresh=False)
 
     def _reading(self, prefix: str) -> tuple[int, bytes]:
         return GET_DATA, single_read(self._full(prefix))
@@ -165,7 +165,7 @@ def _alone(prefix: str, reply: Reply) -> dict[str, int] | None:
     Raises:
         AuthenticationError: the node may not be read.
     """
-    node = understand(reply, partial(parse_single, GET_DATA))
+    node = parse_reply(reply, partial(parse_single, GET_DATA))
     if node == NO_AUTH:
         raise refused(NO_AUTH, prefix)
     if node == NO_NODE:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ...ops.errors import MetadataStoreError
-from .answers import Reply, understand
+from .answers import Reply, parse_reply
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS, UNIMPLEMENTED
 from .jute import (
@@ -151,7 +151,7 @@ class ReadAhead:
         answers: list[tuple[Read, Found]] = []
         for packet, request, reply in zip(flight.packets, flight.requests, replies, strict=True):
             opcode, reads = packet.opcode, packet.reads
-            answer = packet.understand(reply)
+            answer = packet.parse(reply)
             if isinstance(answer, MetadataStoreError):
                 raise answer
             if isinstance(answer, list):
@@ -185,7 +185,7 @@ class ReadAhead:
         together: Packet[Read] = Packet()
         packets: list[Packet[Read]] = []
         node_bytes, again, full = self.expected(GET_DATA), self._again, self._full
-        look_singly = node_bytes > SMALL
+        exists_singly = node_bytes > SMALL
         room = min(_PACKET_READS, self._most - self._reads)
         usual = self._sizes.usual
         expected, sent_bytes = 0, REQUEST_OVERHEAD
@@ -195,7 +195,7 @@ class ReadAhead:
                 break
             opcode, path, children = read
             raw = full(path)
-            if opcode == EXISTS and look_singly:
+            if opcode == EXISTS and exists_singly:
                 answer_bytes = ENTRY_BYTES
                 packets.append(Packet.of(read, EXISTS, raw))
             else:
@@ -233,7 +233,7 @@ class ReadAhead:
         for k, request in enumerate(requests):
             while found[k] == CONNECTION_LOSS:
                 (reply,) = self._connection.exchange([request], deadline, repeat=True)
-                answer = understand(reply, partial(parse_single, opcodes[k]))
+                answer = parse_reply(reply, partial(parse_single, opcodes[k]))
                 if isinstance(answer, MetadataStoreError):
                     raise answer
                 found[k] = answer

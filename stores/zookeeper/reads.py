@@ -45,8 +45,8 @@ _WAVE_BYTES: Final = 4 << 20
 # The mean may be far off, if a client that has seen only small values meets large ones. So a call
 # begins with this many paths of unknown size, and multiplies that with each wave.
 _UNKNOWN_READS: Final = 16
-# Looks serve writes, whose own values are a better guess at those that they replace.
-_UNKNOWN_LOOKS: Final = 64
+# Reads of nodes serve writes, whose own values are a better guess at those that they replace.
+_UNKNOWN_NODES: Final = 64
 _GROWTH: Final = 4
 
 _OPCODES: Final[Mapping[ReadKind, int]] = {kind: codec.opcode for kind, codec in READS.items()}
@@ -110,7 +110,7 @@ class Reader:
             if _has_synced(reply):
                 return
 
-    def look(
+    def read_nodes(
         self, paths: Sequence[str], deadline: float, *, fresh: bool
     ) -> list[ZNode | int | ValueTooLargeError]:
         """Return the node at each full path, or the reason why there is none.
@@ -122,7 +122,7 @@ class Reader:
             MetadataStoreError: one of them got no answer.
         """
         opcodes = [EXISTS] * len(paths)
-        found = self._fetch(opcodes, paths, deadline, _UNKNOWN_LOOKS, fresh=fresh)
+        found = self._fetch(opcodes, paths, deadline, _UNKNOWN_NODES, fresh=fresh)
         for ending in found:
             if type(ending) is ZNode or type(ending) is int:
                 continue
@@ -149,13 +149,13 @@ class Reader:
         endings: list[_Ending] = [CONNECTION_LOSS] * len(paths)
         opcodes = [EXISTS] * len(paths)
         waiting = [*range(len(paths))]
-        packets = self._next_wave(opcodes, paths, waiting, _UNKNOWN_LOOKS, set(), endings)
+        packets = self._next_wave(opcodes, paths, waiting, _UNKNOWN_NODES, set(), endings)
         requests = [packet.request() for packet in packets]
         finish = self._sizes.begin(requests, sent_by, repeat=True)
 
         def wait() -> list[int]:
             for packet, reply in zip(packets, finish(deadline), strict=True):
-                found = packet.understand(reply)
+                found = packet.parse(reply)
                 if not isinstance(found, list):
                     waiting.extend(packet.reads)
                     continue
@@ -164,9 +164,9 @@ class Reader:
                         czxids[i] = entry.created_zxid
             again = waiting if self._connection.number == since else range(len(paths))
             if again:
-                looks = self.look([paths[i] for i in again], deadline, fresh=True)
-                for i, look in zip(again, looks, strict=True):
-                    czxids[i] = look.created_zxid if isinstance(look, ZNode) else -1
+                nodes = self.read_nodes([paths[i] for i in again], deadline, fresh=True)
+                for i, node in zip(again, nodes, strict=True):
+                    czxids[i] = node.created_zxid if isinstance(node, ZNode) else -1
             return czxids
 
         return wait
@@ -229,7 +229,7 @@ class Reader:
                 replies = self._sizes.exchange(requests, deadline, repeat=True)
             for packet, request, reply in zip(packets, requests, replies, strict=True):
                 opcode, reads = packet.opcode, packet.reads
-                answer = packet.understand(reply, [gets[i] for i in reads] if gets else ())
+                answer = packet.parse(reply, [gets[i] for i in reads] if gets else ())
                 if isinstance(answer, MetadataStoreError):
                     for i in reads:
                         endings[i] = answer
@@ -328,13 +328,13 @@ class Reader:
         """Put results in their places; return the reads to repeat, with other opcodes."""
         again = []
         sizes: dict[str, int] = {}
-        looks = packet.opcode == EXISTS
+        exists = packet.opcode == EXISTS
         for i, entry in zip(packet.reads, entries, strict=True):
             if type(entry) is GetResult:
                 sizes[paths[i]] = len(entry[0])
             elif type(entry) is ZNode:
                 size = entry[1]
-                if looks and size == 0:
+                if exists and size == 0:
                     # The value is null or empty; only getData shows which.
                     opcodes[i] = GET_DATA
                     again.append(i)

@@ -59,7 +59,7 @@ def recover(
     if not changed:
         return
     try:
-        nodes = reader.look([batch.paths[i] for i in changed], until, fresh=True)
+        nodes = reader.read_nodes([batch.paths[i] for i in changed], until, fresh=True)
     except MetadataStoreError as error:
         nodes = []
         for i in changed:

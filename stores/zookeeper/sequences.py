@@ -24,7 +24,7 @@ from functools import partial
 from typing import Final
 
 from ...ops.errors import MetadataStoreError
-from .answers import understand
+from .answers import parse_reply
 from .batches import Batch, parent_of
 from .connection import ZooKeeperConnection
 from .errors import CONNECTION_LOSS
@@ -141,7 +141,9 @@ class _Search:
         if family.changed_zxid == self._zxid:
             first = family.suffix - self._births.count
             # A server that counts otherwise has no such nodes.
-            nodes = self._look([prefix + _suffix(first + k) for _, k, prefix in self._sequential])
+            nodes = self._read_nodes(
+                [prefix + _suffix(first + k) for _, k, prefix in self._sequential]
+            )
             return first if all(self._is_ours(node) for node in nodes) else None
         answer = self._ask(GET_CHILDREN_AND_STAT, self._parent or "/")
         if answer is None or isinstance(answer, Family):
@@ -193,7 +195,7 @@ class _Search:
             some = sorted_names[start : start + _READS]
             start += _READS
             later = False
-            for name, node in zip(some, self._look(some), strict=True):
+            for name, node in zip(some, self._read_nodes(some), strict=True):
                 if self._is_ours(node):
                     survivors.append(name)
                 later = later or (isinstance(node, ZNode) and node.created_zxid > self._zxid)
@@ -207,7 +209,7 @@ class _Search:
         while high - low > _READS:
             step = (high - low) // (_PROBES + 1) + 1
             places = range(low + step - 1, high, step)
-            nodes = self._look([names[place] for place in places])
+            nodes = self._read_nodes([names[place] for place in places])
             for place, node in zip(places, nodes, strict=True):
                 # A node that is gone says nothing.
                 if isinstance(node, ZNode):
@@ -223,7 +225,7 @@ class _Search:
     def _is_ours(self, node: object) -> bool:
         return isinstance(node, ZNode) and node.created_zxid == self._zxid
 
-    def _look(self, names: Sequence[str]) -> list[ZNode | None]:
+    def _read_nodes(self, names: Sequence[str]) -> list[ZNode | None]:
         """Return the nodes of these names, ``None`` for those that are gone or unreadable."""
         requests = [(EXISTS, single_read(f"{self._parent}/{name}".encode())) for name in names]
         found: list[ZNode | None] = []
@@ -232,7 +234,7 @@ class _Search:
                 requests[start : start + _READS], self._until, repeat=True
             )
             for reply in replies:
-                node = understand(reply, partial(parse_single, EXISTS))
+                node = parse_reply(reply, partial(parse_single, EXISTS))
                 found.append(node if isinstance(node, ZNode) else None)
         return found
 
@@ -245,9 +247,9 @@ class _Search:
                 continue
             answer: Family | tuple[list[str], Family] | int | MetadataStoreError
             if opcode == EXISTS:
-                answer = understand(reply, parse_family)
+                answer = parse_reply(reply, parse_family)
             else:
-                answer = understand(reply, parse_names_and_family)
+                answer = parse_reply(reply, parse_names_and_family)
             return None if isinstance(answer, int | MetadataStoreError) else answer
 
 

@@ -57,7 +57,7 @@ class Sizes:
         # The number of the connection, and the longest request that was answered over it. The tuple
         # is replaced as a whole, without a lock: a length that a race loses is proven again.
         self._proven = (0, _FLOOR)
-        self._turn = threading.Lock()  # held by the thread that has sent an unproven request
+        self._probing = threading.Lock()  # held by the thread that has sent an unproven request
 
     def exchange(
         self,
@@ -79,7 +79,7 @@ class Sizes:
             if end is None:
                 replies += exchange(waiting, deadline, repeat=repeat, session=session)
                 break
-            if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            if not self._probing.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 late = self._connection.late("the request could not be sent to")
                 return [*replies, *[late] * len(waiting)]
             try:
@@ -87,7 +87,7 @@ class Sizes:
                 some = exchange(waiting[: end + 1], deadline, repeat=repeat, session=session)
                 self._note(sizes[end], some[-1], before)
             finally:
-                self._turn.release()
+                self._probing.release()
             replies += some
             del waiting[: end + 1]
         return replies
@@ -114,7 +114,7 @@ class Sizes:
         """
         if size > self.most:
             return True
-        if self._is_proven(size) or not self._turn.acquire(
+        if self._is_proven(size) or not self._probing.acquire(
             timeout=max(0.0, deadline - time.monotonic())
         ):
             return False
@@ -133,7 +133,7 @@ class Sizes:
                 self.usual, self.most = usual, most
                 return False
         finally:
-            self._turn.release()
+            self._probing.release()
         log.warning("zookeeper accepts no longer requests", bytes=self.usual)
         return True
 

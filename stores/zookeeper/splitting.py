@@ -93,13 +93,13 @@ class _Sample:
         # The parent of everything in the sample, of which only this one child counts.
         top = _Directory(prefix, 0, 0)
         levels: list[list[_Directory]] = []
-        directories = self._look([(top, prefix, prefix)])
+        directories = self._read_directories([(top, prefix, prefix)])
         while directories:
             levels.append(directories)
             if self._room <= 0 or len(levels) >= _LEVELS:
                 break
             self._list(directories)
-            directories = self._look(self._pick(directories))
+            directories = self._read_directories(self._pick(directories))
         _weigh(levels)
         root = top.known[prefix]
         if not isinstance(root, _Directory):
@@ -107,7 +107,7 @@ class _Sample:
         grain = root.weight / (self._n * _GRAIN)
         return [point for level in levels for each in level for point in _points(each, grain)]
 
-    def _look(self, nodes: Sequence[tuple[_Directory, str, str]]) -> list[_Directory]:
+    def _read_directories(self, nodes: Sequence[tuple[_Directory, str, str]]) -> list[_Directory]:
         """Read nodes, given as parent, name and path; return the directories among them."""
         self._room -= len(nodes)
         places = {path: (parent, name) for parent, name, path in nodes}

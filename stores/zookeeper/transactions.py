@@ -26,7 +26,7 @@ from typing import Final, TypeAlias, cast
 from ...ops.errors import MetadataStoreError
 from ...ops.operations import ABSENT
 from .batches import UNDECIDED, Batch, guess, parent_of
-from .codecs import ANY_VERSION, UNSEEN, WRITES, WriteStep
+from .codecs import ANY_VERSION, UNREAD, WRITES, WriteStep
 from .errors import NO_CHILDREN, refused
 from .groups import CREATE_OVERHEAD, DELETE_OVERHEAD, Group
 from .jute import (
@@ -47,7 +47,7 @@ from .nodes import NULL, VALUE_MARK, Nodes
 
 __all__ = [
     "Changes",
-    "Look",
+    "NodeOrError",
     "TransactionPlanner",
     "below_ephemeral",
     "note_shelters",
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 #: What was found at a path: a node, ``None`` for none, or the error of one that cannot be read.
-Look: TypeAlias = ZNode | MetadataStoreError | None
+NodeOrError: TypeAlias = ZNode | MetadataStoreError | None
 
 
 _CREATIONS: Final = (CREATE, EPHEMERAL, REPLACE)
@@ -178,7 +178,7 @@ class TransactionPlanner:
             request, path = requests[k], paths[k]
             # `guess`, without what calling it costs.
             step = WRITES[request.kind].step
-            opcode, version, value = step(request, seen.get(k, UNSEEN), path, nodes)
+            opcode, version, value = step(request, seen.get(k, UNREAD), path, nodes)
             raw = path.encode()
             path_bytes = len(raw)
             if opcode == CHECK:
@@ -396,7 +396,7 @@ class TransactionPlanner:
         return parent not in self._changes.removed and parent not in self._changes.fleeting
 
 
-def refuse_part(batch: Batch, whole: int, nodes: Mapping[str, Look]) -> None:
+def refuse_part(batch: Batch, whole: int, nodes: Mapping[str, NodeOrError]) -> None:
     """Refuse a transaction if one of its parts does not hold, by the nodes that were found.
 
     Args:
@@ -404,8 +404,8 @@ def refuse_part(batch: Batch, whole: int, nodes: Mapping[str, Look]) -> None:
         whole: the transaction.
         nodes: what was found at the paths of its parts and above them.
     """
-    changed: dict[str, Look] = {}  # what earlier parts have made of paths
-    tree = ChainMap(changed, cast("dict[str, Look]", nodes))
+    changed: dict[str, NodeOrError] = {}  # what earlier parts have made of paths
+    tree = ChainMap(changed, cast("dict[str, NodeOrError]", nodes))
     children: Counter[str] = Counter()  # what earlier parts add to the numbers of children
     for k in batch.parts[whole]:
         request, path = batch.requests[k], batch.paths[k]
@@ -432,7 +432,7 @@ def refuse_part(batch: Batch, whole: int, nodes: Mapping[str, Look]) -> None:
             return
 
 
-def _grow(tree: ChainMap[str, Look], children: Counter[str], path: str) -> bool:
+def _grow(tree: ChainMap[str, NodeOrError], children: Counter[str], path: str) -> bool:
     """Create a path and its parents in a tree; say whether the tree allows it."""
     parent = parent_of(path)
     children[parent] += 1
@@ -443,7 +443,7 @@ def _grow(tree: ChainMap[str, Look], children: Counter[str], path: str) -> bool:
     return not _is_ephemeral(tree.get(parent))
 
 
-def note_shelters(batch: Batch, whole: int, nodes: Mapping[str, Look]) -> None:
+def note_shelters(batch: Batch, whole: int, nodes: Mapping[str, NodeOrError]) -> None:
     """Note the checks for ABSENT of a transaction that cannot create a node to show it.
 
     ZooKeeper creates nothing below an ephemeral node. As long as that is there, the check holds.
@@ -458,12 +458,12 @@ def note_shelters(batch: Batch, whole: int, nodes: Mapping[str, Look]) -> None:
                 batch.shelters[k] = path, node.created_zxid
 
 
-def below_ephemeral(path: str, nodes: Mapping[str, Look]) -> bool:
+def below_ephemeral(path: str, nodes: Mapping[str, NodeOrError]) -> bool:
     """Say whether a path without a node lies below an ephemeral one."""
     return _is_ephemeral(nodes.get(_nearest(path, nodes)))
 
 
-def _nearest(path: str, nodes: Mapping[str, Look]) -> str:
+def _nearest(path: str, nodes: Mapping[str, NodeOrError]) -> str:
     """Return the path of the nearest node above a path; ``""`` if there is none."""
     parent = parent_of(path)
     while parent and nodes.get(parent) is None:
@@ -471,5 +471,5 @@ def _nearest(path: str, nodes: Mapping[str, Look]) -> str:
     return parent
 
 
-def _is_ephemeral(look: Look) -> bool:
-    return isinstance(look, ZNode) and look.owner != 0
+def _is_ephemeral(node: NodeOrError) -> bool:
+    return isinstance(node, ZNode) and node.owner != 0

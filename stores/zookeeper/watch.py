@@ -10,7 +10,7 @@ from ...ops.errors import MetadataStoreError
 from ...ops.log import get_logger
 from ...ops.results import WatchEvent
 
-__all__ = ["Owner", "Watch"]
+__all__ = ["Owner", "ZooKeeperWatch"]
 
 log = get_logger(__name__)
 
@@ -22,11 +22,11 @@ class Owner(Protocol):
     def forked(self) -> bool:
         """Whether this is a forked child."""
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: ZooKeeperWatch) -> None:
         """Forget a watch."""
 
 
-class Watch:
+class ZooKeeperWatch:
     """One watch, and its handle.
 
     Args:

@@ -42,7 +42,7 @@ from .events import NodeEvent, Translator, decode
 from .jute import CREATED
 from .nodes import MARKS
 from .placing import Placing
-from .watch import Watch
+from .watch import ZooKeeperWatch
 
 __all__ = ["ZooKeeperWatches"]
 
@@ -112,7 +112,7 @@ class ZooKeeperWatches:
         self._waiting = 0
         self._received = 0
         self._overflown = False
-        self._watches: dict[str, tuple[Watch, ...]] = {}  # by prefix
+        self._watches: dict[str, tuple[ZooKeeperWatch, ...]] = {}  # by prefix
         self._calls: set[_Call] = set()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -127,7 +127,7 @@ class ZooKeeperWatches:
         self._events: list[NodeEvent] = []
         self._translator = Translator()
         # For a directory, its watches, and whether events below it count. Cleared with each change.
-        self._directories: dict[str, tuple[bool, tuple[Watch, ...]]] = {}
+        self._directories: dict[str, tuple[bool, tuple[ZooKeeperWatch, ...]]] = {}
         connection.receive_events(self._receive)
         self._last = connection.attach(self._note)  # guarded by the lock
 
@@ -143,7 +143,7 @@ class ZooKeeperWatches:
         deliver: Callable[[Sequence[WatchEvent]], None],
         fail: Callable[[MetadataStoreError], None],
         deadline: float,
-    ) -> Watch:
+    ) -> ZooKeeperWatch:
         """Report each change under ``prefix``; see ``stores.backend.Watches``.
 
         The call reads all nodes under ``prefix`` once. If there is none below it, that takes one
@@ -155,7 +155,7 @@ class ZooKeeperWatches:
                 "ZooKeeper keeps no history, so a watch cannot begin in the past (capability "
                 "'history')"
             )
-        watch = Watch(self, prefix, deliver, fail)
+        watch = ZooKeeperWatch(self, prefix, deliver, fail)
         walked: set[str] = set()
         try:
             while True:
@@ -172,7 +172,7 @@ class ZooKeeperWatches:
             self._enqueue(partial(self._withdraw, watch, walked))
             raise
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: ZooKeeperWatch) -> None:
         """Forget a watch. Any thread may call this."""
         with self._lock:
             others = tuple(w for w in self._watches.get(watch.prefix, ()) if w is not watch)
@@ -306,7 +306,9 @@ class ZooKeeperWatches:
         log.warning("zookeeper watches are too slow: events were dropped", prefixes=[*self._placed])
         self._handle(self._last)
 
-    def _place(self, watch: Watch, walked: set[str], deadline: float, call: _Call) -> _Step | None:
+    def _place(
+        self, watch: ZooKeeperWatch, walked: set[str], deadline: float, call: _Call
+    ) -> _Step | None:
         """Place the server's watch of a prefix; note the paths of all events from now on.
 
         If nothing is below the prefix, the next step lets the watch begin. That comes behind the
@@ -323,7 +325,7 @@ class ZooKeeperWatches:
         return None if bare is None else partial(self._begin, watch, bare, walked, self._epoch)
 
     def _begin(
-        self, watch: Watch, bare: dict[str, int], walked: set[str], epoch: int, call: _Call
+        self, watch: ZooKeeperWatch, bare: dict[str, int], walked: set[str], epoch: int, call: _Call
     ) -> None:
         """Let a watch begin, unless events may have been missed since it was placed."""
         self._end_walk(walked)
@@ -342,7 +344,7 @@ class ZooKeeperWatches:
             self._watches[watch.prefix] = (*self._watches.get(watch.prefix, ()), watch)
         self._directories.clear()
 
-    def _withdraw(self, watch: Watch, walked: set[str]) -> None:
+    def _withdraw(self, watch: ZooKeeperWatch, walked: set[str]) -> None:
         """Undo what a call of ``watch`` has done that has failed since."""
         if watch.begun:
             watch.close()
@@ -410,11 +412,11 @@ class ZooKeeperWatches:
             self._fail([watch for watch in self._all() if watch.prefix == prefix], error)
             return {}
 
-    def _fail(self, watches: Sequence[Watch], error: MetadataStoreError) -> None:
+    def _fail(self, watches: Sequence[ZooKeeperWatch], error: MetadataStoreError) -> None:
         for watch in watches:
             watch.fail(error.for_path(watch.prefix))
 
-    def _all(self) -> list[Watch]:
+    def _all(self) -> list[ZooKeeperWatch]:
         with self._lock:
             return [watch for same in self._watches.values() for watch in same]
 
@@ -436,7 +438,7 @@ class ZooKeeperWatches:
             takers = [self._takers(event.path)[1] for event in events]
             for walked in self._walks:
                 walked.update(event.path for event in events)
-            found = self._look(events)
+            found = self._read_nodes(events)
             if found is None:
                 # The connection is lost, and a gap follows.
                 self._events.clear()
@@ -446,7 +448,7 @@ class ZooKeeperWatches:
             after = self._after(len(events))
             if after is not None and after.zxid <= 0 and events[-1].kind == CREATED:
                 # Without zxids, only its node shows which multi has created it.
-                found = {**found, **(self._look([after]) or {})}
+                found = {**found, **(self._read_nodes([after]) or {})}
             following = self._events[len(events) :] or ([] if after is None else [after])
             results = self._translator.translate(events, found, following)
             del self._events[: len(events)]
@@ -480,7 +482,7 @@ class ZooKeeperWatches:
                 return events[0]
         return None
 
-    def _look(self, events: Sequence[NodeEvent]) -> Mapping[str, object] | None:
+    def _read_nodes(self, events: Sequence[NodeEvent]) -> Mapping[str, object] | None:
         """Read the nodes that were created; return ``None`` if the connection is lost meanwhile."""
         paths = list(
             dict.fromkeys(
@@ -491,7 +493,7 @@ class ZooKeeperWatches:
             return {}
         while self._is_current(self._standing):
             try:
-                nodes = self._placing.look(paths, time.monotonic() + _ATTEMPT)
+                nodes = self._placing.read_nodes(paths, time.monotonic() + _ATTEMPT)
             except MetadataStoreError as error:
                 log.debug("zookeeper watches cannot read new nodes yet", reason=str(error))
                 self._connection.pause(1, math.inf)
@@ -503,10 +505,10 @@ class ZooKeeperWatches:
         self,
         events: Sequence[NodeEvent],
         results: Sequence[WatchEvent | None],
-        takers: Sequence[tuple[Watch, ...]],
+        takers: Sequence[tuple[ZooKeeperWatch, ...]],
     ) -> None:
-        taken: dict[Watch, list[WatchEvent]] = {}
-        last: tuple[Watch, ...] = ()
+        taken: dict[ZooKeeperWatch, list[WatchEvent]] = {}
+        last: tuple[ZooKeeperWatch, ...] = ()
         lists: list[tuple[int, list[WatchEvent]]] = []
         for event, result, watches in zip(events, results, takers, strict=True):
             if result is None:
@@ -521,7 +523,7 @@ class ZooKeeperWatches:
             if some:
                 watch.take(some)
 
-    def _takers(self, path: str) -> tuple[bool, tuple[Watch, ...]]:
+    def _takers(self, path: str) -> tuple[bool, tuple[ZooKeeperWatch, ...]]:
         """Return whether events of a path count, and the watches that get them."""
         directory = parent(path)
         known = self._directories.get(directory)
@@ -533,9 +535,9 @@ class ZooKeeperWatches:
             return True, (*known[1], *self._watches.get(path, ()))
         return known
 
-    def _above(self, path: str) -> tuple[bool, tuple[Watch, ...]]:
+    def _above(self, path: str) -> tuple[bool, tuple[ZooKeeperWatch, ...]]:
         covered = False
-        watches: tuple[Watch, ...] = ()
+        watches: tuple[ZooKeeperWatch, ...] = ()
         while True:
             if path in self._placed:
                 covered = True

@@ -31,7 +31,7 @@ from ...ops.errors import IndeterminateError, MetadataStoreError
 from ...ops.log import get_logger
 from ...ops.paths import OWN
 from ..backend import send_by
-from .answers import understand
+from .answers import parse_reply
 from .connection import ZooKeeperConnection
 from .errors import NO_NODE, NODE_EXISTS, is_of_session, name_of
 from .jute import (
@@ -202,7 +202,7 @@ class WriteIds:
         replies = self._connection.exchange(requests, deadline, repeat=False)
         for step, reply in zip(steps, replies, strict=True):
             # This is no write of a caller, so an unreadable answer leaves no outcome unknown.
-            answer = understand(reply, partial(parse_multi, [step]))
+            answer = parse_reply(reply, partial(parse_multi, [step]))
             if isinstance(answer, IndeterminateError):
                 return None
             if isinstance(answer, MetadataStoreError):

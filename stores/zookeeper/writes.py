@@ -18,7 +18,7 @@ request, after a sync, because its memory may be older than another client's del
 remains: the node may be removed and created again between the read and the multi. Its creation, in
 the answer, shows that. Such a put was applied, although its condition may not have held, so it ends
 with ``IndeterminateError``. The same holds for ephemeral puts over a node, and for such checks in
-transactions; for these, the client reads the creation behind the multi (``second_look``).
+transactions; for these, the client reads the creation behind the multi (``second_read``).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from .plan import MultiPlan
 from .puts import note_steps
 from .reads import Reader
 from .recovery import recover
-from .second_look import SecondLook
+from .second_read import SecondRead
 from .session import ZooKeeperSession
 from .sizes import Sizes
-from .transactions import Look, below_ephemeral, note_shelters, refuse_part
+from .transactions import NodeOrError, below_ephemeral, note_shelters, refuse_part
 from .write_ids import WriteIds
 
 __all__ = ["Writer"]
@@ -75,7 +75,7 @@ _UPROOTED: Final = frozenset(
 )
 
 # If the first guess was wrong for more than this share of calls, the writer reads nodes first.
-_LOOK_FIRST: Final = 0.5
+_READ_FIRST: Final = 0.5
 _WEIGHT: Final = 0.125
 
 
@@ -116,20 +116,20 @@ class Writer:
         batch = Batch(requests, self._chroot)
         try:
             self._enter_session(batch)
-            looked = self._first_look(batch, send_by(deadline))
+            read_first = self._read_first(batch, send_by(deadline))
             while batch.pending:
                 failed = self._round(batch, deadline)
-                if batch.rounds == 1 and not looked:
+                if batch.rounds == 1 and not read_first:
                     self._learn(bool(failed))
                 if failed:
-                    self._look(batch, failed, deadline, fresh=False)
+                    self._refuse_by_nodes(batch, failed, deadline, fresh=False)
                 if batch.uprooted:
-                    self._look_above(batch, deadline)
+                    self._read_parents(batch, deadline)
                 self._enter_session(batch)
                 if batch.ephemerals:
-                    self._look_again(batch, deadline)
+                    self._read_new_parents(batch, deadline)
         except MetadataStoreError as error:
-            # The error comes from a look: nothing that is pending was applied.
+            # The error comes from a read: nothing that is pending was applied.
             if len(batch.pending) == len(requests):
                 raise
             for i in batch.pending:
@@ -152,16 +152,16 @@ class Writer:
     def _learn(self, wrong: bool) -> None:
         self._wrong += _WEIGHT * (wrong - self._wrong)
 
-    def _first_look(self, batch: Batch, deadline: float) -> bool:
+    def _read_first(self, batch: Batch, deadline: float) -> bool:
         """Read nodes before the first round if that is needed, or has been cheaper lately.
 
         Returns whether the latter was the reason.
         """
         pending = batch.pending
-        if self._wrong > _LOOK_FIRST:
+        if self._wrong > _READ_FIRST:
             guesses = [guess(batch, self._nodes, k) for k in batch.spread(pending)]
-            self._look(batch, pending, deadline, fresh=True)
-            # If the guesses are unchanged and nothing was refused, the look was not needed.
+            self._refuse_by_nodes(batch, pending, deadline, fresh=True)
+            # If the guesses are unchanged and nothing was refused, the read was not needed.
             again = [guess(batch, self._nodes, k) for k in batch.spread(batch.pending)]
             self._learn(guesses != again)
             return True
@@ -178,12 +178,12 @@ class Writer:
             self._glance(batch, unsure, deadline)
         return False
 
-    def _look_again(self, batch: Batch, deadline: float) -> None:
-        """Read the nodes of ephemeral values that have become parents since the first look.
+    def _read_new_parents(self, batch: Batch, deadline: float) -> None:
+        """Read the nodes of ephemeral values that have become parents since the first read.
 
         A request of the call itself may have created such a parent, for which a transaction waited.
         """
-        unseen = [
+        unread = [
             k
             for k in batch.spread(batch.pending)
             if (request := batch.requests[k]).kind == "put"
@@ -191,8 +191,8 @@ class Writer:
             and k not in batch.seen
             and WRITES["put"].unsure(request, batch.paths[k], self._nodes)
         ]
-        if unseen:
-            self._glance(batch, unseen, deadline)
+        if unread:
+            self._glance(batch, unread, deadline)
 
     def _glance(self, batch: Batch, places: Sequence[int], deadline: float) -> None:
         """Read the nodes of requests and parts that are sent according to them."""
@@ -200,11 +200,11 @@ class Writer:
         doubtful = []
         for k in places:
             request = batch.requests[k]
-            look = tree[batch.paths[k]]
+            node = tree[batch.paths[k]]
             error = (
-                look.for_path(request.path)
-                if isinstance(look, MetadataStoreError)
-                else WRITES[request.kind].refusal(request, look)
+                node.for_path(request.path)
+                if isinstance(node, MetadataStoreError)
+                else WRITES[request.kind].refusal(request, node)
             )
             if error is not None:
                 if k in batch.whole:
@@ -214,9 +214,9 @@ class Writer:
         batch.sweep()
         if doubtful:
             # The parts of a transaction count in their order, so the others must be seen, too.
-            self._look(batch, list(dict.fromkeys(doubtful)), deadline, fresh=False)
+            self._refuse_by_nodes(batch, list(dict.fromkeys(doubtful)), deadline, fresh=False)
 
-    def _look(
+    def _refuse_by_nodes(
         self, batch: Batch, undecided: Sequence[int], deadline: float, *, fresh: bool
     ) -> None:
         """Read the nodes of requests and of their parents; refuse the requests that cannot hold."""
@@ -245,60 +245,62 @@ class Writer:
         deadline: float,
         *,
         fresh: bool,
-    ) -> dict[str, Look]:
+    ) -> dict[str, NodeOrError]:
         """Return what is found at the paths of requests and parts, and at parents."""
         requests, paths = batch.requests, batch.paths
         values = [value for k in places if (value := requests[k].value) is not None]
         self._reader.expect(len(values), sum(map(len, values)))
         # Transactions may check the same paths.
         unique = dict.fromkeys([paths[k] for k in places])
-        found = self._reader.look([*unique, *parents], deadline, fresh=fresh)
+        found = self._reader.read_nodes([*unique, *parents], deadline, fresh=fresh)
         tree = self._note_parents(parents, found[len(unique) :])
         endings = dict(zip(unique, found, strict=False))
         for k in places:
             path = paths[k]
             ending = endings[path]
-            look: Look
+            node: NodeOrError
             if isinstance(ending, ZNode):
-                look = batch.seen[k] = ending
+                node = batch.seen[k] = ending
             elif ending == NO_NODE:
-                look = batch.seen[k] = None
+                node = batch.seen[k] = None
             elif isinstance(ending, int):
-                look = refused(ending, requests[k].path)
+                node = refused(ending, requests[k].path)
             else:
-                look = ending
-            tree[path] = look
+                node = ending
+            tree[path] = node
         return tree
 
-    def _refusal(self, batch: Batch, i: int, tree: Mapping[str, Look]) -> MetadataStoreError | None:
+    def _refusal(
+        self, batch: Batch, i: int, tree: Mapping[str, NodeOrError]
+    ) -> MetadataStoreError | None:
         """Return the error of a request that cannot hold, by the nodes that were found."""
         request, path = batch.requests[i], batch.paths[i]
         options = request.options
-        look = None if options is not None and options.sequential else tree[path]
-        if isinstance(look, MetadataStoreError):
-            return look.for_path(request.path)
+        node = None if options is not None and options.sequential else tree[path]
+        if isinstance(node, MetadataStoreError):
+            return node.for_path(request.path)
         codec = WRITES[request.kind]
-        error = codec.refusal(request, look)
+        error = codec.refusal(request, node)
         if (
             error is None
-            and look is None
+            and node is None
             and codec.creates(request)
             and below_ephemeral(path, tree)
         ):
             error = refused(NO_CHILDREN, request.path)
         return error
 
-    def _look_above(self, batch: Batch, deadline: float) -> None:
+    def _read_parents(self, batch: Batch, deadline: float) -> None:
         """Read the parents of requests that failed because of them."""
         parents = _parents(batch, batch.uprooted)
         batch.uprooted = []
-        self._note_parents(parents, self._reader.look(parents, deadline, fresh=False))
+        self._note_parents(parents, self._reader.read_nodes(parents, deadline, fresh=False))
 
     def _note_parents(
         self, parents: Sequence[str], found: Sequence[ZNode | int | MetadataStoreError]
-    ) -> dict[str, Look]:
+    ) -> dict[str, NodeOrError]:
         """Return what was found at the parents."""
-        tree: dict[str, Look] = {}
+        tree: dict[str, NodeOrError] = {}
         for parent, node in zip(parents, found, strict=True):
             if node == NO_AUTH:
                 # The parent exists, and nothing else matters.
@@ -320,12 +322,12 @@ class Writer:
         batch.rounds += 1
         groups = MultiPlan(batch, self._nodes, self._sizes, self._room, self._acl, limit).groups
         failed: list[int] = []
-        second_look = SecondLook(batch, groups, self._reader, self._connection.number, deadline)
-        outcomes = self._settler.send(groups, deadline, second_look.begin)
+        second_read = SecondRead(batch, groups, self._reader, self._connection.number, deadline)
+        outcomes = self._settler.send(groups, deadline, second_read.begin)
         for group, outcome in zip(groups, outcomes, strict=True):
             failed += self._take(batch, group, outcome, deadline)
             if group.unproven and isinstance(outcome, Applied):
-                second_look.judge(group.unproven)
+                second_read.judge(group.unproven)
         batch.sweep()
         return [i for i in failed if batch.answers[i] is UNDECIDED]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import batchkeeper as bk
 from batchkeeper.ops import ABSENT
 from batchkeeper.ops.acceleration import PAIRS, bind
-from batchkeeper.stores.rocksdb.records import EPHEMERAL, EPHEMERAL_HEADER, HEADER, PLAIN
+from batchkeeper.stores.rocksdb.value_format import EPHEMERAL, EPHEMERAL_HEADER, HEADER, PLAIN
 
 from .twins import agree, assert_keeps_no_memory, outcome
 

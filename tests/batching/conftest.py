@@ -17,7 +17,7 @@ from batchkeeper.batching.entry import Entry
 from batchkeeper.batching.lane import Lane
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.backend import Limits
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
+from batchkeeper.testing.faults import Call, Fault, FaultyBackend, Plan
 
 from .faulty import MakeBackend, OpenOn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from batchkeeper.batching import MetadataStore
-from batchkeeper.stores.faults import FaultyBackend
+from batchkeeper.testing.faults import FaultyBackend
 
 MakeBackend = Callable[..., FaultyBackend]
 OpenOn = Callable[..., MetadataStore]

@@ -44,6 +44,18 @@ def test_nothing_is_due_while_nothing_is_ready(make_lane: MakeLane) -> None:
         assert batches.due(1e9) is None
 
 
+def test_cancelled_operations_that_came_together_make_room(
+    make_lane: MakeLane, make_entry: MakeEntry
+) -> None:
+    """While nothing is sent, any number of operations may come together and be cancelled."""
+    lane = make_lane(room=4)
+    for _ in range(20):
+        entry = make_entry(lane)
+        lane.batches.add_all([entry])
+        cancel(lane.batches, entry)
+    assert lane.batches.ready == 0
+
+
 def test_count_fires_at_max_ops(make_lane: MakeLane, make_entry: MakeEntry) -> None:
     """The operation that makes max_ops full makes a batch due, and the one before does not."""
     lane = make_lane(max_ops=3)

@@ -28,7 +28,7 @@ from batchkeeper.ops import (
     StoreClosedError,
 )
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.faults import FaultyBackend
+from batchkeeper.testing.faults import FaultyBackend
 
 from .faulty import MakeBackend, release_all
 from .waiting import PATIENCE

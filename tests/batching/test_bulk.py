@@ -31,7 +31,7 @@ from batchkeeper.ops import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from batchkeeper.stores.faults import Call, Fault, Plan
+from batchkeeper.testing.faults import Call, Fault, Plan
 
 from .faulty import MakeBackend, OpenOn, release_all
 from .waiting import PATIENCE, until
@@ -209,6 +209,28 @@ def test_apply_stream_reads_ahead_no_more_bytes_than_the_queues_hold(
     release_all(backend)
     assert first.result(PATIENCE).ok
     assert sum(outcome.ok for outcome in stream) == 49
+
+
+def test_operations_of_several_kinds_keep_to_the_bytes_together(
+    make_backend: MakeBackend, open_on: OpenOn, hold_all: Plan, pool: ThreadPoolExecutor
+) -> None:
+    """A list of puts and reads fills the queue of writes no further than its bytes."""
+    backend = make_backend(hold_all)
+    store = open_on(backend, max_queued_bytes=500, max_in_flight=1)
+    store.put("/under way", b"")
+    backend.wait_for_calls(1)
+    ops: list[Operation] = [
+        Get("/0"),
+        *puts(range(4)),
+        Put("/4", bytes(300)),
+        Put("/5", bytes(300)),
+    ]
+    applying = pool.submit(store.apply, ops)
+    until(lambda: store.metrics().writes.queued >= 5)
+    assert store.metrics().queued_bytes <= 500
+    backend.plan = None
+    release_all(backend)
+    assert all(outcome.ok for outcome in applying.result(PATIENCE))
 
 
 def test_apply_stream_of_gets_holds_no_more_bytes_than_the_queues(

@@ -19,7 +19,7 @@ from batchkeeper.ops import (
     StoreClosedError,
 )
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend
+from batchkeeper.testing.faults import Call, Fault, FaultyBackend
 
 from ..interrupts import interrupted
 from .faulty import MakeBackend, OpenOn, release_all

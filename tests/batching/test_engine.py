@@ -23,7 +23,7 @@ from batchkeeper.ops import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from batchkeeper.stores.faults import Fault, FaultyBackend
+from batchkeeper.testing.faults import Fault, FaultyBackend
 
 from ..interrupts import interrupted
 from .faulty import MakeBackend, OpenOn, release_all
@@ -485,6 +485,43 @@ def test_a_queued_operation_says_whether_there_was_a_server(
     error = store.put("/queued", b"", timeout=0.05).exception(PATIENCE)
     assert type(error) is (OperationTimeoutError if connected else StoreUnavailableError)
     assert "was not sent within" in str(error)
+
+
+def test_a_back_end_that_cannot_say_whether_it_is_connected(
+    make_backend: MakeBackend,
+    open_on: OpenOn,
+    deaf: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A fault there is logged, and deadlines are kept all the same."""
+
+    def fail(_: FaultyBackend) -> bool:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(FaultyBackend, "connected", property(fail))
+    store = open_on(make_backend(deaf))
+    for path in ("/a", "/b"):
+        assert type(store.get(path, timeout=0.01).exception(PATIENCE)) is OperationTimeoutError
+    assert "a bug" in caplog.text
+
+
+def test_a_flush_whose_last_operation_ends_beside_a_younger_one(
+    backend: FaultyBackend, open_on: OpenOn, pool: ThreadPoolExecutor
+) -> None:
+    """It returns, although the batch has an operation that was submitted after the call."""
+    store = open_on(backend, max_in_flight=1, on_full="block")
+    store.put("/first", b"")
+    (first,) = backend.wait_for_calls(1)
+    store.put("/before", b"")
+    flushing = pool.submit(store.flush)
+    until(lambda: len(store._engine._epochs.open) == 1)
+    store.put("/after", b"")
+    first.release()
+    batch = backend.wait_for_calls(2)[1]
+    assert batch.paths == ["/before", "/after"]
+    batch.release()
+    flushing.result(PATIENCE)
 
 
 def test_deadlines_in_one_batch_are_each_its_own(backend: FaultyBackend, open_on: OpenOn) -> None:

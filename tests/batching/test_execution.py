@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import wait
 from dataclasses import replace
@@ -21,7 +22,7 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores.backend import RequestRefusedError
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend
+from batchkeeper.testing.faults import Call, Fault, FaultyBackend
 
 from .faulty import MakeBackend, OpenOn
 from .waiting import PATIENCE, AnyFuture
@@ -113,6 +114,55 @@ def test_what_has_ended_before_its_part_is_sent_is_never_sent(
     again = store.put("/late", b"")
     store.flush()
     assert again.result(PATIENCE).version == 0
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+def test_after_the_first_deadline_only_what_was_not_sent_is_sent_again(
+    make_backend: MakeBackend, opened: Opened, retriable: bool
+) -> None:
+    """An error that leaves the outcome open ends the others of its batch, too."""
+    kind = StoreUnavailableError if retriable else IndeterminateError
+
+    def plan(call: Call) -> Fault | None:
+        if call.number:
+            return None
+        time.sleep(max(0.0, deadline - time.monotonic()))
+        return Fault(error=kind("broken"))
+
+    backend = make_backend(plan)
+    store = opened(backend)
+    deadline = time.monotonic() + 0.3
+    late = store.put("/late", b"", timeout=0.2)
+    other = store.put("/other", b"")
+    store.flush()
+    assert isinstance(late.exception(PATIENCE), StoreUnavailableError | IndeterminateError)
+    assert type(other.exception(PATIENCE)) is (type(None) if retriable else IndeterminateError)
+    assert [call.paths for call in backend.calls[1:]] == ([["/other"]] if retriable else [])
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_close_keeps_that_a_write_is_known_to_have_happened(
+    make_backend: MakeBackend, open_on: OpenOn, monkeypatch: pytest.MonkeyPatch, applied: bool
+) -> None:
+    """Otherwise, the write that the close has cut off names the close."""
+    backend = make_backend()
+    sent, closed, close = threading.Event(), threading.Event(), backend.close
+
+    def write(requests: Any, deadline: float) -> Any:
+        sent.set()
+        closed.wait(PATIENCE)
+        raise IndeterminateError("the answer was lost", applied=applied)
+
+    monkeypatch.setattr(backend, "write", write)
+    monkeypatch.setattr(backend, "close", lambda: (closed.set(), close()))
+    store = open_on(backend)
+    future = store.put("/a", b"")
+    assert sent.wait(PATIENCE)
+    store.close(0)
+    found = future.exception(PATIENCE)
+    assert isinstance(found, IndeterminateError)
+    assert found.applied is applied
+    assert ("the store was closed" in str(found)) is not applied
 
 
 def test_refused_reads_are_halved_too(make_backend: MakeBackend, opened: Opened) -> None:

@@ -40,7 +40,7 @@ from batchkeeper.ops import (
     Put,
 )
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.faults import FaultyBackend, Plan
+from batchkeeper.testing.faults import FaultyBackend, Plan
 
 from .faulty import MakeBackend, OpenOn, release_all
 from .waiting import PATIENCE, AnyFuture, until

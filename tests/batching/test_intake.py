@@ -21,7 +21,7 @@ from batchkeeper.ops import (
     QueueFullError,
     StoreClosedError,
 )
-from batchkeeper.stores.faults import FaultyBackend
+from batchkeeper.testing.faults import FaultyBackend
 
 from .faulty import OpenOn
 from .waiting import PATIENCE, AnyFuture, until

@@ -12,7 +12,7 @@ import pytest
 
 from batchkeeper.batching import MetadataStore
 from batchkeeper.ops import Get, MetadataStoreError, Put, StoreClosedError
-from batchkeeper.stores.faults import FaultyBackend, Plan
+from batchkeeper.testing.faults import FaultyBackend, Plan
 
 from .faulty import MakeBackend, OpenOn, release_all
 from .interruption import interrupted
@@ -229,6 +229,7 @@ def put_late(store: MetadataStore) -> None:
     store.put("/late", b"", timeout=0.05).result(PATIENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "prepare",
     [

@@ -15,7 +15,7 @@ from batchkeeper.batching import BatchingConfig, MetadataStore
 from batchkeeper.batching import futures as futures_module
 from batchkeeper.ops import *
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.faults import Fault, FaultyBackend
+from batchkeeper.testing.faults import Fault, FaultyBackend
 
 def open_store(plan=None, name="a", **settings):
     backend = FaultyBackend(connect("memory://" + name, ConnectOptions()), plan)

@@ -19,7 +19,7 @@ import batchkeeper as bk
 from batchkeeper.batching import Counts, Histogram
 from batchkeeper.batching.metrics import BYTES, OPERATIONS, SECONDS, Distribution
 from batchkeeper.stores.backend import EVENTS
-from batchkeeper.stores.faults import Plan
+from batchkeeper.testing.faults import Plan
 
 from .faulty import MakeBackend, OpenOn
 from .waiting import PATIENCE

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from batchkeeper.ops import ABSENT, BadVersionError, Delete, Exists, Get, NotFoundError, Put
-from batchkeeper.stores.faults import FaultyBackend, Plan
+from batchkeeper.testing.faults import FaultyBackend, Plan
 
 from .faulty import MakeBackend, OpenOn
 from .waiting import PATIENCE, AnyFuture

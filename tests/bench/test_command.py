@@ -19,14 +19,17 @@ from batchkeeper.cli import main
 from batchkeeper.stores import BUILT_IN, memory
 from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
 from batchkeeper.stores.registry import ConnectOptions, StoreURL
+from batchkeeper.testing.servers import SERVERS
 
 from ..programs import TINY_BENCH
+
+pytestmark = pytest.mark.slow
 
 VARIANTS = ["single", "default", "max_ops=5 max_delay=5ms", "max_ops=50 max_delay=5ms"]
 
 # The throw-away servers, which these tests start by their names.
 TARGETS = [
-    pytest.param(name, marks=[pytest.mark.server] if BUILT_IN[name].server else [])
+    pytest.param(name, marks=[pytest.mark.server] if name in SERVERS else [])
     for name in BARE_TARGETS
 ]
 
@@ -103,7 +106,7 @@ def test_a_target_is_measured_from_end_to_end(
             assert found.paths_read_back >= 64
             assert found.latencies["all"].count == found.operations
             assert found.client_cpu > 0
-            assert (found.server_cpu is not None) is (BUILT_IN[target].server is not None)
+            assert (found.server_cpu is not None) is (target in SERVERS)
             assert (found.batches > 0) is (variant.kind != "peer")
     assert (run.conditions["disk"] is None) is BUILT_IN[target].in_process
     assert run.load["mix"]["name"] == "hub"
@@ -200,7 +203,13 @@ def test_halving_measures_what_is_left_more_often(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("where", [("--processes", "2"), ("--spark",)], ids=["processes", "spark"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(("--processes", "2"), id="processes"),
+        pytest.param(("--spark",), id="spark", marks=pytest.mark.full),
+    ],
+)
 def test_several_processes_share_the_load(
     where: tuple[str, ...], bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -353,6 +362,7 @@ def test_a_missing_server_is_one_line_and_exit_code_2(
     assert "BATCHKEEPER_ETCD must name an executable file" in one_line(capsys.readouterr().err)
 
 
+@pytest.mark.full
 @pytest.mark.server
 @pytest.mark.parametrize("target", ["etcd", "zookeeper"])
 def test_a_cluster_is_measured(

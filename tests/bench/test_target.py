@@ -13,8 +13,8 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.bench.disk import Disk, examine
-from batchkeeper.bench.target import open_target
-from batchkeeper.stores import BUILT_IN
+from batchkeeper.bench.target import BARE_TARGETS, open_target
+from batchkeeper.testing.servers import SERVERS
 
 
 def listening(url: str) -> bool:
@@ -27,9 +27,9 @@ def listening(url: str) -> bool:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.server] if kind.server else [])
-        for name, kind in BUILT_IN.items()
-        if not kind.in_process
+        pytest.param(name, marks=[pytest.mark.server] if name in SERVERS else [])
+        for name in BARE_TARGETS
+        if name != "memory"
     ],
 )
 def test_what_was_made_is_gone_even_after_a_failure(name: str, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_what_was_made_is_gone_even_after_a_failure(name: str, tmp_path: Path) -
     with pytest.raises(KeyboardInterrupt), held:
         raise KeyboardInterrupt
     assert not any(tmp_path.iterdir())
-    if BUILT_IN[name].server:
+    if name in SERVERS:
         assert not listening(target.url.text)
 
 
@@ -57,7 +57,6 @@ def test_a_store_in_memory_outlives_its_openers(tmp_path: Path) -> None:
         with target.open() as store:
             assert store.exists("/x").result()
     assert target.disk is None
-    assert target.plain is None
 
 
 def test_of_a_given_store_only_the_bench_s_own_is_removed(store_url: str, tmp_path: Path) -> None:

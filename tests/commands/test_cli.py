@@ -21,8 +21,8 @@ import batchkeeper as bk
 from batchkeeper.commands import arguments as store_arguments
 from batchkeeper.commands import output
 from batchkeeper.pipeline import local_load
-from batchkeeper.stores import BUILT_IN
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend
+from batchkeeper.testing.faults import Call, Fault, FaultyBackend
+from batchkeeper.testing.servers import SERVERS
 
 from ..programs import COMMAND, TINY_BENCH
 from .conftest import Run
@@ -207,7 +207,7 @@ def test_damaged_data_ends_with_1(run: Run, url: str, tmp_path: Path) -> None:
     assert "failed to read" in error
 
 
-@pytest.mark.parametrize("scheme", [name for name, kind in BUILT_IN.items() if kind.server])
+@pytest.mark.parametrize("scheme", SERVERS)
 def test_no_connection_ends_with_2(run: Run, scheme: str) -> None:
     """A server that is not there: exit code 2, and one line with the address."""
     store = f"{scheme}://127.0.0.1:1"

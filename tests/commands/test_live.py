@@ -21,13 +21,12 @@ from batchkeeper import opening
 from batchkeeper.commands import arguments as store_arguments
 from batchkeeper.stores import BUILT_IN
 from batchkeeper.testing import FaultInjector
+from batchkeeper.testing.servers import SERVERS
 
 from ..contents import contents, put_all
 from ..programs import COMMAND
 from ..waiting import result, until
 from .conftest import Run
-
-SERVED = [name for name, kind in BUILT_IN.items() if kind.server]
 
 # A command on a store in memory, beside code that has the same store open: it runs the lines that
 # arrive on standard input, and the command in the main thread.
@@ -143,7 +142,7 @@ def test_an_ephemeral_put_holds_its_value_until_ctrl_c() -> None:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", SERVERS)
 def test_an_ephemeral_put_on_a_server(name: str, fresh_url: Callable[[str], str]) -> None:
     """Others see the value while the command runs, and soon after its interrupt no more."""
     url = fresh_url(name)
@@ -367,7 +366,7 @@ def test_watch_ends_when_its_reader_goes_away() -> None:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", SERVERS)
 def test_watch_on_a_server(name: str, fresh_url: Callable[[str], str]) -> None:
     """Changes of another process arrive."""
     url = fresh_url(name)

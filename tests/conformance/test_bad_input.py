@@ -11,6 +11,7 @@ import batchkeeper as bk
 from ..waiting import result
 
 
+@pytest.mark.call
 @pytest.mark.parametrize(
     "path",
     ["", "a", "//", "/a/", "/a//b", "/.", "/a/../b", "/a\x00", "/a\x7f", "/\ue000", "/\U0001f600",
@@ -32,6 +33,7 @@ def test_a_bad_path_is_refused_by_the_call(store: bk.MetadataStore, path: Any) -
     assert result(store.get_children("/")) == []
 
 
+@pytest.mark.call
 def test_the_root_can_only_be_listed(store: bk.MetadataStore) -> None:
     """The root holds no value, so only get_children takes it."""
     for call in (
@@ -44,6 +46,7 @@ def test_the_root_can_only_be_listed(store: bk.MetadataStore) -> None:
             call()
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("value", ["text", None, 7, [1]])
 def test_a_value_that_is_not_bytes_is_refused_by_the_call(
     store: bk.MetadataStore, value: Any
@@ -54,6 +57,7 @@ def test_a_value_that_is_not_bytes_is_refused_by_the_call(
     assert result(store.exists("/a")) is False
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("expected", [-2, 2**31, 1.0, "0", True])
 def test_a_bad_expected_version_is_refused_by_the_call(
     store: bk.MetadataStore, expected: Any
@@ -67,6 +71,7 @@ def test_a_bad_expected_version_is_refused_by_the_call(
         store.delete("/a", expected_version=bk.ABSENT)
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1"])
 def test_a_bad_timeout_is_refused_by_the_call(store: bk.MetadataStore, timeout: Any) -> None:
     """A timeout is a positive number of seconds."""

@@ -273,6 +273,7 @@ def test_below_an_ephemeral_path(
 # --- mistakes
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("bad", ["yes", 1, None])
 def test_the_flag_is_a_bool(store: bk.MetadataStore, bad: Any) -> None:
     """Anything but a bool is refused by the call."""

@@ -75,6 +75,8 @@ def test_a_missing_path_has_no_revision(store: bk.MetadataStore) -> None:
     """A put of a missing path is BadVersionError, a delete NotFoundError; neither makes any."""
     revision = result(store.put("/b", b"")).revision
     refused(store.put("/a/b", b"", expected_revision=revision), "/a/b", revision, None)
+    absent = store.put("/a/b", b"", bk.ABSENT, expected_revision=revision)
+    refused(absent, "/a/b", revision, None)
     missing = error(store.delete("/a/b", expected_revision=revision))
     assert type(missing) is bk.NotFoundError
     assert missing.path == "/a/b"
@@ -186,6 +188,7 @@ def test_neighbours_in_a_batch(store: bk.MetadataStore) -> None:
     assert contents(store) == kept
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("bad", [0, -1, True, "1", 1.0, 2**63])
 def test_revisions_begin_at_one(store: bk.MetadataStore, bad: Any) -> None:
     """Anything but an int from 1 to 2**63 - 1 is refused by the call."""

@@ -267,6 +267,7 @@ def test_writes_beside_a_scan_do_not_disturb_it(store: bk.MetadataStore) -> None
         writer.join()
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("bad", ["", "a", "/a/", "/a//b", "/.batchkeeper", "/zookeeper"])
 def test_bad_paths_are_refused_by_the_call(store: bk.MetadataStore, bad: str) -> None:
     """A prefix or a bound that is no path raises at once, from each of the calls."""
@@ -281,6 +282,7 @@ def test_bad_paths_are_refused_by_the_call(store: bk.MetadataStore, bad: str) ->
             call()
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("bad", [-1, True, 1.5, "1"])
 def test_bad_revisions_are_refused_by_the_call(store: bk.MetadataStore, bad: int) -> None:
     """A revision is a number from 0 up."""
@@ -358,6 +360,7 @@ def test_a_split_into_more_ranges_than_there_are_values(store: bk.MetadataStore)
     assert store.split("/missing", 10**12) == [(None, None)]
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("bad", [0, -1, True, 1.5, None])
 def test_a_split_is_into_some_parts(store: bk.MetadataStore, bad: int) -> None:
     """An invalid number of ranges is refused by the call."""

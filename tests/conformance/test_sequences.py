@@ -206,6 +206,7 @@ def test_absent_is_what_a_sequential_put_expects(store: bk.MetadataStore) -> Non
     assert len(contents(store)) == 1
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("bad", ["yes", 1, None])
 def test_the_flag_is_a_bool(store: bk.MetadataStore, bad: Any) -> None:
     """Anything but a bool is refused by the call."""
@@ -214,6 +215,7 @@ def test_the_flag_is_a_bool(store: bk.MetadataStore, bad: Any) -> None:
             call("/a", b"", sequential=bad)
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("bad", ["/q/", "q/n-", "/", ""])
 def test_the_path_is_a_path_without_the_digits(store: bk.MetadataStore, bad: str) -> None:
     """The path rule holds for the path as it is given."""

@@ -128,6 +128,7 @@ def test_closing_the_store_is_no_event(store: bk.MetadataStore) -> None:
         store.add_session_listener(events.append)
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("bad", [None, 15, "print", asyncio.sleep])
 def test_a_listener_is_a_function(store: bk.MetadataStore, bad: Any) -> None:
     """What cannot be called, or would have to be awaited, is refused by the call."""

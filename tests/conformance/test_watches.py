@@ -560,6 +560,7 @@ def test_threads_share_a_watch(store: bk.MetadataStore) -> None:
 # --- mistakes
 
 
+@pytest.mark.call
 @pytest.mark.parametrize("prefix", ["a", "/a/", "/a//b", "/a/../b", "", None, "/zookeeper/x"])
 def test_the_prefix_is_a_path(store: bk.MetadataStore, prefix: Any) -> None:
     """An invalid prefix raises from the call."""
@@ -567,6 +568,7 @@ def test_the_prefix_is_a_path(store: bk.MetadataStore, prefix: Any) -> None:
         store.watch(prefix)
 
 
+@pytest.mark.call
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.testing import FaultInjector
+from batchkeeper.testing.servers import LocalServer
 
 from .held_lines import HeldLine
 from .in_line import opened

@@ -10,7 +10,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination.async_cache import AsyncMetadataCache
-from batchkeeper.coordination.async_turns import AsyncTurns
+from batchkeeper.coordination.async_key_locks import AsyncKeyLocks
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
 from batchkeeper.testing import FaultInjector
@@ -33,7 +33,7 @@ def run(store_url: str, faults: FaultInjector) -> Callable[[Test], None]:
             ):
                 await warm(cache, "/a/warm")
                 await test(store, cache)
-                assert len(cache._turns) == cache._entries.under_way == 0
+                assert len(cache._key_locks) == cache._entries.under_way == 0
                 faults.clear()
 
     return lambda test: asyncio.run(main(test))
@@ -149,16 +149,16 @@ def test_a_turn_that_comes_with_a_cancellation() -> None:
     """A task that is cancelled just when its turn comes passes it on."""
 
     async def main() -> None:
-        turns = AsyncTurns()
-        await turns.enter("a")
-        waiting = asyncio.create_task(turns.enter("a"))
-        await until(lambda: turns._lines["a"].waiting)
-        turns.leave("a")
+        locks = AsyncKeyLocks()
+        await locks.lock("a")
+        waiting = asyncio.create_task(locks.lock("a"))
+        await until(lambda: locks._lines["a"].waiting)
+        locks.unlock("a")
         await cancel(waiting)
-        assert len(turns) == 0
-        await turns.enter("a")
-        turns.leave("a")
-        assert len(turns) == 0
+        assert len(locks) == 0
+        await locks.lock("a")
+        locks.unlock("a")
+        assert len(locks) == 0
 
     asyncio.run(main())
 

@@ -178,7 +178,7 @@ def test_the_prefix(store: bk.MetadataStore) -> None:
             if call not in (cache.get_if_cached, cache.invalidate):
                 with pytest.raises(bk.InvalidPathError):
                     call("/a//b")
-        assert cache._entries.under_way == len(cache._turns) == 0
+        assert cache._entries.under_way == len(cache._key_locks) == 0
     with MetadataCache(store, "/") as cache:
         warm(cache, "/a/b")
         assert cache.get_children("/") == ["a"]
@@ -311,7 +311,7 @@ def test_a_value_that_cannot_be_encoded(cache: MetadataCache[Any]) -> None:
             broken.put("/a/b", "text")
         broken.put("/a/b", bytearray(b"2"))
         assert broken.get("/a/b") == b"2"
-    assert len(cache._turns) == 0
+    assert len(cache._key_locks) == 0
 
 
 def test_written_objects_are_not_shared(cache: MetadataCache[Any]) -> None:

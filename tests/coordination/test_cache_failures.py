@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.coordination import MetadataCache
 from batchkeeper.coordination.serdes import json_serde
+from batchkeeper.testing.servers import LocalServer
 
 from ..proxy import Proxy
 from ..waiting import PATIENCE, until

@@ -309,7 +309,7 @@ def test_a_forked_child() -> None:
             cache.close()
             return True
 
-        parts = (cache._entries, cache._turns, cache._watch, listener)
+        parts = (cache._entries, cache._key_locks, cache._watch, listener)
         with contextlib.ExitStack() as held:
             for part in parts:
                 held.enter_context(part._lock)

@@ -18,8 +18,8 @@ from batchkeeper.coordination import MetadataCache
 from batchkeeper.coordination._sync import cache_watch
 from batchkeeper.coordination.entries import NOT_CACHED
 from batchkeeper.coordination.serdes import json_serde
-from batchkeeper.stores.faults.calls import Call
 from batchkeeper.testing import FaultInjector, Injection
+from batchkeeper.testing.faults.calls import Call
 
 from ..waiting import PATIENCE, until
 from .caching import Thread, is_cached, loads, memory, together, warm

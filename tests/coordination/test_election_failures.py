@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
 from batchkeeper.coordination import Election
 from batchkeeper.ops import Put
 from batchkeeper.ops.errors import LockBusyError, TransactionRefusedError
+from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
 
 from ..proxy import Proxy
 from ..waiting import PATIENCE, until

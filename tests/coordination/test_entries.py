@@ -299,3 +299,12 @@ def test_bad_bounds(most: Any) -> None:
         Entries(most, 1, object)
     with pytest.raises(bk.InvalidSettingError, match="max_bytes"):
         Entries(1, most, object)
+
+
+def test_changes_without_an_order_keep_every_answer_out(entries: Table) -> None:
+    """Whether the path was deleted before or after a revision is not known, so no answer is new."""
+    load = begin(entries)
+    entries.learn("/a", ABSENT)
+    entries.learn("/a", 7)
+    end(entries, load, value(8))
+    assert marks(entries) is None

@@ -14,6 +14,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.coordination import FencedStore, Lock, Semaphore, fenced
+from batchkeeper.coordination._sync.fences import Write
 from batchkeeper.coordination.async_fencing import async_fenced
 from batchkeeper.coordination.async_locks import AsyncLock
 from batchkeeper.ops.errors import LockLostError
@@ -601,3 +602,12 @@ def test_the_example_of_the_document_runs(capsys: pytest.CaptureFixture[str]) ->
     example = text.split("```python\n")[1].split("```")[0]
     exec(compile(example, "fencing.md", "exec"), {})
     assert "lock" in capsys.readouterr().out
+
+
+def test_a_write_that_is_sent_again_has_only_the_time_that_is_left() -> None:
+    """Its deadline is that of the call."""
+    write = Write(None, (bk.Put("/a", b""),), single=True, timeout=5.0)  # type: ignore[arg-type]
+    left = write.left()
+    assert left is not None
+    assert 0 < left < 5.0
+    assert Write(None, (bk.Put("/a", b""),), single=True, timeout=None).left() is None  # type: ignore[arg-type]

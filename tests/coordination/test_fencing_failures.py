@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.coordination import Lock, fenced
 from batchkeeper.ops.errors import LockLostError
+from batchkeeper.testing.servers import LocalServer
 
 from ..waiting import PATIENCE, error, result, until
 from .held_lines import HeldLine, child

@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.coordination._sync import groups
 from batchkeeper.coordination._sync.groups import Group, GroupEvent
 from batchkeeper.coordination.members import Member
 from batchkeeper.testing import FaultInjector
+from batchkeeper.testing.servers import LocalServer
 
 from ..waiting import PATIENCE, error, result, until
 from .held_lines import HeldLine, child

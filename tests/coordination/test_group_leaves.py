@@ -8,9 +8,9 @@ from queue import SimpleQueue
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.coordination._sync.groups import Group, GroupEvent
 from batchkeeper.coordination.members import Member, check_name, member_name, member_path
+from batchkeeper.testing.servers import LocalServer
 
 from ..waiting import PATIENCE, result, until
 from .held_lines import HeldLine

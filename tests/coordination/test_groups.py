@@ -252,6 +252,17 @@ def test_a_member_whose_value_was_deleted_joins_again(store: bk.MetadataStore) -
     until(lambda: result(store.get_children("/hubs")) == [])
 
 
+def test_a_member_whose_second_value_is_gone_is_over(fresh_url: Callable[[str], str]) -> None:
+    """Without it, a store without expected revisions cannot tell the member's value from others."""
+    with bk.open_store(fresh_url("zookeeper")) as store:
+        member = Group(store, "/g").join("hub-1", b"1", PATIENCE)
+        lost = member.lost
+        (second,) = {*result(store.get_children("/g"))} - {"hub-1"}
+        result(store.delete(f"/g/{second}"))
+        in_background(lambda: member.update(b"2"))
+        assert lost.wait(PATIENCE)
+
+
 def test_foreign_values_are_members_too(memory: bk.MetadataStore) -> None:
     """A value that somebody puts there is data; deeper values and hidden names are no members."""
     for path in ("/hubs/by-hand", "/hubs/by-hand/below", "/hubs/.hidden", "/hubs-2/x", "/hubs"):

@@ -13,9 +13,9 @@ from typing import IO, Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.coordination import Lock
 from batchkeeper.ops.errors import LockLostError
+from batchkeeper.testing.servers import LocalServer
 
 from ..proxy import Proxy
 from ..waiting import PATIENCE, until

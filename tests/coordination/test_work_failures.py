@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.coordination import DoubleBarrier, WorkQueue
 from batchkeeper.ops.errors import LockLostError
+from batchkeeper.testing.servers import LocalServer
 
 from ..proxy import Proxy
 from ..waiting import PATIENCE, result, until

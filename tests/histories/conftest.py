@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import LocalServer
+from batchkeeper.testing.servers import LocalServer
 
 from .nemesis import Nemesis, server_to_hurt
 

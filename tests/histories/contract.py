@@ -200,7 +200,18 @@ def _check_completeness(
         put = op.kind == "put" and op.outcome == "done" and op.revision is not None
         due = op.invoked >= watch.began and op.completed <= until
         if put and due and (op.path, op.revision) not in seen and not _excused(watch, op):
-            yield Violation("an event is missing, and there is no gap", op.path, str(op))
+            around = f"{op}, but {_around(watch, op)}"
+            yield Violation("an event is missing, and there is no gap", op.path, around)
+
+
+def _around(watch: WatchRecord, op: Op) -> str:
+    """Return the events before and after the place of a change that has none."""
+    assert op.revision is not None
+    place = next(
+        (n for n, event in enumerate(watch.events) if (event.revision or 0) > op.revision),
+        len(watch.events),
+    )
+    return " | ".join(map(str, watch.events[max(0, place - 4) : place + 3]))
 
 
 def _excused(watch: WatchRecord, op: Op) -> bool:

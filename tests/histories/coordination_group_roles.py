@@ -179,9 +179,9 @@ def _never_know_the_end() -> None:
 
 def _never_hear_of_an_end() -> None:
     """Let listeners miss that somebody has left."""
-    tell = GroupListener.tell
-    GroupListener.tell = (  # type: ignore[method-assign]
-        lambda listener, members: tell(listener, {**listener._known, **members})
+    notify = GroupListener.notify
+    GroupListener.notify = (  # type: ignore[method-assign]
+        lambda listener, members: notify(listener, {**listener._known, **members})
     )
 
 

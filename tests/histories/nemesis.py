@@ -29,8 +29,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import batchkeeper as bk
-from batchkeeper.bench.releases import find_durable_etcd
-from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
+from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
+from batchkeeper.testing.servers.releases import find_durable_etcd
 
 from ..proxy import Proxy
 from ..stores.foreign import end_zookeeper_session

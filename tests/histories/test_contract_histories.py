@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Self
 
+import pytest
+
 import batchkeeper as bk
 
 from .checker import check, explain
@@ -120,6 +122,7 @@ def run_on(nemesis: Nemesis, **options: Any) -> ContractRun:
     return ContractRun(nemesis.url + place, nemesis.server.url + place, **options)
 
 
+@pytest.mark.full
 def test_with_nothing_wrong(nemesis: Nemesis) -> None:
     """Without faults, the session has no events and the watches have no gap."""
     with run_on(nemesis) as run:

@@ -278,6 +278,7 @@ def stop_holder(run: CoordinationRun, fault: str | None) -> None:
         first.until(lambda: puts(first) > before + 2, "it does not write")
 
 
+@pytest.mark.full
 def test_a_cache_that_forgets_an_invalidation_is_found(nemesis: Nemesis) -> None:
     """A cache misses one event, and stays behind the store."""
     url = f"{nemesis.server.url}/{uuid.uuid4().hex}"
@@ -292,6 +293,7 @@ def test_a_cache_that_forgets_an_invalidation_is_found(nemesis: Nemesis) -> None
     ]
 
 
+@pytest.mark.full
 def test_views_of_a_group_that_are_not_true_are_found(nemesis: Nemesis) -> None:
     """One member never learns that its session has ended, and another one's listener does not."""
     url = f"{nemesis.server.url}/{uuid.uuid4().hex}"
@@ -312,6 +314,7 @@ def test_views_of_a_group_that_are_not_true_are_found(nemesis: Nemesis) -> None:
     }
 
 
+@pytest.mark.full
 def test_participants_of_a_barrier_that_do_not_wait_are_found(nemesis: Nemesis) -> None:
     """One enters alone, and the other one leaves alone."""
     url = f"{nemesis.server.url}/{uuid.uuid4().hex}"

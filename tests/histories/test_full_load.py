@@ -19,6 +19,8 @@ from batchkeeper.stores.backend import Answer, PassingBackend, Request
 
 from ..waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 THREADS = 64
 # Small, so that every one of them is reached: more callers wait than a batch has operations.
 BOUNDS = bk.BatchingConfig(

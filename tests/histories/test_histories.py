@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 import batchkeeper as bk
 
 from .checker import check, explain
@@ -112,6 +114,7 @@ def test_a_killed_process_leaves_what_it_acknowledged(tmp_path: Path) -> None:
     assert not violations, explain(violations)
 
 
+@pytest.mark.full
 def test_with_nothing_wrong(nemesis: Nemesis) -> None:
     """Without faults nothing is unknown, and everything can be explained."""
     with Run(nemesis) as run:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import LocalServer
+from batchkeeper.testing.servers import LocalServer
 
 from ..clusters import three_members
 from .test_contract_histories import ContractRun

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from batchkeeper.bench.servers import LocalServer
+from batchkeeper.testing.servers import LocalServer
 
 from ..clusters import three_members
 from .checker import explain

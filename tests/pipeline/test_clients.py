@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.pipeline import clients
 from batchkeeper.pipeline.clients import client, opened
 from batchkeeper.pipeline.options import SourceOptions, parse_options
+from batchkeeper.testing.servers import ZooKeeperServer
 
 
 @pytest.fixture(autouse=True)

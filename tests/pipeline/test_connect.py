@@ -33,6 +33,7 @@ spark.stop()
 """
 
 
+@pytest.mark.full
 @pytest.mark.server
 def test_reads_writes_and_bulk_calls_work_over_connect(
     fresh_url: Callable[[str], str], tmp_path: Path

@@ -22,6 +22,7 @@ from ..programs import spark_environment
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.full
 @pytest.mark.server
 def test_a_declarative_pipeline(fresh_url: Callable[[str], str], tmp_path: Path) -> None:
     """``spark-pipelines run`` creates tables of a store's contents and of its changes.

@@ -16,7 +16,6 @@ from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.reader import StoreReader
 from batchkeeper.pipeline.source import SCHEMA
@@ -24,6 +23,7 @@ from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.testing.servers import EtcdServer
 
 from ..contents import put_all
 from ..proxy import Proxy

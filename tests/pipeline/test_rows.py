@@ -23,7 +23,7 @@ from batchkeeper.pipeline.row_report import Report, RowCounts, RowOutcome, Statu
 from batchkeeper.pipeline.rows import Columns, RowWriter, columns_of
 from batchkeeper.pipeline.sending import Patience, describe, may_pass
 from batchkeeper.stores import ConnectOptions, connect
-from batchkeeper.stores.faults import Call, Fault, FaultyBackend, Plan
+from batchkeeper.testing.faults import Call, Fault, FaultyBackend, Plan
 
 Row = tuple[str | None, bytes | None, int | None, str | None]
 
@@ -361,6 +361,14 @@ def test_a_write_that_is_known_to_be_there_is_not_sent_again(make: Callable[...,
     found = bench.store.get("/a").result()
     assert found is not None
     assert found.stat.version == 0
+
+
+def test_a_conditional_write_that_is_there_may_be_there_against_its_condition(
+    make: Callable[..., Bench],
+) -> None:
+    """On ZooKeeper, its node may have been another one. So its row is not done."""
+    bench = make(once(Fault(error=IndeterminateError("replaced", applied=True))))
+    assert bench.statuses(put("/a", b"1", 3)) == ["indeterminate"]
 
 
 def test_a_look_sees_what_other_sessions_have_written(

@@ -11,15 +11,15 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from batchkeeper import MetadataStore, open_store
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import ABSENT, Change, Delete, InvalidSettingError, Put
 from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.source import SCHEMA
 from batchkeeper.pipeline.streams import ChangesReader
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.testing.servers import EtcdServer
 
 from ..waiting import PATIENCE
 
@@ -92,6 +92,20 @@ def source(
     url = fresh_url("etcd")
     with open_store(url) as store:
         yield Source(spark, store, url, tmp_path)
+
+
+OnEtcd = tuple[MetadataStore, ChangesReader]
+
+
+@pytest.fixture
+def store_on_etcd(own_etcd: Callable[..., EtcdServer]) -> Iterator[OnEtcd]:
+    """A store and a reader of its changes, without Spark."""
+    url = own_etcd().url
+    reader = ChangesReader(
+        StructType([StructField("path", StringType())]), parse_options({"url": url})
+    )
+    with open_store(url) as store:
+        yield store, reader
 
 
 @pytest.fixture
@@ -185,12 +199,21 @@ def compact(server: EtcdServer, revision: int) -> None:
         grpc_stubs.KVStub(channel).Compact(request)
 
 
-def test_another_store_than_that_of_the_checkpoint_is_refused(source: Source) -> None:
+def test_another_store_than_that_of_the_checkpoint_is_refused(store_on_etcd: OnEtcd) -> None:
     """A store that has not reached the checkpoint's revision is refused as another one."""
-    reader = ChangesReader(StructType.fromDDL(SCHEMA), parse_options({"url": source.url}))
-    ahead = {"revision": source.store.revision() + 1}
+    store, reader = store_on_etcd
+    ahead = {"revision": store.revision() + 1}
     with pytest.raises(InvalidSettingError, match="not the store of the checkpoint"):
         reader.latestOffset(ahead, ReadAllAvailable())
+
+
+def test_a_query_for_what_is_there_ends_at_what_was_there(store_on_etcd: OnEtcd) -> None:
+    """What changes after it has begun is not read, however much that is."""
+    store, reader = store_on_etcd
+    begin = {"revision": store.put("/t/a", b"").result().revision}
+    reader.prepareForTriggerAvailableNow()
+    store.put("/t/b", b"").result()
+    assert reader.latestOffset(begin, ReadAllAvailable()) == begin
 
 
 def test_where_a_stream_starts_has_to_be_there(source: Source) -> None:

@@ -17,12 +17,12 @@ from pyspark.sql.functions import lit, raise_error
 from pyspark.sql.types import StructType
 
 from batchkeeper import open_store
-from batchkeeper.bench.servers import EtcdServer, LocalServer
 from batchkeeper.pipeline import bulk_apply
 from batchkeeper.pipeline.options import parse_options
 from batchkeeper.pipeline.row_report import Report
 from batchkeeper.pipeline.source import BatchkeeperSource
 from batchkeeper.pipeline.writer import BatchWriter, Written
+from batchkeeper.testing.servers import EtcdServer, LocalServer
 
 from ..contents import contents
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import ZooKeeperServer
+from batchkeeper.testing.servers import ZooKeeperServer
 
 
 def test_a_zookeeper_before_3_6_is_refused(own_zookeeper: Callable[..., ZooKeeperServer]) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import trustme
 
-from batchkeeper.bench.servers import EtcdServer
-from batchkeeper.bench.servers.local import Member
-from batchkeeper.bench.servers.processes import free_ports
 from batchkeeper.stores import ConnectOptions
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.testing.servers import EtcdServer
+from batchkeeper.testing.servers.local import Member
+from batchkeeper.testing.servers.processes import free_ports
 
 LIMITED = ConnectOptions(username="limited", password="limited's")
 ROOT = Credentials(username="root", password="root's")

@@ -10,18 +10,16 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
-from batchkeeper.stores import BUILT_IN, parse_url
+from batchkeeper.stores import parse_url
+from batchkeeper.testing.servers import SERVERS, LocalServer
 
 from ..proxy import Proxy
 from ..waiting import PATIENCE, error, until
 
-SERVED = [name for name, kind in BUILT_IN.items() if kind.server]
-
 
 @pytest.mark.server
 @pytest.mark.parametrize("batched", [True, False], ids=["batched", "single"])
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", SERVERS)
 def test_operations_without_an_answer_name_the_close(
     name: str,
     batched: bool,
@@ -54,7 +52,7 @@ def test_operations_without_an_answer_name_the_close(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", SERVERS)
 @pytest.mark.parametrize(
     "call",
     [

@@ -14,7 +14,7 @@ from typing import Any, Self
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
+from batchkeeper.testing.servers import LocalServer
 
 from ..clusters import three_members
 from ..waiting import PATIENCE, until

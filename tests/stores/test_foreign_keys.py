@@ -14,11 +14,11 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from rocksdict import Options, Rdict
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
 from batchkeeper.ops.results import printable
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import changes as etcd_changes
 from batchkeeper.stores.keys import sort_keys
+from batchkeeper.testing.servers import EtcdServer, ZooKeeperServer
 
 from ..contents import put_all
 from .foreign import KEYS, OUTSIDE, OWN, put_raw, put_records

@@ -12,9 +12,9 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper import cli
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.bench.target import BARE_TARGETS
-from batchkeeper.stores.kinds import BUILT_IN, load_name
+from batchkeeper.stores.kinds import BUILT_IN
+from batchkeeper.testing.servers import SERVERS
 
 from ..programs import run_python
 
@@ -71,16 +71,12 @@ def test_an_alias_has_the_record_of_its_kind(url: str, scheme: str) -> None:
 
 
 def test_every_record_names_what_is_there() -> None:
-    """The functions that open stores, and the classes of their servers, can be imported."""
+    """The functions that open stores can be imported."""
     for name, kind in BUILT_IN.items():
         assert callable(kind.load())
         assert kind.url_form.startswith(f"{name}://")
-        if kind.server is not None:
-            server = load_name(kind.server)
-            assert issubclass(server, LocalServer)
-            assert server.name == name
         # The bench and the tests have one way to make a store of each kind.
-        assert [kind.in_process, kind.local_directory, kind.server is not None].count(True) == 1
+        assert [kind.in_process, kind.local_directory, name in SERVERS].count(True) == 1
 
 
 def test_what_reads_the_records_knows_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,8 +101,8 @@ def test_the_records_are_read_without_the_back_ends() -> None:
         "print(*sorted(sys.modules))"
     )
     modules = run_python("-c", program, check=True).stdout.split()
-    for unwanted in ("etcd3", "grpc", "kazoo", "rocksdict", "batchkeeper.bench"):
-        assert unwanted not in modules
+    parts = {f"batchkeeper.{part}" for part in ("bench", "testing")}
+    assert not {"etcd3", "grpc", "kazoo", "rocksdict", *parts} & set(modules)
     assert not [name for name in modules if name.startswith("batchkeeper.stores.etcd")]
 
 
@@ -229,7 +225,7 @@ def test_another_package_may_give_a_bare_function(install: Callable[..., Any]) -
         assert store.capabilities == frozenset()
     kind = bk.store_kind("bare://there")
     assert (kind.scheme, kind.title) == ("bare", "bare")
-    assert not any((kind.in_process, kind.local_directory, kind.parents_count, kind.server))
+    assert not any((kind.in_process, kind.local_directory, kind.parents_count))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
+from batchkeeper.testing.servers import LocalServer
 
 from ..waiting import PATIENCE, until
 

@@ -7,16 +7,13 @@ from collections.abc import Callable
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
-from batchkeeper.stores import BUILT_IN
+from batchkeeper.testing.servers import SERVERS, LocalServer
 
 from ..waiting import result
 
-SERVED = [name for name, kind in BUILT_IN.items() if kind.server]
-
 
 @pytest.mark.server
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", SERVERS)
 def test_what_is_reserved_is_hidden_at_the_root(
     name: str, shared_servers: Callable[[str], LocalServer]
 ) -> None:
@@ -31,7 +28,7 @@ def test_what_is_reserved_is_hidden_at_the_root(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", SERVERS)
 def test_what_another_store_keeps_below_is_hidden(
     name: str, shared_servers: Callable[[str], LocalServer]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import batchkeeper as bk
 from batchkeeper.stores import Answer, Backend, Limits, PassingBackend, Request
-from batchkeeper.stores.faults import FaultyBackend
+from batchkeeper.testing.faults import FaultyBackend
 
 from ..waiting import soon
 

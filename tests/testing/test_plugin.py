@@ -13,6 +13,8 @@ import pytest
 
 import batchkeeper as bk
 
+pytestmark = pytest.mark.slow
+
 # A package with a store of its own, as an index would install it: the module, and the metadata that
 # announce the store. It keeps its values in memory, and may lack a capability, or have a fault.
 MODULE = '''

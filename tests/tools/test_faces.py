@@ -146,6 +146,7 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_twins_are_what_their_sources_make() -> None:
     """Every generated module matches its source."""
     done = tool("--check")

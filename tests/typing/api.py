@@ -32,8 +32,8 @@ from batchkeeper.observability import (
 from batchkeeper.ops.errors import error_class
 from batchkeeper.stores import Answer, Limits, PassingBackend
 from batchkeeper.stores.backend import ReadRequest, WriteRequest
-from batchkeeper.stores.faults import FaultyBackend
 from batchkeeper.testing import FaultInjector, Hit, Injection
+from batchkeeper.testing.faults import FaultyBackend
 
 assert_type(bk.accelerated, bool)
 

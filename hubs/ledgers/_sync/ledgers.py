@@ -21,7 +21,7 @@ from ...tables._sync.tables import MetaStore, ScannableTable
 from ...tables._sync.watchers import check_watcher
 from ...tables.results import VersionedValue
 from ...tables.versions import Version, check_version
-from ..records import (
+from ..metadata import (
     FIELD,
     LAST,
     Ledger,

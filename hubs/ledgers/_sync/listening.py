@@ -19,7 +19,7 @@ from ....ops.log import get_logger
 from ...errors import NoKeyError
 from ...tables._sync.tables import MetaStore, Table
 from ...tables.results import EventType
-from ..records import FIELD, LedgerCallback, LedgerMetadata, key_of, metadata_of
+from ..metadata import FIELD, LedgerCallback, LedgerMetadata, key_of, metadata_of
 
 __all__ = ["LedgerListener"]
 
@@ -49,27 +49,27 @@ class LedgerListener:
         self._key = key_of(ledger_id)
         self._callback = callback
         self._closing = Signal()
-        # After a change, what is told is read only when it is the turn of the callback.
-        self._queue: Listener[_State | EventType] = Listener(f"ledger {ledger_id}", self._tell)
+        # A change only schedules the callback. The ledger is read when the callback runs.
+        self._queue: Listener[_State | EventType] = Listener(f"ledger {ledger_id}", self._call)
         self._lock = threading.Lock()  # guards the following fields
         self._begun = False  # whether the first state is in the queue
         self._early: EventType | None = None  # a change before that
 
     def start(self) -> None:
-        """Begin to listen: read the ledger, and tell what is found.
+        """Begin to listen: read the ledger, and report what is found.
 
         Raises:
             MetadataStoreError: the ledger cannot be watched or read. The listener is closed then.
         """
         try:
-            self._queue.tell(self._look())
+            self._queue.notify(self._read())
         except BaseException:
             self.close()
             raise
         with self._lock:
             self._begun, early = True, self._early
         if early is not None:
-            self._queue.tell(early)
+            self._queue.notify(early)
 
     def close(self) -> None:
         """End the listener. Anybody may call it, also its own callback; twice does no harm.
@@ -92,13 +92,13 @@ class LedgerListener:
             if not self._begun:
                 self._early = event
                 return
-        self._queue.tell(event)
+        self._queue.notify(event)
 
     def _disarm(self) -> None:
         with suppress(StoreClosedError):
             self._table.disarm(self._key, self._hear)
 
-    def _look(self) -> _State:
+    def _read(self) -> _State:
         """Arm the watcher, and read the ledger."""
         try:
             value = self._table.get(self._key, [FIELD], self._hear)
@@ -110,16 +110,16 @@ class LedgerListener:
             self._disarm()
         return _State(found)
 
-    def _look_again(self) -> _State | None:
+    def _read_again(self) -> _State | None:
         """Read the ledger after a change, however long that takes.
 
         Returns:
-            what was found; ``None`` if that cannot be told.
+            what was found; ``None`` if it cannot be read.
         """
         failures = 0
         while not self._closing.is_set():
             try:
-                return self._look()
+                return self._read()
             except StoreClosedError:
                 self.close()
             except ValueDecodeError as error:  # The watcher is armed.
@@ -131,9 +131,9 @@ class LedgerListener:
                 failures += 1
         return None
 
-    def _tell(self, told: _State | EventType) -> None:
+    def _call(self, event: _State | EventType) -> None:
         """Call the callback with a state, or with the one after a change."""
-        state = told if isinstance(told, _State) else self._look_again()
+        state = event if isinstance(event, _State) else self._read_again()
         if state is None or self._closing.is_set() or self._tables.closed:
             return
         self._callback(self._id, state.found)

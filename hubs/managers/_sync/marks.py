@@ -262,8 +262,8 @@ class ConsumeMarks:
     def _run(self) -> None:
         """Write marks in time, until none waits."""
         try:
-            while (look := self._look()) is not None:
-                due, pause, wake = look
+            while (next_due := self._next_due()) is not None:
+                due, pause, wake = next_due
                 if not due:
                     wake.wait(pause)
                     continue
@@ -276,7 +276,7 @@ class ConsumeMarks:
                 self._running = False
             raise
 
-    def _look(self) -> tuple[list[_Mark], float, Signal] | None:
+    def _next_due(self) -> tuple[list[_Mark], float, Signal] | None:
         """Return the marks to write now, the seconds to wait otherwise, and what ends the wait.
 
         It is ``None`` if no mark waits, so that ``_run`` ends.

@@ -29,7 +29,7 @@ from ....ops.log import get_logger
 from ...errors import IllegalOperationError, TooManyRedirectsError
 from ...managers.data import SubscriptionPreferences
 from ...names import name_text
-from ..records import Attempt, Message, Published, Redirect, SubscribeMode
+from ..messages import Attempt, Message, Published, Redirect, SubscribeMode
 from .outages import Outages, Search
 
 __all__ = ["Connect", "Delivery", "HubConnection", "Reader", "TopicClient"]
@@ -306,7 +306,7 @@ class Reader:
         self._delivery: Delivery | None = first
         self._returned = 0  # the last message that was returned
         self._consumed = 0
-        self._told = 0  # what the hub of the delivery knows of it
+        self._acknowledged = 0  # the part of it that the hub of the delivery knows
 
     def take(self, most: int = _MOST, timeout: float | None = None) -> list[Message]:
         """Return the next messages, in order; wait for one if there is none.
@@ -366,7 +366,7 @@ class Reader:
         if delivery is None:
             return
         try:
-            self._tell(delivery, number)
+            self._send_consumed(delivery, number)
         except (MetadataStoreError, OSError) as error:
             if not passing(error):
                 raise
@@ -385,14 +385,14 @@ class Reader:
             self._ended.set()
             delivery, self._delivery = self._delivery, None
             consumed = self._consumed
-            behind = not closed and consumed > self._told
+            behind = not closed and consumed > self._acknowledged
         if delivery is not None:
             _end(delivery)
         if behind:
             try:
                 delivery = self._again(Deadline(timeout), None)
                 try:
-                    self._tell(delivery, consumed)
+                    self._send_consumed(delivery, consumed)
                 finally:
                     _end(delivery)
             except (MetadataStoreError, OSError) as error:
@@ -413,28 +413,28 @@ class Reader:
             with self._lock:
                 closed = self._ended.is_set()
                 if not closed:
-                    self._delivery, self._told = delivery, 0
+                    self._delivery, self._acknowledged = delivery, 0
             if closed:
                 _end(delivery)
                 self._check_open()
         with self._lock:
-            consumed = self._consumed if self._consumed > self._told else None
+            consumed = self._consumed if self._consumed > self._acknowledged else None
         if consumed is not None:  # No answer has said that the hub knows it.
-            self._tell(delivery, consumed)
+            self._send_consumed(delivery, consumed)
         return delivery
 
-    def _tell(self, delivery: Delivery, number: int) -> None:
-        """Say to a hub what is consumed."""
+    def _send_consumed(self, delivery: Delivery, number: int) -> None:
+        """Send the consume mark to a hub."""
         try:
             delivery.consumed(number)
         except IllegalOperationError:
             with self._lock:  # Otherwise, each later connection would fail because of it.
                 if self._consumed == number:
-                    self._consumed = self._told
+                    self._consumed = self._acknowledged
             raise
         with self._lock:
             if self._delivery is delivery:
-                self._told = max(self._told, number)
+                self._acknowledged = max(self._acknowledged, number)
 
     def _check_open(self) -> None:
         if self._ended.is_set():

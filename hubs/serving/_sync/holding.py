@@ -1,7 +1,7 @@
 # Made from async_holding.py by `python tools/faces.py`: change that file, and run this command.
 """How a hub gets topics, and how it gives them up, loses them and hands them over.
 
-Each of these happens in the turn of the topic (see ``served``). What has begun in a turn ends
+Each of these happens with the lock of the topic (see ``served``). What has begun with it ends
 also if the client goes away: otherwise, the hub would keep a topic that it does not serve. The
 rules:
 
@@ -28,8 +28,8 @@ from ...managers._sync.marks import ConsumeMarks
 from ...managers.data import HubInfo
 from ...topics._sync.hosts import Registration
 from ...topics._sync.ownership import Ownership
-from ...topics.records import Claim, Vacancy
-from ..records import Redirect
+from ...topics.region import Claim, Vacancy
+from ..messages import Redirect
 from .listeners import Listeners, TopicCallback
 from .logs import Logs
 from .owned import OwnedTopic
@@ -113,7 +113,7 @@ class Holding:
     def claim(
         self, name: str, me: HubInfo, vacancy: Vacancy | None
     ) -> OwnedTopic | Redirect | None:
-        """Claim a topic, unless somebody else has its turn, or has had it; then return ``None``."""
+        """Claim a topic, unless somebody else has its lock, or has had it; then return ``None``."""
 
         def claim() -> OwnedTopic | Redirect:
             if self._stopped.is_set():
@@ -129,20 +129,20 @@ class Holding:
                 raise TopicLostError(f"{why}: ask again")
             return Redirect(claimed)
 
-        mine = self._topics.turn_to_claim(name)
+        mine = self._topics.try_lock(name)
         if mine is None:
             return None
-        return self._topics.in_turn(name, mine, claim)
+        return self._topics.run_locked(name, mine, claim)
 
     def _begin(self, claim: Claim) -> OwnedTopic:
         """Serve a topic that was just claimed, or give it up again."""
-        told: list[TopicCallback] = []
+        notified: list[TopicCallback] = []
         try:
             last = self._logs.begin(claim)
-            self._listeners.tell_acquired(claim, told)
+            self._listeners.notify_acquired(claim, notified)
         except BaseException as error:
             log.warning("a topic is given up again", topic=claim.topic, reason=str(error))
-            self._listeners.tell_lost(claim, told)
+            self._listeners.notify_lost(claim, notified)
             self._hand_over(claim)
             raise
         found = OwnedTopic(claim, self._logs, last, self.check_served, time.monotonic())
@@ -180,7 +180,7 @@ class Holding:
             return self._hand_over(topic.claim)
 
         name = topic.claim.topic
-        return self._topics.in_turn(name, self._topics.take_turn(name), give_up)
+        return self._topics.run_locked(name, self._topics.lock(name), give_up)
 
     # Losing topics
 
@@ -211,14 +211,14 @@ class Holding:
                 self._end(topic)
 
         name = topic.claim.topic
-        self._topics.in_turn(name, self._topics.take_turn(name), lose)
+        self._topics.run_locked(name, self._topics.lock(name), lose)
 
     # The end of a topic
 
     def _end(self, topic: OwnedTopic) -> None:
-        """Forget a topic that has ended. The caller has its turn."""
+        """Forget a topic that has ended. The caller has locked it."""
         claim = topic.claim
-        self._listeners.tell_lost(claim)
+        self._listeners.notify_lost(claim)
         self._topics.remove(topic)
         self._marks.forget(claim.topic)
         try:

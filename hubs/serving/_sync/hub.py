@@ -4,7 +4,7 @@
 This module is the face of a hub. It checks who asks for what, and puts the parts together. Each
 part has one task, and knows only parts above it in this list:
 
-- ``served``: the topics that the hub serves, and their turns
+- ``served``: the topics that the hub serves, and their locks
 - ``listeners``: who learns which topics the hub gets and loses
 - ``holding``: claims topics, gives them up, loses them
 - ``lookup``: finds the hub that serves a topic
@@ -34,8 +34,8 @@ from ...names import name_text
 from ...topics._sync.access import AccessRules
 from ...topics._sync.hosts import Hosts, Registration
 from ...topics._sync.modes import open_ownership
-from ...topics.records import Claim
-from ..records import Attempt, Published, Redirect, SubscribeMode
+from ...topics.region import Claim
+from ..messages import Attempt, Published, Redirect, SubscribeMode
 from ..settings import HubSettings
 from .holding import Holding
 from .listeners import Listeners, TopicCallback

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...topics.records import Claim
-from ..records import Message
+from ...topics.region import Claim
+from ..messages import Message
 
 __all__ = ["Logs"]
 

@@ -5,8 +5,8 @@ The owner of a topic serves it; every other hub redirects the client to the owne
 an owner is claimed by the hub that was chosen for it: the client asks that hub with
 ``redirected=True``. Whoever loses a claim redirects the client to the winner.
 
-A topic that this hub serves is found without a turn, and without a request to the store. Looking
-for the owner of another topic takes no turn either; only its claim does.
+A topic that this hub serves is found without its lock, and without a request to the store. Looking
+for the owner of another topic takes no lock either; only its claim does.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ...topics._sync.access import AccessRules
 from ...topics._sync.hosts import Hosts, Registration
 from ...topics._sync.ownership import Ownership
 from ...topics.choosing import Planned, Strategy, choose
-from ...topics.records import Hub, Vacancy
-from ..records import Redirect
+from ...topics.region import Hub, Vacancy
+from ..messages import Redirect
 from .holding import Holding
 from .owned import OwnedTopic
 from .served import ServedTopics
@@ -92,7 +92,7 @@ class Lookup:
                         return Redirect(owner)
                     claimed = self._holding.claim(name, me, vacancy)
                     if claimed is None:
-                        continue  # Somebody else has the turn. What this call knows is outdated.
+                        continue  # Somebody else has the lock. What this call knows is outdated.
                     if isinstance(claimed, Redirect):
                         return claimed
                     found = claimed
@@ -112,12 +112,12 @@ class Lookup:
         """
         if not self._holding.may_serve(me):
             raise TopicLostError(f"the session of hub {self._address!r} may have ended")
-        seen = self._ownership.look(topic)
-        if not isinstance(seen, Vacancy):
-            return seen, None
-        if seen.epoch is None:
+        found = self._ownership.look(topic)
+        if not isinstance(found, Vacancy):
+            return found, None
+        if found.epoch is None:
             self._access.check("create", who, topic)
-        return self._choose(me, self._others(), redirected), seen
+        return self._choose(me, self._others(), redirected), found
 
     def _others(self) -> dict[str, Hub]:
         hubs = self._hosts.hubs()

@@ -13,8 +13,8 @@ from ....coordination.background import Gate, Signal, finish
 from ....coordination.deadlines import Deadline
 from ....ops.errors import MetadataStoreError
 from ...errors import IllegalOperationError, SubscriberReplacedError, TopicLostError
-from ...topics.records import Claim
-from ..records import Attempt, Message
+from ...topics.region import Claim
+from ..messages import Attempt, Message
 from ..shedding import Held
 from .logs import Logs
 

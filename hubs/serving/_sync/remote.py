@@ -18,8 +18,8 @@ from ...errors import IllegalOperationError
 from ...managers.data import SubscriptionPreferences
 from ...names import name_text
 from ..frames import Frames, connect
+from ..messages import Attempt, Message, Published, Redirect, SubscribeMode
 from ..protocol import Frame, decoded, encoded, error_in
-from ..records import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["HubConnections", "RemoteHub", "RemoteSubscription"]
 

@@ -1,13 +1,13 @@
 # Made from async_served.py by `python tools/faces.py`: change that file, and run this command.
-"""The topics that a hub serves, and whose turn each topic is.
+"""The topics that a hub serves, and a lock for each topic.
 
-For each topic, one call at a time claims it or gives it up: whoever has its *turn*. A topic that
-the hub serves needs no turn to take messages and subscribers. The rules:
+For each topic, one call at a time claims it or gives it up: the call that has locked it. A topic
+that the hub serves needs no lock to take messages and subscribers. The rules:
 
-- One lock guards topics and turns, so a claim sees both at the same moment. Nothing is awaited, and
-  no other part is called, under this lock.
-- Only the call that has the turn of a topic adds or removes the topic.
-- What runs in a turn goes on to its end also if the caller is cancelled, and the turn ends with it.
+- One mutex guards topics and their locks, so a claim sees both at the same moment. Nothing is
+  awaited, and no other part is called, under this mutex.
+- Only the call that has locked a topic adds or removes the topic.
+- What runs with a lock goes on to its end also if the caller is cancelled, and unlocks then.
 
 This module knows neither the store nor the session.
 """
@@ -21,7 +21,7 @@ from typing import ParamSpec, TypeVar
 from ....coordination.background import Signal, finish
 from ....ops.operations import ABSENT, Check
 from ...names import escaped, name_text
-from ...topics.records import Claim
+from ...topics.region import Claim
 from .owned import OwnedTopic
 
 __all__ = ["ServedTopics"]
@@ -41,10 +41,10 @@ class ServedTopics:
         self._region = region
         self._lock = threading.Lock()  # guards the following fields
         self._by_name: dict[str, OwnedTopic] = {}
-        self._turns: dict[str, Signal] = {}
+        self._locks: dict[str, Signal] = {}
 
     def get(self, name: str) -> OwnedTopic | None:
-        """Return a topic, whoever has its turn; ``None`` if the hub does not serve it."""
+        """Return a topic, locked or not; ``None`` if the hub does not serve it."""
         with self._lock:
             return self._by_name.get(name)
 
@@ -73,70 +73,70 @@ class ServedTopics:
         return (Check(f"{self._region}/topics/{escaped(topic)}/epoch", ABSENT),)
 
     def add(self, topic: OwnedTopic) -> None:
-        """Serve a topic from now on. The caller has its turn."""
+        """Serve a topic from now on. The caller has locked it."""
         with self._lock:
             self._by_name[topic.claim.topic] = topic
 
     def remove(self, topic: OwnedTopic) -> None:
-        """Serve a topic no more. The caller has its turn."""
+        """Serve a topic no more. The caller has locked it."""
         with self._lock:
             del self._by_name[topic.claim.topic]
 
-    # Turns
+    # Locks
 
     def settled(self, name: str) -> OwnedTopic | None:
-        """Return a topic if the hub serves it. If somebody has its turn, that is waited for."""
+        """Return a topic if the hub serves it. If it is locked, that is waited for."""
         while True:
             with self._lock:
-                found, turn = self._by_name.get(name), self._turns.get(name)
-            if turn is None:
+                found, held = self._by_name.get(name), self._locks.get(name)
+            if held is None:
                 return found
-            turn.wait()
+            held.wait()
 
     def all_settled(self) -> None:
-        """Return when all turns of this moment have ended."""
+        """Return when all locks of this moment were released."""
         with self._lock:
-            turns = [*self._turns.values()]
-        for turn in turns:
-            turn.wait()
+            locks = [*self._locks.values()]
+        for held in locks:
+            held.wait()
 
-    def turn_to_claim(self, name: str) -> Signal | None:
-        """Take the turn of a topic, unless somebody else has it, or the topic is served already."""
+    def try_lock(self, name: str) -> Signal | None:
+        """Lock a topic, unless it is locked or served already."""
         with self._lock:
-            if name in self._turns or name in self._by_name:
+            if name in self._locks or name in self._by_name:
                 return None
-            mine = self._turns[name] = Signal()
+            mine = self._locks[name] = Signal()
         return mine
 
-    def take_turn(self, name: str) -> Signal:
+    def lock(self, name: str) -> Signal:
         """Wait until nobody else claims a topic or gives it up."""
         while True:
             with self._lock:
-                turn = self._turns.get(name)
-                if turn is None:
-                    mine = self._turns[name] = Signal()
+                held = self._locks.get(name)
+                if held is None:
+                    mine = self._locks[name] = Signal()
                     return mine
-            turn.wait()
+            held.wait()
 
-    def in_turn(
+    def run_locked(
         self,
         name: str,
-        turn: Signal,
+        held: Signal,
         call: Callable[_P, _T],
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _T:
-        """Call a function in the turn of a topic, which ends with it, whatever the caller does."""
+        """Call a function with the lock of a topic, which it releases, whatever the caller does."""
 
         def run() -> _T:
             try:
                 return call(*args, **kwargs)
             finally:
-                self._end_turn(name, turn)
+                self._unlock(name, held)
 
         return finish(run)
 
-    def _end_turn(self, name: str, turn: Signal) -> None:
+    def _unlock(self, name: str, held: Signal) -> None:
         with self._lock:
-            del self._turns[name]
-        turn.set()
+            del self._locks[name]
+        held.set()

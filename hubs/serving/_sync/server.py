@@ -18,6 +18,7 @@ from ....ops.errors import InvalidSettingError, MetadataStoreError, QueueFullErr
 from ....ops.log import get_logger
 from ...errors import IllegalOperationError, TopicLostError
 from ..frames import Frames, Port, listen
+from ..messages import Message, Redirect
 from ..protocol import (
     Frame,
     decoded,
@@ -28,7 +29,6 @@ from ..protocol import (
     message_members,
     redirect_members,
 )
-from ..records import Message, Redirect
 from .hub import TopicHub
 from .owned import Subscription
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from ....coordination._sync.turns import Turns
+from ....coordination._sync.key_locks import KeyLocks
 from ....ops.errors import MetadataStoreError, TransactionRefusedError
 from ...errors import NoSubscriptionStateError, SubscriptionStateExistsError, TopicLostError
 from ...managers._sync.marks import ConsumeMarks
@@ -24,7 +24,7 @@ from ...managers.data import (
 )
 from ...names import escaped, name_text
 from ...tables import Version
-from ..records import Attempt, SubscribeMode
+from ..messages import Attempt, SubscribeMode
 from .owned import OwnedTopic, Subscription
 from .served import ServedTopics
 
@@ -56,7 +56,7 @@ class Subscribing:
         self._marks = marks
         self._window = window
         self._lose = lose
-        self._turns = Turns()  # for each subscriber of a topic
+        self._key_locks = KeyLocks()  # for each subscriber of a topic
 
     def connect(
         self,
@@ -75,14 +75,14 @@ class Subscribing:
             TopicLostError: the hub does not own the topic any more.
             MetadataStoreError: a request has failed.
         """
-        turn = _key(topic.claim.topic, subscriber)
-        self._turns.enter(turn)
+        key = _key(topic.claim.topic, subscriber)
+        self._key_locks.lock(key)
         try:
             return self._connect(topic, subscriber, mode, preferences, attempt)
         except TransactionRefusedError as error:  # The epoch is not ours any more.
             raise self._lose(topic) from error
         finally:
-            self._turns.leave(turn)
+            self._key_locks.unlock(key)
 
     def remove(self, topic: OwnedTopic, subscriber: str | bytes) -> bool:
         """Remove a subscription, and end its connection; return whether it was there.
@@ -92,8 +92,8 @@ class Subscribing:
             MetadataStoreError: a request has failed.
         """
         name, who = topic.claim.topic, name_text(subscriber)
-        turn = _key(name, who)
-        self._turns.enter(turn)
+        key = _key(name, who)
+        self._key_locks.lock(key)
         try:
             topic.unsubscribe(who)
             self._marks.forget(name, who)
@@ -105,7 +105,7 @@ class Subscribing:
         except TransactionRefusedError as error:
             raise self._lose(topic) from error
         finally:
-            self._turns.leave(turn)
+            self._key_locks.unlock(key)
         return True
 
     def _connect(
@@ -116,7 +116,7 @@ class Subscribing:
         preferences: SubscriptionPreferences | None,
         attempt: Attempt | None,
     ) -> Subscription:
-        """Connect a subscriber. The caller has its turn, so that nobody removes it meanwhile."""
+        """Connect a subscriber. The caller has locked it, so that nobody removes it meanwhile."""
         data = self._subscribed(topic, subscriber, mode, preferences)
         position = 0 if data.state is None else data.state.mark.local
         window = self._window

@@ -28,7 +28,7 @@ from ....ops.errors import (
 )
 from ....ops.operations import ABSENT, Check, Delete, Exists, Get, Put
 from ....ops.results import GetResult, Result, Stat
-from ..records import DAMAGED, Record, Seen, encoded
+from ..records import DAMAGED, Record, StoredRecord, encoded
 from ..rows import Row, Write
 from ..versions import Version
 
@@ -67,23 +67,23 @@ class ByGeneration:
     def version(self, stat: Stat, life: int) -> Version:
         return Version(life, stat.version)
 
-    def read(self, path: str) -> Seen | None:
+    def read(self, path: str) -> StoredRecord | None:
         while True:
             # In this order: whoever removes what is read here moves the generation on.
             session = self._enter_session()
             generation = self._generation(self._at(path))
             found = self._store.get(path).result()
             if self._store.session.id == session:
-                return None if found is None else Seen(found, generation)
+                return None if found is None else StoredRecord(found, generation)
 
-    def read_all(self, paths: Sequence[str]) -> list[Seen | MetadataStoreError | None]:
+    def read_all(self, paths: Sequence[str]) -> list[StoredRecord | MetadataStoreError | None]:
         while True:
             session = self._enter_session()
             generations = self._generations([self._at(path) for path in paths])
             outcomes = self._store.apply([Get(path) for path in paths])
             if self._store.session.id == session:
                 return [
-                    Seen(outcome.result, generation)
+                    StoredRecord(outcome.result, generation)
                     if isinstance(outcome.result, GetResult)
                     else outcome.error
                     for outcome, generation in zip(outcomes, generations, strict=True)
@@ -93,15 +93,15 @@ class ByGeneration:
         record = Record(fields, _RANDOM.getrandbits(63))
         return Write(row, Put(row.path, encoded(record), ABSENT), record.life)
 
-    def replacement(self, row: Row, seen: Seen, record: Record) -> Write:
+    def replacement(self, row: Row, stored: StoredRecord, record: Record) -> Write:
         if record.life == DAMAGED.life:
             record = record._replace(life=_RANDOM.getrandbits(63))
-        put = Put(row.path, encoded(record), seen.found.stat.version)
-        return Write(row, put, record.life, Check(self._at(row.path), seen.generation))
+        put = Put(row.path, encoded(record), stored.found.stat.version)
+        return Write(row, put, record.life, Check(self._at(row.path), stored.generation))
 
-    def removal(self, row: Row, seen: Seen) -> Write:
-        delete = Delete(row.path, seen.found.stat.version)
-        return Write(row, delete, 0, Put(self._at(row.path), b"", seen.generation))
+    def removal(self, row: Row, stored: StoredRecord) -> Write:
+        delete = Delete(row.path, stored.found.stat.version)
+        return Write(row, delete, 0, Put(self._at(row.path), b"", stored.generation))
 
     def outdated(self, write: Write) -> None:
         if write.guard is not None:
@@ -176,13 +176,13 @@ class ByGeneration:
         two changes in each transaction.
         """
         # Any thread may forget what is known, or begin anew.
-        looks = {at: self._known.get(at) for at in places}
-        known = {at: version for at, version in looks.items() if version is not None}
+        cached = {at: self._known.get(at) for at in places}
+        known = {at: version for at, version in cached.items() if version is not None}
         while unknown := [*{*places} - known.keys()]:
-            seen = self._apply([Get(at) for at in unknown])
-            missing = [at for at, found in zip(unknown, seen, strict=True) if found is None]
-            seen += self._apply([Put(at, b"", ABSENT) for at in missing])
-            for found in seen:
+            results = self._apply([Get(at) for at in unknown])
+            missing = [at for at, found in zip(unknown, results, strict=True) if found is None]
+            results += self._apply([Put(at, b"", ABSENT) for at in missing])
+            for found in results:
                 stat = found.stat if isinstance(found, GetResult) else found
                 if isinstance(stat, Stat):
                     known[stat.path] = self._known[stat.path] = stat.version

@@ -20,7 +20,7 @@ from ....ops.errors import (
 from ....ops.results import GetResult
 from ...errors import IllegalOperationError
 from ..errors import DamagedRecordError
-from ..records import DAMAGED, Record, Seen, decoded, merged
+from ..records import DAMAGED, Record, StoredRecord, decoded, merged
 from ..results import VersionedValue
 from ..rows import Row, Write
 from ..versions import Version
@@ -37,7 +37,7 @@ _BACKOFF: Final = Backoff(first=0.002, longest=0.1)
 Change: TypeAlias = Callable[[VersionedValue], Mapping[str, bytes | None] | None]
 
 # Makes the write of a row that was read; ``None``: it stays as it is.
-_Change: TypeAlias = Callable[[Seen | None], Write | None]
+_Change: TypeAlias = Callable[[StoredRecord | None], Write | None]
 _Ended: TypeAlias = Version | MetadataStoreError | None
 
 
@@ -164,11 +164,11 @@ class Shelf:
         """
 
         def made(row: Row, change: Change) -> _Change:
-            def write(seen: Seen | None) -> Write | None:
-                seen, record = self._at(row, seen, Version.ANY)
-                version = self._states.version(seen.found.stat, record.life)
+            def write(stored: StoredRecord | None) -> Write | None:
+                stored, record = self._at(row, stored, Version.ANY)
+                version = self._states.version(stored.found.stat, record.life)
                 fields = change(VersionedValue(record.fields, version))
-                return None if fields is None else self._merge(row, seen, record, fields)
+                return None if fields is None else self._merge(row, stored, record, fields)
 
             return write
 
@@ -181,8 +181,8 @@ class Shelf:
     def remove(self, row: Row, version: Version) -> None:
         """Remove a row; see ``Table.remove``."""
 
-        def write(seen: Seen | None) -> Write:
-            return self._states.removal(row, self._at(row, seen, version)[0])
+        def write(stored: StoredRecord | None) -> Write:
+            return self._states.removal(row, self._at(row, stored, version)[0])
 
         self._change(row, write)
 
@@ -195,22 +195,22 @@ class Shelf:
     def _check_all(self, rows: Sequence[Row]) -> None:
         """Check that the tables are open, and that each row occurs once."""
         self.check_open()
-        seen: set[str] = set()
+        paths: set[str] = set()
         for row in rows:
-            if row.path in seen:
+            if row.path in paths:
                 raise IllegalOperationError(
                     f"key {row.key!r} of table {row.table!r} occurs twice in one call"
                 )
-            seen.add(row.path)
+            paths.add(row.path)
 
     def _change(self, row: Row, change: _Change) -> Written:
         """Read a row and write what its change makes of it, until nobody else was quicker."""
         attempts = 0
         while True:
-            seen = self._states.read(row.path)
+            stored = self._states.read(row.path)
             write = None
             try:
-                write = change(seen)
+                write = change(stored)
             except MetadataStoreError:
                 if attempts or not self._lags:  # Otherwise, what was read may be outdated.
                     raise
@@ -229,7 +229,7 @@ class Shelf:
             try:
                 if attempts:
                     self._pause(attempts - 1)
-                ended |= self._change_some(left, anew=attempts > 0)
+                ended |= self._change_some(left, retry=attempts > 0)
             except MetadataStoreError as error:  # Others may have changed already.
                 return ended | {at: error.for_path(row.path) for at, (row, _) in left.items()}
             left = {at: change for at, change in left.items() if at not in ended}
@@ -237,20 +237,20 @@ class Shelf:
         return ended
 
     def _change_some(
-        self, changes: Mapping[int, tuple[Row, _Change]], *, anew: bool
+        self, changes: Mapping[int, tuple[Row, _Change]], *, retry: bool
     ) -> dict[int, _Ended]:
         """Try to change rows; return how those ended that need no other attempt."""
         ended: dict[int, _Ended] = {}
         writes: dict[int, Write] = {}
         found = self._states.read_all([row.path for row, _ in changes.values()])
-        for seen, (at, (_, change)) in zip(found, changes.items(), strict=True):
-            if isinstance(seen, MetadataStoreError):
-                ended[at] = seen
+        for stored, (at, (_, change)) in zip(found, changes.items(), strict=True):
+            if isinstance(stored, MetadataStoreError):
+                ended[at] = stored
                 continue
             try:
-                write = change(seen)
+                write = change(stored)
             except MetadataStoreError as error:
-                if anew or not self._lags:  # Otherwise, what was read may be outdated.
+                if retry or not self._lags:  # Otherwise, what was read may be outdated.
                     ended[at] = error
                 continue
             if write is None:
@@ -270,19 +270,21 @@ class Shelf:
         self.catch_up()
 
     def _put(self, row: Row, fields: Mapping[str, bytes | None], version: Version) -> _Change:
-        def write(seen: Seen | None) -> Write:
-            seen, record = self._at(row, seen, version)
-            return self._merge(row, seen, record, fields)
+        def write(stored: StoredRecord | None) -> Write:
+            stored, record = self._at(row, stored, version)
+            return self._merge(row, stored, record, fields)
 
         return write
 
     def _merge(
-        self, row: Row, seen: Seen, record: Record, fields: Mapping[str, bytes | None]
+        self, row: Row, stored: StoredRecord, record: Record, fields: Mapping[str, bytes | None]
     ) -> Write:
         record = record._replace(fields=merged(record.fields, fields))
-        return self._states.replacement(row, seen, record)
+        return self._states.replacement(row, stored, record)
 
-    def _at(self, row: Row, seen: Seen | None, version: Version) -> tuple[Seen, Record]:
+    def _at(
+        self, row: Row, stored: StoredRecord | None, version: Version
+    ) -> tuple[StoredRecord, Record]:
         """Return a record that was read and must be at a version.
 
         Raises:
@@ -290,12 +292,12 @@ class Shelf:
             BadVersionError: it is at another version.
             DamagedRecordError: it cannot be read, and the version is not that of this error.
         """
-        if seen is None:
+        if stored is None:
             raise row.missing()
-        record, damage = self._record(seen.found)
-        actual = self._states.version(seen.found.stat, record.life)
+        record, damage = self._record(stored.found)
+        actual = self._states.version(stored.found.stat, record.life)
         if version == actual or (version == Version.ANY and damage is None):
-            return seen, record
+            return stored, record
         raise damage or row.moved(actual, version)
 
     def _record(self, found: GetResult) -> tuple[Record, DamagedRecordError | None]:

@@ -17,7 +17,7 @@ from ....batching import MetadataStore
 from ....ops.errors import MetadataStoreError, NotFoundError
 from ....ops.operations import ABSENT, Delete, Get, Put
 from ....ops.results import GetResult, Stat
-from ..records import Record, Seen, encoded
+from ..records import Record, StoredRecord, encoded
 from ..rows import Row, Write
 from ..versions import Version
 from .generations import ByGeneration
@@ -31,19 +31,19 @@ class States(Protocol):
     def version(self, stat: Stat, life: int) -> Version:
         """Return the version of a record that was read or written."""
 
-    def read(self, path: str) -> Seen | None:
+    def read(self, path: str) -> StoredRecord | None:
         """Read a record that may be replaced or removed then; ``None`` if there is none."""
 
-    def read_all(self, paths: Sequence[str]) -> list[Seen | MetadataStoreError | None]:
+    def read_all(self, paths: Sequence[str]) -> list[StoredRecord | MetadataStoreError | None]:
         """Read records in batches. Return the error of each that failed."""
 
     def creation(self, row: Row, fields: dict[str, bytes]) -> Write:
         """Return the write of the first record of a row."""
 
-    def replacement(self, row: Row, seen: Seen, record: Record) -> Write:
+    def replacement(self, row: Row, stored: StoredRecord, record: Record) -> Write:
         """Return the write of another record instead of one that was read."""
 
-    def removal(self, row: Row, seen: Seen) -> Write:
+    def removal(self, row: Row, stored: StoredRecord) -> Write:
         """Return the removal of a record that was read."""
 
     def outdated(self, write: Write) -> None:
@@ -68,26 +68,26 @@ class ByRevision:
     def version(self, stat: Stat, life: int) -> Version:
         return Version(zlib.crc32(stat.path.encode()), stat.revision)
 
-    def read(self, path: str) -> Seen | None:
+    def read(self, path: str) -> StoredRecord | None:
         found = self._store.get(path).result()
-        return None if found is None else Seen(found)
+        return None if found is None else StoredRecord(found)
 
-    def read_all(self, paths: Sequence[str]) -> list[Seen | MetadataStoreError | None]:
+    def read_all(self, paths: Sequence[str]) -> list[StoredRecord | MetadataStoreError | None]:
         outcomes = self._store.apply([Get(path) for path in paths])
         return [
-            Seen(outcome.result) if isinstance(outcome.result, GetResult) else outcome.error
+            StoredRecord(outcome.result) if isinstance(outcome.result, GetResult) else outcome.error
             for outcome in outcomes
         ]
 
     def creation(self, row: Row, fields: dict[str, bytes]) -> Write:
         return Write(row, Put(row.path, encoded(Record(fields)), ABSENT))
 
-    def replacement(self, row: Row, seen: Seen, record: Record) -> Write:
+    def replacement(self, row: Row, stored: StoredRecord, record: Record) -> Write:
         value = encoded(record._replace(life=0))
-        return Write(row, Put(row.path, value, expected_revision=seen.found.stat.revision))
+        return Write(row, Put(row.path, value, expected_revision=stored.found.stat.revision))
 
-    def removal(self, row: Row, seen: Seen) -> Write:
-        return Write(row, Delete(row.path, expected_revision=seen.found.stat.revision))
+    def removal(self, row: Row, stored: StoredRecord) -> Write:
+        return Write(row, Delete(row.path, expected_revision=stored.found.stat.revision))
 
     def outdated(self, write: Write) -> None:
         pass

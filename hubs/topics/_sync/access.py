@@ -12,7 +12,7 @@ from ....ops.paths import check_path
 from ....ops.results import GetResult
 from ...errors import IllegalOperationError
 from ...names import name_text
-from ..records import Rule
+from ..region import Rule
 from ..rules import Action, Rules, check_access, part_of, prefix_of, rules_of
 from .views import View
 

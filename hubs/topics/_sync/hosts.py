@@ -32,7 +32,7 @@ from ....ops.results import GetResult
 from ...errors import HubsRegisteredError, IllegalOperationError
 from ...managers.data import HubInfo, HubLoad
 from ...names import escaped, text_of
-from ..records import LEAF, Hub, HubMembership
+from ..region import LEAF, Hub, HubMembership
 from .views import View
 
 __all__ = ["Hosts", "Registration"]

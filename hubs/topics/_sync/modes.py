@@ -16,7 +16,7 @@ from ....ops.operations import ABSENT
 from ...errors import LayoutError
 from ...formats import dumped, loaded
 from ...managers._sync.factory import MetadataManagers
-from ..records import OwnershipMode
+from ..region import OwnershipMode
 from .hosts import Hosts
 from .ownership import ComparedOwnership, EphemeralOwnership, Ownership
 

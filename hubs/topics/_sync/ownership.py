@@ -31,7 +31,7 @@ from ...managers._sync.topics import TopicOwnershipManager
 from ...managers.data import HubInfo
 from ...names import escaped, name_text
 from ...tables import DamagedRecordError, Version
-from ..records import Claim, Vacancy
+from ..region import Claim, Vacancy
 from .hosts import Hosts
 
 __all__ = ["ComparedOwnership", "EphemeralOwnership", "Ownership"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.load.job import Job, Pace, perform
+from batchkeeper.bench.load.job import Job, Pace, perform, share
 from batchkeeper.bench.load.mixes import KINDS, Keys, Mix, Values, load_mix
 from batchkeeper.bench.load.parts import Part, merged
 from batchkeeper.bench.load.peers import PEERS, Peer
@@ -25,6 +25,8 @@ from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
 from batchkeeper.stores.registry import ConnectOptions, StoreURL, parse_url, store_kind
 
 from ...proxy import Proxy
+
+pytestmark = pytest.mark.slow
 
 #: All kinds of operations, on few keys.
 EVERYTHING = Mix(
@@ -84,10 +86,19 @@ def test_every_kind_of_operation_in_every_loop(loop: str, store_url: str) -> Non
     assert part.paths_read_back >= 60 + 16
 
 
+@pytest.mark.parametrize("total", [0, 2, 10, 12])
+def test_shares_make_the_whole(total: int) -> None:
+    """However many share, and though some get one more."""
+    shares = [share(total, number, 3) for number in range(3)]
+    assert sum(shares) == total
+    assert max(shares) - min(shares) <= 1
+
+
 def test_wrong_versions_are_refused_and_counted(kept: str) -> None:
-    """Of the conditional operations, the share that the mix asks for."""
+    """Of the conditional operations, the share that the mix asks for; none of the warm-up."""
     mix = dataclasses.replace(EVERYTHING, operations={"get": 0.5, "update": 0.5}, conflicts=0.5)
-    part = measured(job(kept, mix=mix))
+    pace = dataclasses.replace(SHORT, warm_up=2 * SHORT.seconds)
+    part = measured(job(kept, mix=mix, pace=pace))
     assert part.operations > 100
     assert 0.15 < part.conflicts / part.operations < 0.35
     assert part.errors == {}

@@ -23,9 +23,9 @@ STORE = SimpleNamespace(
 
 
 def drawn(kind: str = "update", **changes: Any) -> tuple[Work, Pending]:
-    """A caller with one key at version 0, and its next operation."""
+    """A caller with one key or more at version 0, and its next operation."""
     mix = dataclasses.replace(MIX, operations={kind: 1.0}, **changes)
-    work = Work(mix, "/r", 1, seed=1)
+    work = Work(mix, "/r", mix.keys.count, seed=1)
     list(work.first_puts())
     return work, work.draw(STORE)[0]
 
@@ -77,9 +77,19 @@ def test_a_right_version_that_is_refused_is_wrong(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"get", "children"}))
 def test_what_was_never_sent_is_taken_back(kind: str) -> None:
     """The keys are what they were before, so the next answer can be predicted."""
-    work, pending = drawn(kind)
+    work, pending = drawn(kind, keys=Keys(count=3))
     work.undo(pending)
+    assert len(pending.keys) == (3 if kind == "transaction" else 1)
     assert list(pending.before) == [(key.value, key.version) for key in pending.keys]
+
+
+def test_of_a_key_with_an_unknown_write_nothing_is_expected() -> None:
+    """Neither at the end of the load nor in the answers to what was drawn before."""
+    work, first = drawn()
+    second = work.draw(STORE)[0]
+    work.ended(first, bk.IndeterminateError("lost"), None)
+    work.ended(second, None, stat(7))
+    assert (work.unsure, work.checked, list(work.expected())) == (1, 0, [])
 
 
 def test_processes_that_are_ready_end_if_another_has_failed() -> None:

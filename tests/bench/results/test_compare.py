@@ -109,6 +109,15 @@ def test_open_loops_are_compared_by_p99() -> None:
     assert verdicts(compare(b, a))["default"] == "faster"
 
 
+def test_a_peer_with_a_backlog_is_no_reference() -> None:
+    """Its latencies are those of a queue, and say nothing of the machine."""
+    single, default = variant("single", [1e3] * 5), variant("default", [1e3] * 5)
+    for rate, reference in ((1e3, "taken away by etcd3"), (5e2, "relative to single execution")):
+        peer = variant("etcd3", [rate] * 5)
+        found = open_loop(1e3, None, single, default, peer)
+        assert reference in " ".join(compare(found, found).notes)
+
+
 def test_an_open_and_a_closed_loop_cannot_be_compared() -> None:
     """Nor two rates: the figures are of different loads, and the difference is named."""
     a = noisy(RATES, 5, 0.03)

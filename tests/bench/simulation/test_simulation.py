@@ -16,7 +16,6 @@ import pytest
 from rich.console import Console
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.bench.simulation.events import Event, Recorder, Tail
 from batchkeeper.bench.simulation.history import History
 from batchkeeper.bench.simulation.lines import Lines
@@ -25,6 +24,7 @@ from batchkeeper.bench.simulation.plan import FAULTS, Plan
 from batchkeeper.bench.simulation.simulation import Outcome, simulate
 from batchkeeper.hubs import Hosts
 from batchkeeper.stores.registry import parse_url
+from batchkeeper.testing.servers import LocalServer
 
 from ...programs import COMMAND, run_python
 from ...waiting import until

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.hubs import LedgerTable, MetaStore, Version
+from batchkeeper.testing.servers import LocalServer
 
 from ...proxy import Proxy
 from ...waiting import until

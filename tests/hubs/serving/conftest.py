@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.hubs import FileLogs, HubSettings, TopicHub
+from batchkeeper.testing.servers import LocalServer
 
 R = "/hedwig/eu"
 

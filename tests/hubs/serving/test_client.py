@@ -10,7 +10,6 @@ from contextlib import ExitStack
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.hubs import (
     AccessDeniedError,
     Attempt,
@@ -32,6 +31,7 @@ from batchkeeper.hubs import (
     TopicLostError,
 )
 from batchkeeper.hubs.serving._sync import client as serving_client
+from batchkeeper.testing.servers import LocalServer
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,6 +31,7 @@ from batchkeeper.hubs import (
     TopicLostError,
     Vacancy,
 )
+from batchkeeper.hubs.serving._sync.served import ServedTopics
 from batchkeeper.hubs.serving._sync.upkeep import Upkeep
 
 from ...waiting import PATIENCE, until
@@ -407,6 +409,39 @@ def test_listeners_are_awaited(hub: MakeHub) -> None:
     assert seen == [("acquired", 1), ("lost", 1)]
 
 
+def test_a_topic_that_is_released_twice_is_given_up_once(
+    hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes second waits for the end of the first, and finds nothing to release."""
+    one = hub("hub-1:1")
+    told, go = threading.Event(), threading.Event()
+    seen: list[int] = []
+    turns: list[str] = []
+    take_turn = ServedTopics.take_turn
+
+    def counted(self: ServedTopics, name: str) -> Any:
+        turns.append(name)
+        return take_turn(self, name)
+
+    monkeypatch.setattr(ServedTopics, "take_turn", counted)
+
+    def lost(claim: Claim) -> None:
+        seen.append(claim.epoch)
+        told.set()
+        assert go.wait(PATIENCE)
+
+    one.add_listener(lost=lost)
+    one.publish("p", "t", b"1", redirected=True)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(one.release, "t")
+        assert told.wait(PATIENCE)
+        second = pool.submit(one.release, "t")
+        until(lambda: len(turns) == 2)
+        go.set()
+        assert (first.result(PATIENCE), second.result(PATIENCE)) == (True, False)
+    assert seen == [1]
+
+
 def test_a_listener_that_fails_undoes_the_claim(hub: MakeHub) -> None:
     """The caller gets the error, those who were told before are told again, others may claim."""
     one, two = hub("hub-1:1"), hub("hub-2:1")
@@ -684,6 +719,6 @@ def test_a_stale_epoch_is_settled_once(
     monkeypatch.setattr(one._holding, "_lose", lambda topic: (settled.append(topic), lose(topic)))
     one._holding.lose_later(held)
     one._holding.lose_later(held)
-    until(lambda: not one.topics and not one._topics._turns)
+    until(lambda: not one.topics and not one._topics._key_locks)
     assert settled == [held]
     assert one.publish("p", "t", b"2") == Published(2, one.info)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.hubs import (
     FileLogs,
     HubSettings,
@@ -23,6 +22,7 @@ from batchkeeper.hubs import (
 )
 from batchkeeper.hubs.serving._sync.holding import Holding
 from batchkeeper.hubs.serving._sync.upkeep import Upkeep
+from batchkeeper.testing.servers import LocalServer
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until

@@ -207,6 +207,10 @@ def test_a_damaged_record_is_named(store: bk.MetadataStore, table: Table) -> Non
         with pytest.raises(bk.ValueDecodeError) as raised:
             table.get("k")
         assert raised.value.path == "/metastore/tables/t/k"
+        for change in (partial(table.put, "k", {"a": b""}, ANY), partial(table.remove, "k", ANY)):
+            with pytest.raises(bk.ValueDecodeError):
+                change()
+        assert result(store.get("/metastore/tables/t/k")).value == value
 
 
 def test_bytes_of_all_kinds_are_kept(table: Table) -> None:
@@ -266,6 +270,24 @@ def test_a_new_session_that_lags_does_not_bring_versions_back(
         states._store = before
         found = states.read("/k")
         assert b"new" in found.found.value
+
+
+class Behind(Lagging):
+    """The same, for a store that says that its reads may lag."""
+
+    @property
+    def capabilities(self) -> frozenset[bk.Capability]:
+        return self._store.capabilities - {"linearizable_reads"}
+
+
+def test_an_outdated_read_refuses_no_put(fresh_url: Callable[[str], str]) -> None:
+    """Where reads may lag, a refusal by what was read is an error only after a second look."""
+    with bk.open_store(fresh_url("memory")) as store, MetaStore(store) as tables:
+        behind: Any = Behind(store, "/metastore/tables/t/k")
+        tables.create_table("t").put("k", {"a": b"1"}, NEW)
+        with MetaStore(behind) as late:
+            late.create_table("t").put("k", {"b": b"2"}, ANY)
+        assert tables.create_table("t").get("k").value == {"a": b"1", "b": b"2"}
 
 
 # --- cursors
@@ -379,6 +401,7 @@ def test_emptying_a_table_bears_concurrent_removals(table: ScannableTable) -> No
     assert table.clear() == 0
 
 
+@pytest.mark.slow
 def test_emptying_a_large_table(fresh_url: Callable[[str], str]) -> None:
     """100,000 keys go in batches, beside removals of single keys; each is removed once."""
     with bk.open_store(fresh_url("memory")) as store, MetaStore(store) as tables:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer, LocalServer, ZooKeeperServer
 from batchkeeper.hubs.tables import MetaStore, Version
+from batchkeeper.testing.servers import EtcdServer, LocalServer, ZooKeeperServer
 
 from ...proxy import Proxy
 from ...stores.etcd.live import other_client

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
+from batchkeeper.testing.servers import LocalServer
 
 
 @pytest.fixture

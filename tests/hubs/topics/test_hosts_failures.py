@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import LocalServer
 from batchkeeper.hubs import AccessDeniedError, AccessRules, Hosts, Hub, HubLoad, Rule
+from batchkeeper.testing.servers import LocalServer
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, until

@@ -24,8 +24,9 @@ from batchkeeper.hubs.topics import (
     Vacancy,
 )
 from batchkeeper.testing import FaultInjector
+from batchkeeper.testing.faults import Target
 
-from ...waiting import result, until
+from ...waiting import PATIENCE, result, until
 
 R = "/hedwig/eu"
 IDLE = HubLoad()
@@ -331,3 +332,40 @@ def test_a_lost_answer_is_no_lost_claim(fresh_url: Callable[[str], str], mode: s
         assert isinstance(claim, Claim)
         assert claim.epoch == 1
         result(store.transaction([claim.check, bk.Put("/state", b"")]))
+
+
+def test_an_earlier_session_of_a_hub_still_owns(fresh_url: Callable[[str], str]) -> None:
+    """A hub that was started again waits for the end of what may still serve its topics."""
+    url = fresh_url("memory")
+    first, second = (HubInfo("hub-1:4080", incarnation) for incarnation in (1, 2))
+    with bk.open_store(url) as old, bk.open_store(url) as new:
+        ownership = EphemeralOwnership(new, R)
+        assert isinstance(EphemeralOwnership(old, R).claim("t", first), Claim)
+        assert ownership.claim("t", second) == first
+        old.close()
+        assert isinstance(ownership.claim("t", second), Claim)
+
+
+def _deletes(target: Target) -> bool:
+    return target.options is not None and target.options.parts[-1].kind == "delete"
+
+
+def test_a_damaged_owner_that_was_replaced_meanwhile_is_not_removed(
+    fresh_url: Callable[[str], str],
+) -> None:
+    """The owner that is there instead has the same version, but another epoch."""
+    url, faults = fresh_url("memory"), FaultInjector()
+    one, two = HubInfo("hub-1:4080", 1), HubInfo("hub-2:4080", 1)
+    with (
+        bk.open_store(url, wrap=faults) as store,
+        bk.open_store(url) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        result(other.put(f"{R}/topics/t/hub", b"damaged"))
+        held = faults.delay("transaction", where=_deletes)
+        claiming = pool.submit(EphemeralOwnership(store, R).claim, "t", one)
+        held.wait()
+        result(other.delete(f"{R}/topics/t/hub"))
+        assert isinstance(EphemeralOwnership(other, R).claim("t", two), Claim)
+        held.release()
+        assert claiming.result(PATIENCE) == two

@@ -28,7 +28,14 @@ VALUES = {"/a": b"1", "/a/b": b"2", "/b": b"3"}
 ALLOWED = "--allow-foreign-keys"
 
 
-@pytest.fixture(params=["etcd", "rocksdb", "zookeeper"])
+# Each store finds its own foreign keys (tests/stores); what jobs say of them is the same.
+@pytest.fixture(
+    params=[
+        "rocksdb",
+        pytest.param("etcd", marks=pytest.mark.full),
+        pytest.param("zookeeper", marks=pytest.mark.full),
+    ]
+)
 def mixed(request: pytest.FixtureRequest, fresh_url: Callable[[str], str]) -> tuple[str, list[str]]:
     """A store with paths and foreign keys: its URL, and the names of the keys."""
     url = fresh_url(request.param)
@@ -144,6 +151,7 @@ def test_a_copy_reports_them_and_a_resumed_one_forgets_none(
     assert told(errors, len(keys))
 
 
+@pytest.mark.full
 def test_ten_thousand_of_them_are_counted_over_the_ranges(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:

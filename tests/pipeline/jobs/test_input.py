@@ -402,6 +402,7 @@ def is_spark(process: psutil.Process) -> bool:
     return False
 
 
+@pytest.mark.full
 @pytest.mark.server
 def test_an_interrupt_while_spark_starts_leaves_no_java(
     fresh_url: Callable[[str], str], tmp_path: Path

@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer, ZooKeeperServer
+from batchkeeper.testing.servers import EtcdServer, ZooKeeperServer
 
 from ...contents import contents, put_all
 from ...programs import COMMAND
@@ -110,6 +110,7 @@ def test_records_are_loaded_exported_and_restored_as_they_were(
     assert (summary["only_left"], summary["equal"]) == (0, len(given) - 1)
 
 
+@pytest.mark.full
 def test_copies_between_all_pairs_of_stores_are_equal(
     job: Job, fresh_url: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -248,6 +249,7 @@ def test_an_export_that_fails_leaves_the_earlier_one_as_it_was(
     assert sorted(path.name for path in out.iterdir()) == ["data", "manifest.json"]
 
 
+@pytest.mark.full
 def test_a_killed_export_is_no_export_and_is_replaced(
     job: Job, own_etcd: Callable[..., EtcdServer], tmp_path: Path
 ) -> None:

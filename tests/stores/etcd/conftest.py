@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.testing.servers import EtcdServer
 
 from .opening import opened
 

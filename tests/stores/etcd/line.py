@@ -20,6 +20,7 @@ class Line:
 
     - ``lost``: it does not arrive before it is ``deliver``ed, and the caller cannot know.
     - ``executed``: it is carried out, and its answer is lost.
+    - ``twice``: it arrives twice, and the caller gets the second answer.
     - a callable: called instead; to raise something, or to meddle and be followed by the request.
 
     What the script does not reach passes.
@@ -50,6 +51,8 @@ class Line:
             raise IndeterminateError("a straggler")
         if callable(step):
             step()
+        if step == "twice":
+            self._call(method, request, deadline, **more)
         response = self._call(method, request, deadline, **more)
         if step == "executed":
             raise IndeterminateError("the answer was lost")

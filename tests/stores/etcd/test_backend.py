@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -37,6 +36,7 @@ from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.stores.etcd.txn import nested_write
+from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon
 from ..calls import kinds

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from batchkeeper import MetadataStore, open_async_store, open_store
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     AuthenticationError,
     Change,
@@ -24,6 +23,7 @@ from batchkeeper.stores.etcd import changes as module
 from batchkeeper.stores.etcd import members
 from batchkeeper.stores.etcd.members import tells_progress
 from batchkeeper.stores.etcd.watch_messages import create_request
+from batchkeeper.testing.servers import EtcdServer
 
 from ...proxy import Proxy
 from ..foreign import etcd_client, put_raw

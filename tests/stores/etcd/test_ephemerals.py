@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
     Check,
     Delete,
     Get,
+    MetadataStoreError,
     Put,
     Range,
     SessionLostError,
@@ -27,6 +27,7 @@ from batchkeeper.stores.etcd import estimates, groups, plan
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
 from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon
 from ..calls import kinds, lose_the_answer, write
@@ -213,6 +214,23 @@ def test_an_ended_session_is_found_out_without_a_refused_request(
 def creations(prefix: str) -> list[Any]:
     """Return many ephemeral creations, called in the client's first session."""
     return [in_first(Put(f"{prefix}/{n}", b"", ABSENT, ephemeral=True)) for n in range(70)]
+
+
+def test_a_refused_lease_that_stands_is_an_error(
+    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client does not send such a write again and again."""
+
+    def no_lease() -> None:
+        raise EtcdRefusedError(MetadataStoreError("no such lease"), Reason.LEASE_GONE)
+
+    write(backend, Put("/e", b"", ephemeral=True))
+    line = Line(backend, monkeypatch)
+    line.script.append(no_lease)
+    (error,) = write(backend, Put("/f", b"", ephemeral=True))
+    assert type(error) is MetadataStoreError
+    (stat,) = write(backend, Put("/f", b"", ephemeral=True))
+    assert stat.version == 0
 
 
 def test_ephemeral_creations_share_their_conditions(

@@ -14,7 +14,6 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     Delete,
     Exists,
@@ -33,6 +32,7 @@ from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.errors import Reason
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon
 

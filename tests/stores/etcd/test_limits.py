@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -36,6 +35,7 @@ from batchkeeper.stores.etcd.estimates import (
     Pace,
     RequestBytes,
 )
+from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import soon
 from ..calls import kinds

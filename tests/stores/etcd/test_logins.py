@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     ABSENT,
     AuthenticationError,
@@ -33,6 +32,7 @@ from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
 from batchkeeper.stores.etcd.errors import Reason
 from batchkeeper.stores.etcd.members import Credentials, checks_nested_permissions
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
+from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon
 from ..secured import LIMITED, ROOT, TlsEtcd, secured

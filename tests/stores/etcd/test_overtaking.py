@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import ABSENT, BadVersionError, Delete, Get, Put, Stat
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection
 from batchkeeper.stores.etcd.errors import Reason, UnansweredError
 from batchkeeper.stores.etcd.estimates import Patience
 from batchkeeper.stores.etcd.members import Credentials
+from batchkeeper.testing.servers import EtcdServer
 
 from ...proxy import Proxy
 from ...waiting import soon

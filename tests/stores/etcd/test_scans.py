@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.etcd import scans as module
 from batchkeeper.stores.etcd import splitting
 from batchkeeper.stores.etcd.connection import EtcdConnection
+from batchkeeper.stores.etcd.errors import UnansweredError
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.scans import Scans, _Page
+from batchkeeper.testing.servers import EtcdServer
 
 from ...contents import contents, put_all
 from ...programs import run_python
@@ -305,6 +306,27 @@ def test_a_delete_whose_answer_is_lost_goes_on(
         thread.join(PATIENCE)
         assert counts == [3_500]
         assert contents(direct, "/") == {}
+
+
+def test_a_delete_that_gets_no_answer_at_all_may_have_happened(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a lost answer, an error that says that nothing was sent is not the outcome."""
+    with bk.open_store(url) as store:
+        put(store, {"/t/a": b""})
+        call = EtcdConnection.call
+        failures: list[Exception] = [bk.StoreUnavailableError("gone"), UnansweredError("lost")]
+
+        def failing(self: EtcdConnection, method: Any, *args: Any, **more: Any) -> Any:
+            if method == "txn":
+                raise failures.pop()
+            return call(self, method, *args, **more)
+
+        monkeypatch.setattr(EtcdConnection, "call", failing)
+        with pytest.raises(bk.IndeterminateError) as caught:
+            store.delete_recursive("/t").result()
+        assert caught.value.outcome == "unknown"
+        assert not failures
 
 
 # --- whose keys are left alone

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import ABSENT, Get, GetChildren, Put, Stat, UnsupportedError
 from batchkeeper.stores.etcd import writer
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import soon
 from ..calls import kinds, lose_the_answer, write

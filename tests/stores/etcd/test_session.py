@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     AuthenticationError,
     MetadataStoreError,
@@ -33,6 +32,7 @@ from batchkeeper.stores.etcd.errors import EtcdRefusedError
 from batchkeeper.stores.etcd.keep_alives import KeepAlives
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
 from batchkeeper.stores.etcd.session import EtcdSession
+from batchkeeper.testing.servers import EtcdServer
 
 from ...forks import holds_in_a_child
 from ...proxy import Proxy

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -30,6 +29,7 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores import ConnectOptions, connect
 from batchkeeper.stores.etcd.backend import EtcdBackend
+from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import soon
 from ..calls import kinds, lose_the_answer, write

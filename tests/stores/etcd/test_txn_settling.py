@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -35,9 +34,10 @@ from batchkeeper.ops import (
 )
 from batchkeeper.stores.etcd.backend import EtcdBackend
 from batchkeeper.stores.etcd.connection import EtcdConnection, FlatOnlyError
-from batchkeeper.stores.etcd.errors import EtcdRefusedError
+from batchkeeper.stores.etcd.errors import EtcdRefusedError, Reason
 from batchkeeper.stores.etcd.members import Credentials
 from batchkeeper.stores.etcd.protos import messages
+from batchkeeper.testing.servers import EtcdServer
 
 from ...waiting import PATIENCE, soon
 from ..calls import lose_the_answer
@@ -305,6 +305,32 @@ def test_a_refusal_is_not_told_if_the_earlier_attempt_comes_first_after_all(
             (stat,) = backend.write([Put("/there", b"x", 2)], soon())
             assert isinstance(stat, Stat)
             assert stat.version == 3 == version(backend, "/there")
+
+
+def test_what_arrives_twice_is_applied_once(
+    etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch, prefix: str, flat_only: bool
+) -> None:
+    """gRPC may send a request again by itself. The answer is that of the first time."""
+    with opened(f"{etcd_server.url}{prefix}", flat_only=flat_only) as backend:
+        seed(backend)
+        Line(backend, monkeypatch).script.append("twice")
+        (stat,) = backend.write([Put("/there", b"x")], soon())
+        assert stat.version == 2 == version(backend, "/there")
+
+
+def test_what_was_applied_is_known_although_etcd_is_full_now(
+    etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    """An etcd without space takes no second attempt, but the slot shows that of the first."""
+
+    def full() -> None:
+        raise EtcdRefusedError(MetadataStoreError("no space"), Reason.NO_SPACE)
+
+    with opened(f"{etcd_server.url}{prefix}") as backend:
+        seed(backend)
+        Line(backend, monkeypatch).script.extend(["executed", *[full] * 1000])
+        (stat,) = backend.write([Put("/there", b"x")], soon(1.0))
+        assert stat.version == 2
 
 
 @pytest.mark.parametrize("excuse", [refuse, flat_from_now_on])

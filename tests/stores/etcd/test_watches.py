@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import EtcdServer
 from batchkeeper.ops import (
     AuthenticationError,
     Delete,
@@ -32,9 +31,10 @@ from batchkeeper.stores.etcd.errors import Reason
 from batchkeeper.stores.etcd.keep_alives import KeepAlives
 from batchkeeper.stores.etcd.members import tells_progress
 from batchkeeper.stores.etcd.protos import grpc_stubs, messages
-from batchkeeper.stores.etcd.watch import Watch
+from batchkeeper.stores.etcd.watch import EtcdWatch
 from batchkeeper.stores.etcd.watch_messages import cancel_request
 from batchkeeper.stores.etcd.watches import EtcdWatches
+from batchkeeper.testing.servers import EtcdServer
 
 from ...histories.nemesis import commit_everything
 from ...proxy import Proxy
@@ -397,17 +397,19 @@ def test_a_closed_store_ends_its_watches(server: EtcdServer, other: Other) -> No
 def test_a_silent_server_delays_a_watch_only_until_its_deadline(server: EtcdServer) -> None:
     """A watch that is not in place by its deadline ends with an error, and leaves nothing."""
     with opened(server.url) as backend:
+        late, told = Told(), Told()
         server.pause()
         try:
             with pytest.raises(OperationTimeoutError):
-                backend.watches.watch("/a", None, print, print, soon(0.2))
+                backend.watches.watch("/a", None, late.events, late.fail, soon(0.2))
         finally:
             server.resume()
         assert backend.watches.back()
-        told = Told()
         watch(backend, "/a", told)
         put(backend, "/a")
-        until(lambda: told.all)
+        put(backend, "/a/b")
+        until(seen(told, "/a/b"))
+        assert late.all == []
 
 
 # --- outages
@@ -481,7 +483,7 @@ def test_a_compaction_during_an_outage(
     leave out a delete there. Without the look beforehand, etcd says so itself.
     """
     if not noticed:
-        monkeypatch.setattr(EtcdWatches, "_look_around", see_nothing)
+        monkeypatch.setattr(EtcdWatches, "_check_resumable", see_nothing)
     told = Told()
     line = proxy(server.address)
     with opened(f"etcd://{line.address}") as backend:
@@ -574,17 +576,17 @@ def test_a_lost_session_is_over_when_watches_are_back(
     told = Told()
     line = proxy(server.address)
     place = threading.Event()
-    look_around = EtcdWatches._look_around
+    check_resumable = EtcdWatches._check_resumable
 
     def held_up(self: EtcdWatches) -> bool:
         assert place.wait(PATIENCE)
-        return look_around(self)
+        return check_resumable(self)
 
     with opened(f"etcd://{line.address}") as backend:
         backend.session.listen(told)
         taken = backend.session.take(1, soon())
         watch(backend, "/a", told)
-        monkeypatch.setattr(EtcdWatches, "_look_around", held_up)
+        monkeypatch.setattr(EtcdWatches, "_check_resumable", held_up)
         line.drops = True
         line.cut()
         other.revoke(taken.lease)
@@ -630,13 +632,13 @@ def test_a_fault_of_our_own_leaves_no_watch_silent(
     """An unexpected error is logged, and the watch goes on where it was."""
     told = Told()
     watch(backend, "/a", told)
-    change = Watch.change
+    change = EtcdWatch.change
 
-    def fail(self: Watch, *args: Any, **more: Any) -> None:
-        monkeypatch.setattr(Watch, "change", change)
+    def fail(self: EtcdWatch, *args: Any, **more: Any) -> None:
+        monkeypatch.setattr(EtcdWatch, "change", change)
         raise ZeroDivisionError("a fault")
 
-    monkeypatch.setattr(Watch, "change", fail)
+    monkeypatch.setattr(EtcdWatch, "change", fail)
     put(backend, "/a/1")
     put(backend, "/a/2")
     until(seen(told, "/a/2"))

@@ -308,6 +308,7 @@ def new_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path
     return lambda: place / str(next(numbers))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(calls=st.lists(CALLS, min_size=1, max_size=6))
 def test_it_answers_like_the_memory_store(

@@ -10,9 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ..foreign import zookeeper_client
 from .opening import connected

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from batchkeeper.bench.servers import ZooKeeperServer
-from batchkeeper.bench.servers.processes import free_ports
+from batchkeeper.testing.servers import ZooKeeperServer
+from batchkeeper.testing.servers.processes import free_ports
 
 __all__ = ["TlsZooKeeper"]
 

@@ -17,7 +17,6 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     ABSENT,
     Check,
@@ -36,7 +35,7 @@ from batchkeeper.ops import (
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import backend as backend_module
 from batchkeeper.stores.zookeeper import multi_settling, packets, readahead, write_ids
-from batchkeeper.stores.zookeeper.answers import understand
+from batchkeeper.stores.zookeeper.answers import parse_reply
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.exchanges import Exchange
 from batchkeeper.stores.zookeeper.jute import (
@@ -59,6 +58,7 @@ from batchkeeper.stores.zookeeper.jute import (
     parse_reads,
     parse_single,
 )
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...proxy import Proxy
 from ...waiting import PATIENCE, soon
@@ -483,10 +483,10 @@ def understood(
     def note(reply: Any, parse: Any, *, write: bool = False) -> Any:
         if isinstance(reply, tuple):
             seen.append((reply, parse, write))
-        return understand(reply, parse, write=write)
+        return parse_reply(reply, parse, write=write)
 
     for module in (backend_module, packets, readahead, multi_settling, write_ids):
-        monkeypatch.setattr(module, "understand", note)
+        monkeypatch.setattr(module, "parse_reply", note)
     work(backend)
     return seen
 
@@ -538,8 +538,8 @@ def test_an_altered_answer_is_read_or_refused(
     (buffer, offset), parse, write = data.draw(st.sampled_from(understood))
     other_length, alter = alteration
     altered = alter(buffer, offset)
-    meant = understand((buffer, offset), parse)
-    found = understand((altered, offset), parse, write=write)
+    meant = parse_reply((buffer, offset), parse)
+    found = parse_reply((altered, offset), parse, write=write)
 
     assert isinstance(meant, ZNode | list | Refused | Done)
     if isinstance(found, MetadataStoreError):
@@ -599,9 +599,9 @@ def test_whatever_is_altered_the_store_goes_on(
 def test_a_length_that_lies_takes_no_memory(parse: Any, body: bytes) -> None:
     """Numbers and lengths beyond the packet are detected before memory is allocated."""
     packet = bytes(16) + body
-    understand((packet, 16), parse)  # so that what is made once is there
+    parse_reply((packet, 16), parse)  # so that what is made once is there
     tracemalloc.start()
-    error = understand((packet, 16), parse)
+    error = parse_reply((packet, 16), parse)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -619,7 +619,7 @@ def test_names_that_no_node_has_are_not_taken(names: list[str]) -> None:
     )
 
     assert isinstance(
-        understand((body, 0), partial(parse_single, GET_CHILDREN)), MetadataStoreError
+        parse_reply((body, 0), partial(parse_single, GET_CHILDREN)), MetadataStoreError
     )
 
 
@@ -659,7 +659,7 @@ def test_names_that_no_node_has_are_not_taken(names: list[str]) -> None:
 )
 def test_an_answer_of_another_form_is_no_answer(steps: list[Step], body: bytes) -> None:
     """The results of a multi are those of its operations, one for each, in their order."""
-    error = understand((body, 0), partial(parse_multi, steps), write=True)
+    error = parse_reply((body, 0), partial(parse_multi, steps), write=True)
 
     assert isinstance(error, IndeterminateError)
 
@@ -684,6 +684,6 @@ _NODE = pack("!i?ii", GET_DATA, False, 0, -1) + bytes(_STAT_SIZE)
 def test_what_was_not_asked_for_is_no_answer(asked: list[int], body: bytes) -> None:
     """The results of a read are of the kind that was asked for, one for each, in their order."""
     sent = [(opcode, b"/a") for opcode in asked]
-    error = understand((body, 0), partial(parse_reads, sent, ()))
+    error = parse_reply((body, 0), partial(parse_reads, sent, ()))
 
     assert type(error) is MetadataStoreError

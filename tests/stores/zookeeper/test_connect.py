@@ -14,7 +14,6 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
 
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     AuthenticationError,
     Delete,
@@ -33,6 +32,7 @@ from batchkeeper.stores import ConnectOptions, connect, parse_url
 from batchkeeper.stores.zookeeper import kazoo_client
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.jute import MULTI
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
 from ..foreign import zookeeper_client

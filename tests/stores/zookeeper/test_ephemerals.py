@@ -9,7 +9,6 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -26,6 +25,7 @@ from batchkeeper.ops import (
     UnsupportedError,
 )
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon, until
 from ..calls import kinds, lose_the_answer, read, write
@@ -145,7 +145,7 @@ def test_a_value_that_is_replaced_by_a_parent_during_an_ephemeral_put(
 
     def replace(*args: Any, **how: Any) -> Any:
         calls.append(args)
-        if len(calls) == 2:  # between look and multi
+        if len(calls) == 2:  # between read and multi
             other.delete("/a")
             other.create("/a", None)
         return begin(*args, **how)

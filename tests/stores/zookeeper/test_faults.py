@@ -19,7 +19,6 @@ from kazoo.exceptions import (
     UnimplementedError,
 )
 
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     ABSENT,
     Exists,
@@ -36,6 +35,7 @@ from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
 from batchkeeper.stores.zookeeper.exchanges import Exchange
 from batchkeeper.stores.zookeeper.jute import EMPTY_MULTI, GET_DATA, MULTI, MULTI_READ
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...forks import holds_in_a_child
 from ...waiting import PATIENCE, soon, until

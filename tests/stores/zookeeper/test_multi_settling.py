@@ -20,7 +20,6 @@ from kazoo.exceptions import (
 )
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -40,6 +39,7 @@ from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import write_ids
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.jute import END, MULTI
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import PATIENCE, soon, until
 from ..calls import lose_the_answer

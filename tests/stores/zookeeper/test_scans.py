@@ -15,7 +15,6 @@ from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     AuthenticationError,
     IndeterminateError,
@@ -38,6 +37,7 @@ from batchkeeper.stores.zookeeper.jute import (
 )
 from batchkeeper.stores.zookeeper.readahead import Read, ReadAhead
 from batchkeeper.stores.zookeeper.walk import TreeWalk
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...contents import put_all
 from ...proxy import Proxy

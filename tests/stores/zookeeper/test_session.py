@@ -26,12 +26,12 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import Put
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.exchanges import Trip
 from batchkeeper.stores.zookeeper.jute import SYNC
 from batchkeeper.stores.zookeeper.session import _ROOT, Proofs
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...forks import holds_in_a_child
 from ...proxy import Proxy

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     ABSENT,
     BadVersionError,
@@ -21,6 +20,7 @@ from batchkeeper.ops import (
     ValueTooLargeError,
 )
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
 from ..calls import kinds

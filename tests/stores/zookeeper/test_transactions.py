@@ -82,7 +82,7 @@ def test_transactions_travel_beside_others(backend: ZooKeeperBackend) -> None:
 
 
 def test_refused_transactions_cost_one_conflict(backend: ZooKeeperBackend) -> None:
-    """All of a call are found with one look, and their neighbours are applied together."""
+    """All of a call are found with one read, and their neighbours are applied together."""
     write(backend, *[Put(f"/a/{i}", b"") for i in range(40)])
     before = conflicts(backend)
 
@@ -308,7 +308,7 @@ def test_an_ephemeral_node_above_that_is_replaced(
 
     def replace(*args: Any, **how: Any) -> Any:
         calls.append(args)
-        if len(calls) == 3:  # after the first attempt and the look
+        if len(calls) == 3:  # after the first attempt and the read
             other.delete("/e")
             other.create("/e/x", b"", makepath=True)
         return begin(*args, **how)
@@ -354,7 +354,7 @@ def test_a_node_that_is_replaced_between_look_and_multi(
 def test_a_second_look_over_another_connection_is_repeated(
     backend: ZooKeeperBackend, other: KazooClient, line: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the connection changes meanwhile, nobody knows which state the look has seen."""
+    """If the connection changes meanwhile, nobody knows which state the read has seen."""
     write(backend, Put("/a", b"1"))
     connection = backend._connection
     begin, calls = connection.begin, []
@@ -362,7 +362,7 @@ def test_a_second_look_over_another_connection_is_repeated(
     def cut(*args: Any, **how: Any) -> Any:
         calls.append(args)
         finish = begin(*args, **how)
-        if len(calls) != 3:  # after the look and the multi
+        if len(calls) != 3:  # after the read and the multi
             return finish
 
         def finish_and_cut(deadline: float) -> Any:
@@ -395,7 +395,7 @@ def test_a_second_look_does_not_hold_up_a_multi_that_was_not_sent(
 
         def cut_off(*args: Any, **how: Any) -> Any:
             calls.append(args)
-            if len(calls) == 2:  # after the look
+            if len(calls) == 2:  # after the read
                 line.close()
                 until(lambda: not connection.connected)
             return begin(*args, **how)
@@ -411,7 +411,7 @@ def test_a_second_look_does_not_hold_up_a_multi_that_was_not_sent(
 def test_an_outage_between_the_multis_of_a_call(
     backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was applied before it keeps its answers, although the second look was not sent."""
+    """What was applied before it keeps its answers, although the second read was not sent."""
     write(backend, Put("/a", b"1"), Put("/t", b""))
     monkeypatch.setattr(writes, "_MOST", 1)
     take, calls = WriteIds.take, []

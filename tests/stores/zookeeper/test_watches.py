@@ -15,7 +15,6 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 import batchkeeper as bk
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     AuthenticationError,
     Delete,
@@ -30,6 +29,7 @@ from batchkeeper.stores.zookeeper import watches as watches_module
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS, UNIMPLEMENTED
 from batchkeeper.stores.zookeeper.jute import ADD_WATCH
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...forks import holds_in_a_child
 from ...proxy import Proxy

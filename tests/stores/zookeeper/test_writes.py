@@ -11,7 +11,6 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.security import make_acl, make_digest_acl
 
-from batchkeeper.bench.servers import ZooKeeperServer
 from batchkeeper.ops import (
     ABSENT,
     AuthenticationError,
@@ -33,9 +32,10 @@ from batchkeeper.ops import (
 from batchkeeper.stores import parse_url
 from batchkeeper.stores.backend import PartRequest
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
-from batchkeeper.stores.zookeeper.codecs import WRITES, Seen, WriteStep
+from batchkeeper.stores.zookeeper.codecs import WRITES, KnownNode, WriteStep
 from batchkeeper.stores.zookeeper.jute import MULTI_READ, SET_DATA, ZNode
 from batchkeeper.stores.zookeeper.nodes import NULL, Nodes
+from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
 from ..calls import kinds, read, write
@@ -128,7 +128,7 @@ class StampCodec:
     def unsure(self, request: PartRequest, path: str, nodes: Nodes) -> bool:
         return True
 
-    def step(self, request: PartRequest, seen: Seen, path: str, nodes: Nodes) -> WriteStep:
+    def step(self, request: PartRequest, seen: KnownNode, path: str, nodes: Nodes) -> WriteStep:
         return SET_DATA, seen.version if isinstance(seen, ZNode) else 0, b"stamp"
 
     def refusal(self, request: PartRequest, node: ZNode | None) -> MetadataStoreError | None:
@@ -298,7 +298,7 @@ def test_a_value_that_was_replaced_by_a_parent_is_not_claimed(
         other.delete("/t")
         other.create("/t", None)
 
-    # The sync with the look, and the multi.
+    # The sync with the read, and the multi.
     before_exchange(backend, lambda: None, replace)
 
     (answer,) = write(backend, Put("/t", b"2", 0))
@@ -439,7 +439,7 @@ def test_a_path_that_changes_between_the_rounds(backend: ZooKeeperBackend, other
     before_exchange(
         backend,
         lambda: None,  # the multi that fails
-        lambda: None,  # the look, which finds /x
+        lambda: None,  # the read, which finds /x
         lambda: other.delete("/x"),  # before the second multi
     )
 
@@ -494,7 +494,7 @@ def test_a_parent_that_was_replaced_by_a_value_is_not_claimed(
         other.delete("/a")
         other.create("/a", b"a value, at version 0 like the parent")
 
-    # The multi that fails, the look, and the second multi.
+    # The multi that fails, the read, and the second multi.
     before_exchange(backend, *[lambda: None] * 2, replace)
 
     (answer,) = write(backend, Put("/a", b"1", ABSENT))
@@ -528,7 +528,7 @@ def test_a_delete_above_a_new_path_costs_no_search(backend: ZooKeeperBackend) ->
     answers = write(backend, Delete("/a"), Put("/a/x", b"1"), Delete("/b"))
 
     assert kinds(answers) == [NotEmptyError, Stat, type(None)]
-    assert len(rounds) == 3  # The put and the other delete; the delete; the look.
+    assert len(rounds) == 3  # The put and the other delete; the delete; the read.
 
 
 def test_what_is_not_permitted_ends_alone(backend: ZooKeeperBackend, other: Chroot) -> None:

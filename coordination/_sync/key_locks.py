@@ -1,0 +1,80 @@
+# Made from async_key_locks.py by `python tools/faces.py`: change that file, and run this command.
+"""A lock for each key, which callers get in the order of arrival."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from ...ops.errors import InvalidSettingError
+from ..background import Signal
+
+__all__ = ["KeyLocks"]
+
+
+class _Line:
+    """Who waits for one key, and who has it."""
+
+    __slots__ = ("owner", "waiting")
+
+    def __init__(self, owner: int) -> None:
+        self.owner = owner
+        self.waiting: deque[Signal] = deque()
+
+
+class KeyLocks:
+    """Locks by key. It keeps nothing for keys that nobody has locked."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the following field
+        self._lines: dict[str, _Line] = {}
+
+    def lock(self, key: str) -> None:
+        """Lock a key, as soon as all earlier callers have unlocked it.
+
+        Raises:
+            InvalidSettingError: this thread has it already, and would wait for itself.
+        """
+        me = threading.get_ident()
+        with self._lock:
+            line = self._lines.get(key)
+            if line is None:
+                self._lines[key] = _Line(me)
+                return
+            if line.owner == me:
+                why = f"the function that updates {key} updates {key}: it would wait for itself"
+                raise InvalidSettingError(why)
+            admitted = Signal()
+            line.waiting.append(admitted)
+        try:
+            admitted.wait()
+        except BaseException:
+            with self._lock:
+                late = admitted not in line.waiting
+                if not late:
+                    line.waiting.remove(admitted)
+            if late:
+                self.unlock(key)
+            raise
+        line.owner = me
+
+    def unlock(self, key: str) -> None:
+        """Unlock a key: the next caller gets it."""
+        with self._lock:
+            line = self._lines.get(key)
+            if line is None:
+                return  # ``forget`` has dropped it: this child was forked while it was locked.
+            if not line.waiting:
+                del self._lines[key]
+                return
+            admitted = line.waiting.popleft()
+            line.owner = 0
+        admitted.set()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def forget(self) -> None:
+        """Drop everything in a forked process, where another thread may have held the lock."""
+        self._lock = threading.Lock()
+        self._lines = {}

@@ -1,0 +1,91 @@
+# async:
+# `_sync/key_locks.py` is generated from this file: after a change, run `python tools/faces.py`.
+# end
+"""A lock for each key, which callers get in the order of arrival."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from .async_background import AsyncSignal
+
+# sync:
+# | from ..ops.errors import InvalidSettingError
+# end
+
+__all__ = ["AsyncKeyLocks"]
+
+
+class _Line:
+    """Who waits for one key, and who has it."""
+
+    __slots__ = ("owner", "waiting")
+
+    def __init__(self, owner: int) -> None:
+        self.owner = owner
+        self.waiting: deque[AsyncSignal] = deque()
+
+
+class AsyncKeyLocks:
+    """Locks by key. It keeps nothing for keys that nobody has locked."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the following field
+        self._lines: dict[str, _Line] = {}
+
+    async def lock(self, key: str) -> None:
+        # async:
+        """Lock a key, as soon as all earlier callers have unlocked it."""
+        # sync:
+        # | """Lock a key, as soon as all earlier callers have unlocked it.
+        # |
+        # | Raises:
+        # |     InvalidSettingError: this thread has it already, and would wait for itself.
+        # | """
+        # end
+        me = threading.get_ident()
+        with self._lock:
+            line = self._lines.get(key)
+            if line is None:
+                self._lines[key] = _Line(me)
+                return
+            # sync:
+            # | if line.owner == me:
+            # |     why = f"the function that updates {key} updates {key}: it would wait for itself"
+            # |     raise InvalidSettingError(why)
+            # end
+            admitted = AsyncSignal()
+            line.waiting.append(admitted)
+        try:
+            await admitted.wait()
+        except BaseException:
+            with self._lock:
+                late = admitted not in line.waiting
+                if not late:
+                    line.waiting.remove(admitted)
+            if late:
+                self.unlock(key)
+            raise
+        line.owner = me
+
+    def unlock(self, key: str) -> None:
+        """Unlock a key: the next caller gets it."""
+        with self._lock:
+            line = self._lines.get(key)
+            if line is None:
+                return  # ``forget`` has dropped it: this child was forked while it was locked.
+            if not line.waiting:
+                del self._lines[key]
+                return
+            admitted = line.waiting.popleft()
+            line.owner = 0
+        admitted.set()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def forget(self) -> None:
+        """Drop everything in a forked process, where another thread may have held the lock."""
+        self._lock = threading.Lock()
+        self._lines = {}

@@ -1,0 +1,133 @@
+"""What the suite weighs, by folder, beside what it may weigh: ``budget.toml``.
+
+Counts above the budget fail the run: tests, tests that need a server, servers and Sparks that were
+started. Seconds are shown only, because a busy machine would fail them. Whoever adds a test above
+the budget takes another away, or says in the change why the suite has to grow.
+
+A run of everything (``--full``) has no budget.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+TESTS: Final = Path(__file__).parent
+
+#: What is counted, as the columns of the table.
+COUNTS: Final = ("tests", "on servers", "servers", "sparks")
+
+# A word of a command line, and what is started by it.
+_PROGRAMS: Final = {
+    "etcd": "servers",
+    "org.apache.zookeeper.server.quorum.QuorumPeerMain": "servers",
+    "spark-submit": "sparks",
+}
+
+_SLOWEST: Final = 10
+
+
+class Budget:
+    """Counts what the tests of this process start, and adds up what all processes report."""
+
+    def __init__(self) -> None:
+        self._started: Counter[str] = Counter()
+        self._shared = 0
+        self._counts: dict[str, Counter[str]] = {}
+        self._seconds: Counter[str] = Counter()
+        sys.addaudithook(self._heard)
+
+    def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "subprocess.Popen" and not self._shared:
+            words = arguments[1]
+            for word in words if isinstance(words, list | tuple) else ():
+                if program := _PROGRAMS.get(os.path.basename(os.fspath(word))):
+                    self._started[program] += 1
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Count nothing in a block that starts what tests share: each process of a run has one."""
+        self._shared += 1
+        try:
+            yield
+        finally:
+            self._shared -= 1
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Say in a test's last report what it has started."""
+        item.user_properties[:] = [
+            *((name, count) for name, count in self._started.items()),
+            ("on servers", int(item.get_closest_marker("server") is not None)),
+        ]
+        report = yield
+        if report.when == "teardown":
+            self._started.clear()
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add up a report, in the process that prints the results."""
+        file = report.nodeid.partition("::")[0]
+        self._seconds[file] += report.duration
+        if report.when == "teardown":
+            counts = self._counts.setdefault(folder(file), Counter())
+            counts["tests"] += 1
+            counts.update(dict(report.user_properties))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail the run if a folder is above its budget."""
+        if session.exitstatus == pytest.ExitCode.OK and self._excess(session.config):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    ) -> None:
+        """Print the table, the slowest files, and what is above the budget."""
+        if config.option.collectonly or not self._counts:
+            return
+        allowed = budget()
+        terminalreporter.section("the budget (tests/budget.toml): counted / allowed")
+        row = "{:<16}{:>14}{:>14}{:>11}{:>9}{:>14}".format
+        terminalreporter.line(row("folder", *COUNTS, "seconds"))
+        for name in sorted(self._counts):
+            seconds = sum(s for file, s in self._seconds.items() if folder(file) == name)
+            may = allowed.get(name, {})
+            cells = [f"{self._counts[name][what]} / {may.get(what, 0)}" for what in COUNTS]
+            shown = f"{seconds:.0f} / {may.get('seconds', 0)}"
+            terminalreporter.line(row(name, *cells, shown))
+        slowest = self._seconds.most_common(_SLOWEST)
+        terminalreporter.line("slowest files: " + ", ".join(f"{f} {s:.0f} s" for f, s in slowest))
+        for line in self._excess(config):
+            terminalreporter.line(line, red=True)
+
+    def _excess(self, config: pytest.Config) -> list[str]:
+        if config.option.full:
+            return []
+        allowed = budget()
+        return [
+            f"above the budget: tests/{name} has {counts[what]} {what}, and may have "
+            f"{allowed.get(name, {}).get(what, 0)}; take some away (tests/budget.toml)"
+            for name, counts in sorted(self._counts.items())
+            for what in COUNTS
+            if counts[what] > allowed.get(name, {}).get(what, 0)
+        ]
+
+
+def folder(file: str) -> str:
+    """Return the folder that a test file counts for; those beside this one have one together."""
+    below = Path(file).parts[1:] if file.startswith("tests") else Path(file).parts
+    return below[0] if len(below) > 1 else "."
+
+
+def budget() -> dict[str, dict[str, int]]:
+    """Return what each folder may have, by column."""
+    return tomllib.loads((TESTS / "budget.toml").read_text("utf-8"))
