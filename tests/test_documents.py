@@ -168,7 +168,7 @@ def test_the_documents_call_the_command() -> None:
     "document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT))
 )
 def test_documented_names_exist(document: Path) -> None:
-    """What a document calls as an attribute of the package or of a store is there."""
+    """The attributes of the package and of a store that a document uses exist."""
     text = document.read_text()
     for name in re.findall(r"\bbk\.(\w+)", text):
         assert hasattr(bk, name), name

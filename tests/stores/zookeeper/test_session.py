@@ -212,7 +212,7 @@ def test_a_proof_never_claims_more_than_the_leader_grants(seed: int) -> None:
 
 
 def test_a_proof_holds_on_one_connection() -> None:
-    """What was sent over two connections proves nothing; a greeting needs one committed write."""
+    """A request sent over two connections proves nothing; a greeting needs one committed write."""
     proofs = Proofs(10.0)
     proofs.begin(1, 10.0, 100.0)
     assert proofs.prove(Trip(1, 101.0, 101.1), Trip(1, 101.2, 101.3)) == 100.0

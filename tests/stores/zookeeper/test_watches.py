@@ -193,7 +193,7 @@ def test_values_that_are_overwritten_at_once(
 
 
 def test_values_of_other_clients(backend: ZooKeeperBackend, other: KazooClient) -> None:
-    """What kazoo creates has empty data, which is a value; null data is none."""
+    """A node that kazoo creates has empty data, which is a value; null data is not a value."""
     seen = Seen(backend, "/")
     other.ensure_path("/a/b")
     other.set("/a", b"1")
@@ -290,7 +290,7 @@ def test_watches_that_overlap(server: ZooKeeperServer) -> None:
 def test_what_changes_while_a_watch_begins(
     backend: ZooKeeperBackend, store: bk.MetadataStore
 ) -> None:
-    """Beside another watch and under load, a new one tells created from modified all the same."""
+    """Even beside another watch and under load, a new one tells created from modified."""
     outer = Seen(backend, "/")
     done = threading.Event()
 
@@ -379,7 +379,7 @@ def test_own_slots_are_left_out(backend: ZooKeeperBackend) -> None:
 
 
 class View:
-    """What a caller knows who reads everything anew at each gap, and follows events otherwise."""
+    """The knowledge of a caller that reads everything at each gap, and follows events otherwise."""
 
     def __init__(self, store: bk.MetadataStore) -> None:
         self.paths: set[str] = set()
@@ -416,7 +416,7 @@ class View:
 def test_nothing_is_missed_without_a_gap(
     server: ZooKeeperServer, proxied: Proxy, fault: str
 ) -> None:
-    """Whoever follows the events and reads anew at gaps knows what is there, after any outages."""
+    """A caller that follows the events and reads at gaps has the right state after any outages."""
     with (
         bk.open_store(server.url) as writer,
         bk.open_store(f"zookeeper://{proxied.address}", session_timeout=4) as store,
@@ -459,7 +459,7 @@ def test_nothing_is_missed_without_a_gap(
 
 
 def test_parents_after_an_outage(server: ZooKeeperServer, proxied: Proxy) -> None:
-    """What has become a parent, a value or nothing during the outage is known after it."""
+    """A node that became a parent, a value or nothing during the outage is known after it."""
     with (
         closing(connected(server.url)) as writer,
         closing(connected(f"zookeeper://{proxied.address}")) as backend,

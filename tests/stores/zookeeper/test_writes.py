@@ -247,7 +247,7 @@ def test_a_parent_holds_no_value_until_one_is_put(backend: ZooKeeperBackend, oth
 
 @pytest.mark.parametrize("expected", [None, ABSENT])
 def test_the_first_put_of_a_parent_gives_version_1(opened: Connect, expected: int | None) -> None:
-    """A path that was a parent before its first put starts at version 1, whoever created it."""
+    """A path that was a parent before its first put starts at version 1, from any creator."""
     write(opened(), Put("/a/b", b"1"))
 
     (stat,) = write(opened(), Put("/a", b"", expected))
