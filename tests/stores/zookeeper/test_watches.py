@@ -132,6 +132,17 @@ def test_parents_from_before_the_watch(backend: ZooKeeperBackend, store: bk.Meta
     assert [event.version for event in seen.events] == [1, None, 1, None, 0]
 
 
+def test_parents_of_an_earlier_watch(backend: ZooKeeperBackend, store: bk.MetadataStore) -> None:
+    """What a watch has known says nothing of what has changed since it was closed."""
+    result(store.put("/parent/x", b"1"))
+    Seen(backend, "/").handle.close()
+    result(store.put("/parent", b"1"))
+    seen = Seen(backend, "/")
+    result(store.put("/parent", b"2"))
+    result(store.put("/end", b""))
+    assert seen.await_path("/end") == [("modified", "/parent")]
+
+
 def test_parents_from_after_the_watch(backend: ZooKeeperBackend, store: bk.MetadataStore) -> None:
     """A parent has no event until it has a value, and none when it goes without one."""
     seen = Seen(backend, "/")
@@ -730,6 +741,26 @@ def test_a_prefix_that_may_not_be_read(fresh_url: Callable[[str], str]) -> None:
             until(lambda: not intruder.watches._placed)
         put(owner, "/leaf", "/new")
         until(lambda: seen.changes() == [("modified", "/leaf"), ("created", "/new")])
+
+
+def test_a_prefix_that_may_not_be_read_any_more(
+    url: str, zookeeper_server: ZooKeeperServer, proxy: Callable[[str], Proxy], other: KazooClient
+) -> None:
+    """Its watch ends with the next connection, and other watches go on."""
+    line = proxy(zookeeper_server.address)
+    other.add_auth("digest", "anna:anna's")
+    for path in ("/hers", "/mine"):
+        other.create(path, b"")
+        other.create(f"{path}/x", b"")
+    with closing(connected(url.replace(zookeeper_server.address, line.address))) as backend:
+        hers, mine = Seen(backend, "/hers"), Seen(backend, "/mine")
+        other.set_acls("/hers", [make_digest_acl("anna", "anna's", all=True)])
+        line.cut()
+        until(lambda: hers.errors and mine.events)
+        assert [type(error) for error in hers.errors] == [AuthenticationError]
+        put(backend, "/mine/y")
+        until(lambda: ("created", "/mine/y") in mine.changes())
+        assert mine.errors == []
 
 
 def test_nodes_of_others_below_the_prefix(url: str, other: KazooClient) -> None:

@@ -26,6 +26,7 @@ from batchkeeper.ops import (
     NotFoundError,
     Put,
     Stat,
+    StoreUnavailableError,
     UnsupportedError,
     ValueTooLargeError,
 )
@@ -754,3 +755,20 @@ def test_many_threads_at_once(backend: ZooKeeperBackend) -> None:
 
     with ThreadPoolExecutor(32) as threads:
         assert all(threads.map(one, range(200)))
+
+
+def test_what_was_applied_is_told_although_a_later_look_fails(
+    backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what still waited for the look ends with its error."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreUnavailableError("gone")
+
+    large = bytes(700_000)  # so that each has a multi of its own
+    backend.write([Put("/there", b"")], soon())
+    monkeypatch.setattr(backend._writer._reader, "look", fail)
+    stat, error = backend.write([Put("/new", large), Put("/there", large, 5)], soon())
+    assert stat.version == 0
+    assert isinstance(error, StoreUnavailableError)
+    assert error.path == "/there"
