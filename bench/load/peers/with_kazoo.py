@@ -11,7 +11,7 @@ from typing import Any, Final
 from ....ops.errors import BadVersionError, StoreUnavailableError, TransactionRefusedError
 from ....ops.operations import ABSENT, Check, Put
 from ....stores.registry import parse_url
-from ...baseline import kazoo_client
+from .clients import kazoo_client
 from .outcomes import Operations, PeerFound, PeerStat, conflict, refused
 
 __all__ = ["open_kazoo", "open_kazoo_multi"]

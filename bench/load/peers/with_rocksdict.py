@@ -9,7 +9,7 @@ from typing import Any
 
 from ....ops.operations import ABSENT, Put
 from ....stores.registry import parse_url
-from ...baseline import rocksdict_client, synced
+from .clients import rocksdict_client, synced
 from .outcomes import Done, Operations, PeerFound, PeerStat, conflict, refused
 
 __all__ = ["open_rocksdict"]
