@@ -25,7 +25,7 @@ from typing import Final
 from rich.console import Console
 
 from batchkeeper import open_store
-from batchkeeper.batching.store import MetadataStore
+from batchkeeper.batching import MetadataStore
 from batchkeeper.bench.results.tables import Column, print_columns
 from batchkeeper.ops.errors import BadVersionError, IndeterminateError, MetadataStoreError
 from batchkeeper.ops.operations import ABSENT, Put

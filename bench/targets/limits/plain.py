@@ -25,6 +25,8 @@ def plain_put(url: str, root: str) -> Iterator[Callable[[str, bytes], Any]]:
     """Open the plain client of a store; yield a function that creates a path and waits for it."""
     with PEERS[PLAIN[store_kind(parse_url(url)).scheme]].open(url, root) as peer:
         put = getattr(peer, "put_new", peer.put)
+        # It makes the folder for all, before several threads share the client.
+        put(f"{root}/first", b"").result()
         yield lambda path, value: put(path, value).result()
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from targets.kills import Findings, Kill, measure
 
-from batchkeeper.bench.kills import Findings, Kill, measure
+from ...histories.nemesis import forgets, server_to_hurt
 
-from ..histories.nemesis import forgets, server_to_hurt
+# They measure the project, and not what its users get.
+pytestmark = pytest.mark.full
 
 
 @pytest.mark.full
@@ -22,8 +24,8 @@ def test_what_a_kill_catches_is_settled(kind: str, tmp_path: Path) -> None:
     assert len(report.kills) == 2
     assert all(kill.caught for kill in report.kills)
     assert sum(kill.indeterminate for kill in report.kills) == 0
-    assert report.writes > 1000
-    assert report.false_conflicts == 0
+    assert len(report.acknowledged) > 1000
+    assert report.false_conflicts == []
     assert report.false_failures == 0
     assert not report.missing or forgetful
 

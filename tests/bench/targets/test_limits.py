@@ -7,42 +7,37 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
+from targets.limits import coordination
+from targets.limits.coordination import check_runs
+from targets.limits.measuring import STORES, needed, rows_of
+from targets.limits.raw import ceiling
+from targets.rows import Figures, Goal, Name, Results, Row, verdict
+from targets.work import items, steps
 
-from batchkeeper import MetadataStore, Stat
-from batchkeeper.bench.baseline import PLAIN_CLIENTS
-from batchkeeper.bench.limits import caches, counters, failover, locks
-from batchkeeper.bench.limits.ceilings import ceilings
-from batchkeeper.bench.limits.command import main
-from batchkeeper.bench.limits.counters import check_runs
-from batchkeeper.bench.limits.rounds import Results, needed, rows_of, variants
-from batchkeeper.bench.limits.rows import ROWS, STORES, Goal, Row, verdict
-from batchkeeper.bench.limits.work import Figures, items, steps
+from batchkeeper import (
+    ABSENT,
+    BadVersionError,
+    Counter,
+    Election,
+    Lock,
+    MetadataCache,
+    MetadataStore,
+    MetadataStoreError,
+    Stat,
+)
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
-from batchkeeper.coordination import Counter, Election, Lock, MetadataCache
-from batchkeeper.ops.errors import BadVersionError, MetadataStoreError
-from batchkeeper.ops.operations import ABSENT
 from batchkeeper.stores import rocksdb
 from batchkeeper.stores.backend import Answer, Backend, PassingBackend, Request
-from batchkeeper.stores.registry import ConnectOptions, StoreURL, parse_url
+from batchkeeper.stores.registry import ConnectOptions, StoreURL
+
+# They measure the project, and not what its users get.
+pytestmark = pytest.mark.full
 
 # The throw-away servers, which these tests start by their names.
 SERVED = [pytest.param(name, marks=pytest.mark.server) for name in ("etcd", "zookeeper")]
-
-
-@pytest.fixture
-def limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Run the script with few operations and a new folder."""
-    # The tests' own objects stay frozen (see conftest.py).
-    monkeypatch.setattr("gc.unfreeze", lambda: None)
-
-    def run(*arguments: str) -> int:
-        return main([*arguments, "--quick", "--dir", str(tmp_path)])
-
-    return run
 
 
 @pytest.mark.parametrize("store", ["rocksdb", *SERVED])
@@ -54,13 +49,14 @@ def test_every_row_is_measured(
     report = json.loads(capsys.readouterr().out)
     assert report["target"] == store
     assert report["rounds"] == 1
-    expected = [row.name for row in ROWS if row.fits(store)]
-    assert [row["name"] for row in report["rows"]] == expected
+    expected = {row.name: row for row in rows_of(store)}
+    assert [row["name"] for row in report["rows"]] == list(expected)
     for row in report["rows"]:
         for figure in (row["measured"], row["against"], row["ratio"], *row["beside"].values()):
             if figure is not None:
-                assert 0 < figure["low"] <= figure["median"] <= figure["high"] < math.inf
-        has_base = next(found.base is not None for found in ROWS if found.name == row["name"])
+                assert 0 < figure["median"] < math.inf
+                assert figure["low"] is figure["high"] is None  # not known after one round
+        has_base = expected[row["name"]].base is not None
         assert (row["against"] is not None) == (row["ratio"] is not None) == has_base
         assert row["verdict"] in {"goal", "target", "missed"}
         assert row["target"] > 0
@@ -72,26 +68,6 @@ def test_every_row_is_measured(
         assert found["cpu"]["median"] > 0
         # The server's clock counts hundredths of a second, so few operations may take none.
         assert ("server" in found) == (store != "rocksdb")
-
-
-def test_the_table_has_a_line_for_each_row(
-    limits: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The table has the figures, the ratio, the target and the verdict."""
-    assert limits("rocksdb", "--only", "puts", "--only", "threads", "--rounds", "2") == 0
-    out = capsys.readouterr().out
-    lines = [line for line in out.splitlines() if line.startswith(("puts  ", "threads  "))]
-    puts, threads, *costs = lines
-    assert puts.split()[-5:-1] == ["0.5", "x", "0.7", "x"]
-    assert threads.split()[-5:-1] == ["3", "x", "5", "x"]
-    assert {puts.split()[-1], threads.split()[-1]} <= {"goal", "target", "missed"}
-    for cost in costs:
-        name, client, against = cost.split()  # and no server
-        assert name in {"puts", "threads"}
-        assert 0 < float(client) < math.inf
-        assert 0 < float(against) < math.inf
-    assert "threads: the same on a store that only takes as long: " in out
-    assert "2 interleaved rounds" in out
 
 
 class Tampering(PassingBackend):
@@ -162,11 +138,10 @@ def test_a_wrong_answer_ends_the_run(
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_ceiling_checks_its_answers(store: str, fresh_url: Callable[[str], str]) -> None:
+def test_a_ceiling_checks_its_answers(store: str, place: Callable[..., Target]) -> None:
     """If a path exists already, the bare loops notice that their creates were refused."""
-    for measured in ceilings(store)["conditional puts"].values():
-        url = parse_url(fresh_url(store))
-        there = Target(store, url, "/twice", None, PLAIN_CLIENTS[store], 10.0)
+    for measured in ceiling(store, "raw conditional puts").ways.values():
+        there = place(store)
         assert measured(there, 300)["rate"] > 0
         with pytest.raises(WrongAnswerError):
             measured(there, 300)
@@ -199,38 +174,40 @@ def test_a_lost_answer_ends_the_run(
 
 
 def test_a_lock_with_two_holders_ends_the_run(
-    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    place: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The contenders add to a total that only the lock protects, so a lost addition shows."""
-    monkeypatch.setattr(locks, "Lock", lambda store, path: Lock(store, f"{path}/{uuid.uuid4()}"))
+    monkeypatch.setattr(
+        coordination, "Lock", lambda store, path: Lock(store, f"{path}/{uuid.uuid4()}")
+    )
     with pytest.raises(WrongAnswerError, match="the sum is"):
-        locks.locks_in_line(_place(fresh_url), 300)
+        coordination.locks_in_line(place(), 300)
 
 
-@pytest.mark.parametrize("measured", [locks.lone_locks, locks.locks_in_line])
+@pytest.mark.parametrize("measured", [coordination.lone_locks, coordination.locks_in_line])
 def test_fencing_tokens_that_do_not_grow_end_the_run(
     measured: Callable[[Target, int], Figures],
-    fresh_url: Callable[[str], str],
+    place: Callable[..., Target],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each holder's token is compared with the one before."""
     monkeypatch.setattr(Lock, "fencing_token", 7)
     with pytest.raises(WrongAnswerError, match="no greater fencing token"):
-        measured(_place(fresh_url), 100)
+        measured(place(), 100)
 
 
 def test_a_cache_that_is_wrong_ends_the_run(
-    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    place: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The values are compared with those in the store, and hits must not reach it."""
     get, update = MetadataCache.get, MetadataCache.read_modify_update
     with monkeypatch.context() as patched:
         patched.setattr(MetadataCache, "get", lambda cache, path: get(cache, path)[:-1])
         with pytest.raises(WrongAnswerError, match="not the one that was put"):
-            caches.cache_hits(_place(fresh_url), 100)
+            coordination.cache_hits(place(), 100)
         patched.setattr(MetadataCache, "get", lambda cache, path: _missed(cache, path, get))
         with pytest.raises(WrongAnswerError, match="have reached the store"):
-            caches.cache_hits(_place(fresh_url), 100)
+            coordination.cache_hits(place(), 100)
     lose = itertools.count()
 
     def losing(
@@ -240,7 +217,7 @@ def test_a_cache_that_is_wrong_ends_the_run(
 
     monkeypatch.setattr(MetadataCache, "read_modify_update", losing)
     with pytest.raises(WrongAnswerError, match="99 answers to 100 operations"):
-        caches.updates(_place(fresh_url), 100)
+        coordination.updates(place(), 100)
 
 
 def _missed(cache: MetadataCache[bytes], path: str, get: Callable[..., bytes]) -> bytes:
@@ -250,7 +227,7 @@ def _missed(cache: MetadataCache[bytes], path: str, get: Callable[..., bytes]) -
 
 
 def test_numbers_that_come_twice_end_the_run(
-    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    place: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process's numbers must grow, and those of several processes must all differ."""
     check_runs([[(0, 5), (20, 5)], [(5, 10)]], 10)
@@ -262,22 +239,18 @@ def test_numbers_that_come_twice_end_the_run(
         check_runs([[(0, 5), (20, 4)], [(5, 10)]], 10)
     monkeypatch.setattr(Counter, "next", lambda _counter: 7)
     with pytest.raises(WrongAnswerError, match="do not grow"):
-        counters.numbers(_place(fresh_url), 10)
+        coordination.numbers(place(), 10)
 
 
 @pytest.mark.parametrize("name", ["etcd"])
 def test_a_second_leader_ends_the_run(
-    fresh_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, name: str
+    place: Callable[..., Target], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A candidate that leads before the leader was killed is not taken for its successor."""
-    monkeypatch.setattr(failover, "_ATTEMPTS", 1)
+    monkeypatch.setattr(coordination, "_ATTEMPTS", 1)
     monkeypatch.setattr(Election, "campaign", lambda _election, timeout: None)
     with pytest.raises(WrongAnswerError, match="before the leader was killed"):
-        failover.failovers(_place(fresh_url, name), 1)
-
-
-def _place(fresh_url: Callable[[str], str], store: str = "memory") -> Target:
-    return Target(store, parse_url(fresh_url(store)), "/place", None, None, 10.0)
+        coordination.failovers(place(name), 1)
 
 
 def test_a_store_that_fails_is_one_line(
@@ -322,28 +295,31 @@ def test_the_verdict(value: float, goal: Goal, less: bool, expected: str) -> Non
 def test_a_row_is_judged_by_its_ratio() -> None:
     """The verdict depends on the ratio of the medians or, without a base, on the figure itself."""
     goals = {"etcd": Goal(0.8, 1.0)}
-    row = Row("a", "", ("ours", "rate"), ("raw", "rate"), goals)
+    row = Row("a", "", Name("ours", "rate"), goals, Name("raw", "rate"))
     results = Results("etcd", [row])
-    results.figures = {("ours", "rate"): [1.0, 90.0, 95.0], ("raw", "rate"): [100.0, 100.0, 200.0]}
+    results.figures = {
+        Name("ours", "rate"): [1.0, 90.0, 95.0],
+        Name("raw", "rate"): [100.0, 100.0, 200.0],
+    }
     ratio = results.ratio(row)
     assert ratio is not None
     assert (ratio.median, ratio.low, ratio.high) == (0.9, 0.01, 0.9)
     assert results.verdict(row) == "target"
-    alone = Row("b", "", ("ours", "rate"), None, {"etcd": Goal(50.0)}, less=True)
+    alone = Row("b", "", Name("ours", "rate"), {"etcd": Goal(50.0)}, less=True)
     assert results.ratio(alone) is None
     assert results.verdict(alone) == "missed"
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_every_row_is_made_of_what_can_be_measured(store: str) -> None:
-    """Each row's two sides, and nothing else, are among the variants of its store."""
-    names = {variant.name for variant in variants(store)}
+    """The two sides of each row are variants, and those of a ratio are measured in turn."""
     rows = rows_of(store)
+    names = [variant.name for variant in needed(store, rows)]
+    assert len(set(names)) == len(names)
     for row in rows:
-        assert row.figure[0] in names
-        assert row.base is None or row.base[0] in names
+        assert set(row.variants) <= set(names)
     (apply,) = rows_of(store, ["apply"])
-    assert [v.name for v in needed(store, [apply])] == ["puts", "applied puts"]
+    assert [variant.name for variant in needed(store, [apply])] == ["puts", "applied puts"]
 
 
 def test_one_conditional_put_in_ten_conflicts() -> None:
