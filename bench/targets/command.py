@@ -7,7 +7,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,11 +30,17 @@ from batchkeeper.testing.servers.releases import ServerMissingError
 from . import kills, memory, spark
 from .limits import measuring as limits
 from .report import as_json, print_report
+from .rows import Results
 from .spark import JobFailedError
 
 _FINE: Final = 0
 _WRONG: Final = 1
 _FAILED: Final = 2
+
+_FAILURES: Final = (
+    *(JavaMissingError, JobFailedError, MetadataStoreError),
+    *(ServerMissingError, ServerStartError),
+)
 
 _AT_LEAST_1: Final = at_least(1, int)
 _ALL: Final = " and ".join(spark.STORES)
@@ -61,13 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WrongAnswerError as error:
         _tell(f"a wrong answer: {error}")
         return _WRONG
-    except (
-        JavaMissingError,
-        MetadataStoreError,
-        ServerMissingError,
-        ServerStartError,
-        JobFailedError,
-    ) as error:
+    except _FAILURES as error:
         _tell(str(error))
         return _FAILED
     return _WRONG if missed else _FINE
@@ -149,15 +149,8 @@ def _limits(arguments: argparse.Namespace) -> bool:
     ):
         conditions = as_document(target)
         results = limits.measure(target, rows, extent, live)
-    if arguments.output == "json":
-        conditions |= {"rounds": extent.rounds, "seconds": extent.seconds}
-        _write_json(as_json(conditions, results, "operations"))
-    else:
-        said = (
-            f"{extent.rounds} interleaved rounds, about {extent.seconds:g} s each time, warm-up "
-            f"excluded"
-        )
-        print_report(_console(), conditions, said, results)
+    said = f"about {extent.seconds:g} s each time, warm-up excluded"
+    _show(arguments, extent, said, [(conditions, results)])
     return False
 
 
@@ -178,22 +171,28 @@ def _spark(arguments: argparse.Namespace) -> bool:
             for store in arguments.stores or spark.STORES
             if (rows := spark.rows_of(store, parts))
         ]
-    if arguments.output == "json":
-        _write_json(
-            [
-                as_json({**conditions, "rounds": extent.rounds}, results, "rows")
-                for conditions, results in found
-            ]
-        )
-    else:
-        said = (
-            f"{extent.rounds} interleaved rounds of {extent.rows:,} rows of 100 bytes (the plain "
-            f"client: {extent.plain_rows:,}), a fresh server each, from local[2]; Spark's start "
-            f"and warm-up excluded; memory once"
-        )
-        for conditions, results in found:
-            print_report(_console(), conditions, said, results)
+    said = (
+        f"{extent.rows:,} rows of 100 bytes (the plain client: {extent.plain_rows:,}), a fresh "
+        f"server each, from local[2]; Spark's start and warm-up excluded; memory once"
+    )
+    _show(arguments, extent, said, found)
     return False
+
+
+def _show(
+    arguments: argparse.Namespace,
+    extent: limits.Extent | spark.Extent,
+    said: str,
+    found: Sequence[tuple[dict[str, Any], Results]],
+) -> None:
+    if arguments.output == "json":
+        made = [as_json({**one, **asdict(extent)}, results) for one, results in found]
+        sys.stdout.write(json.dumps(made if arguments.program is _spark else made[0], indent=2))
+        sys.stdout.write("\n")
+    else:
+        for conditions, results in found:
+            measured = f"{extent.rounds} interleaved rounds, {said}"
+            print_report(_console(), conditions, measured, results)
 
 
 def _kills(arguments: argparse.Namespace) -> bool:
@@ -215,10 +214,6 @@ def _memory(arguments: argparse.Namespace) -> bool:
 
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-
-
-def _write_json(found: Any) -> None:
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
 
 
 def _tell(message: str) -> None:

@@ -30,13 +30,12 @@ _BYTES: Final = frozenset({"worker", "driver", "jvm", "jvm peak"})
 _NUMBERS: Final = frozenset({"cost"})
 
 
-def as_json(conditions: Mapping[str, Any], results: Results, counted: str) -> dict[str, Any]:
+def as_json(conditions: Mapping[str, Any], results: Results) -> dict[str, Any]:
     """Return all results: times in seconds, rates in operations or rows per second, sizes in bytes.
 
     Args:
         conditions: the conditions, and how much was measured.
         results: what was measured.
-        counted: what ``results.counts`` counts.
     """
 
     def figure(name: Name | None) -> dict[str, Any] | None:
@@ -62,7 +61,7 @@ def as_json(conditions: Mapping[str, Any], results: Results, counted: str) -> di
             }
         )
     variants: dict[str, Any] = {
-        variant: {counted: count, "way": results.ways.get(variant)}
+        variant: {"operations": count, "way": results.ways.get(variant)}
         for variant, count in results.counts.items()
     }
     for name in results.figures:
@@ -97,8 +96,9 @@ def print_report(
         "",
     )
     _print(console, results, _HEADS, _cells)
-    say("", "microseconds of CPU for each operation")
-    _print(console, results, ("client", "against", "server", "against"), _costs)
+    if any(any(_costs(results, row)) for row in results.rows):
+        say("", "microseconds of CPU for each operation")
+        _print(console, results, ("client", "against", "server", "against"), _costs)
     say(*_details(results))
 
 

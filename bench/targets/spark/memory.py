@@ -60,10 +60,16 @@ def _look(driver: int) -> Iterator[tuple[str, float]]:
     with suppress(psutil.Error):
         yield "driver", _peak(driver)
         for process in psutil.Process(driver).children(recursive=True):
-            if process.name() == "java":
+            if _runs_java(process):
                 yield "jvm peak", _peak(process.pid)
-            elif any(parent.name() == "java" for parent in process.parents()):
+            elif any(map(_runs_java, process.parents())):
                 yield "worker", _peak(process.pid)
+
+
+def _runs_java(process: psutil.Process) -> bool:
+    # Not by its name: before it runs another program, a child has that of one of Java's threads,
+    # and Java's memory.
+    return Path(process.exe()).name == "java"
 
 
 def _peak(pid: int) -> float:

@@ -70,8 +70,8 @@ def test_what_is_loaded_and_exported_is_measured(
     assert [report["target"] for report in reports] == ["etcd", "zookeeper"]
     for report in reports:
         check(report, ["load", "export"])
-        assert report["variants"]["load"]["rows"] == quick(1).rows
-        assert report["variants"]["plain"]["rows"] == quick(1).plain_rows
+        assert report["variants"]["load"]["operations"] == quick(1).rows
+        assert report["variants"]["plain"]["operations"] == quick(1).plain_rows
 
 
 @pytest.mark.server
