@@ -29,7 +29,6 @@ from .variants import variant
 # Locks:
 
 _CONTENDERS: Final = 100
-_CLIENTS: Final = 10
 
 #: Opens a client of a place, and yields a function that makes a lock of it: batchkeeper's, kazoo's
 #: or etcd3's.
@@ -42,19 +41,10 @@ def _locks(there: Target) -> Iterator[Callable[[], Lock]]:
         yield lambda: Lock(store, f"{there.root}/lock")
 
 
-@variant("lone locks", grows=False)
-def lone_locks(there: Target, count: int) -> Figures:
+@variant("lone locks", _locks, grows=False)
+@variant("lone plain locks", plain_locks, grows=False)
+def lone_locks(there: Target, count: int, client: _Client) -> Figures:
     """Measure acquire and release of a lock that nobody else wants, one after the other."""
-    return _lone(there, count, _locks)
-
-
-@variant("lone plain locks", grows=False)
-def lone_plain_locks(there: Target, count: int) -> Figures:
-    """Measure the same of the plain client's lock."""
-    return _lone(there, count, plain_locks)
-
-
-def _lone(there: Target, count: int, client: _Client) -> Figures:
     tokens: list[int] = []
     with client(there) as make:
         lock = make()
@@ -71,43 +61,11 @@ def _lone(there: Target, count: int, client: _Client) -> Figures:
 # The line forms, and dissolves, within the time that counts. So it needs more rounds than one.
 
 
-@variant("locks in line", grows=False, times=4.0)
-def locks_in_line(there: Target, count: int) -> Figures:
-    """Measure the hand-overs of a lock among a hundred threads that share one store."""
-    return _in_line(there, count, _locks, 1)
-
-
-@variant("plain locks in line", grows=False, times=4.0)
-def plain_locks_in_line(there: Target, count: int) -> Figures:
-    """Measure the same of the plain client's lock."""
-    return _in_line(there, count, plain_locks, 1)
-
-
-@variant("locks in line of ten", grows=False, times=4.0)
-def locks_in_line_of_ten(there: Target, count: int) -> Figures:
-    """Measure the same with ten stores, each for ten threads.
-
-    ``cost`` is the number of the stores' operations for each hand-over.
-    """
-    operations = []
-
-    @contextmanager
-    def counted(there: Target) -> Iterator[Callable[[], Lock]]:
-        with there.open() as store:
-            yield lambda: Lock(store, f"{there.root}/lock")
-            operations.append(sum(store.metrics().operations.values()))
-
-    figures = _in_line(there, count, counted, _CLIENTS)
-    return {**figures, "cost": sum(operations) / count}
-
-
-@variant("plain locks in line of ten", grows=False, times=4.0)
-def plain_locks_in_line_of_ten(there: Target, count: int) -> Figures:
-    """Measure the same with ten plain clients."""
-    return _in_line(there, count, plain_locks, _CLIENTS)
-
-
-def _in_line(there: Target, count: int, client: _Client, clients: int) -> Figures:
+@variant("locks in line", _locks, 1, grows=False, times=4.0)
+@variant("plain locks in line", plain_locks, 1, grows=False, times=4.0)
+@variant("plain locks in line of ten", plain_locks, 10, grows=False, times=4.0)
+def locks_in_line(there: Target, count: int, client: _Client, clients: int) -> Figures:
+    """Measure the hand-overs of a lock among a hundred threads that share some clients."""
     total = 0
     tokens: list[int] = []
 
@@ -130,6 +88,21 @@ def _in_line(there: Target, count: int, client: _Client, clients: int) -> Figure
         raise WrongAnswerError(f"{count} holders of a lock added 1 each, and the sum is {total}")
     _check(tokens)
     return watch.figures(count)
+
+
+@variant("locks in line of ten", grows=False, times=4.0)
+def locks_in_line_of_ten(there: Target, count: int) -> Figures:
+    """Measure the same, and the number of the stores' operations for each hand-over: ``cost``."""
+    operations = []
+
+    @contextmanager
+    def counted(there: Target) -> Iterator[Callable[[], Lock]]:
+        with there.open() as store:
+            yield lambda: Lock(store, f"{there.root}/lock")
+            operations.append(sum(store.metrics().operations.values()))
+
+    figures = locks_in_line(there, count, counted, 10)
+    return {**figures, "cost": sum(operations) / count}
 
 
 def _acquire(lock: Any, tokens: list[int]) -> None:

@@ -50,19 +50,10 @@ def _wrong(topic: str, ended: object) -> WrongAnswerError:
     )
 
 
-@variant("claims in paths", least=20_000)
-def claims_in_paths(there: Target, count: int) -> Figures:
-    """Measure first claims by one call of ``write_owner_infos``, in the layout of paths."""
-    return _claims_of_one_call(there, count, "paths")
-
-
-@variant("claims in tables", least=20_000)
-def claims_in_tables(there: Target, count: int) -> Figures:
-    """Measure the same in the layout of tables."""
-    return _claims_of_one_call(there, count, "tables")
-
-
-def _claims_of_one_call(there: Target, count: int, layout: bh.Layout) -> Figures:
+@variant("claims in paths", "paths", least=20_000)
+@variant("claims in tables", "tables", least=20_000)
+def claims_of_one_call(there: Target, count: int, layout: bh.Layout) -> Figures:
+    """Measure first claims by one call of ``write_owner_infos``."""
     me = bh.HubInfo(_ADDRESS, 1)
     with there.open() as store, bh.open_managers(store, there.root, layout) as managers:
 
@@ -218,19 +209,10 @@ _SURVIVORS: Final = 2
 _OF_ONE_CLIENT: Final = 500
 
 
-@variant("ephemeral recovery", least=10_000, fixed=True)
-def ephemeral_recovery(there: Target, count: int) -> Figures:
+@variant("ephemeral recovery", "ephemeral", least=10_000, fixed=True)
+@variant("compared recovery", "compared", least=10_000, fixed=True)
+def recovery(there: Target, count: int, ownership: bh.OwnershipMode) -> Figures:
     """Measure the time from the kill until all topics are claimed, beyond the session timeout."""
-    return _recovery(there, count, "ephemeral")
-
-
-@variant("compared recovery", least=10_000, fixed=True)
-def compared_recovery(there: Target, count: int) -> Figures:
-    """Measure the same in the mode ``"compared"``."""
-    return _recovery(there, count, "compared")
-
-
-def _recovery(there: Target, count: int, ownership: bh.OwnershipMode) -> Figures:
     topics = [f"topic-{number}" for number in range(count)]
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())

@@ -78,19 +78,13 @@ def puts(there: Target, count: int) -> Figures:
         )
 
 
-@variant("conditional puts")
-def conditional_puts(there: Target, count: int) -> Figures:
-    """Measure conditional puts, with an outcome for each: creations of paths, then updates."""
-    return _conditional(there, count, conflicts=False)
+@variant("conditional puts", False)
+@variant("conflicting puts", True)
+def conditional_puts(there: Target, count: int, conflicts: bool) -> Figures:
+    """Measure conditional puts, with an outcome for each: creations of paths, then updates.
 
-
-@variant("conflicting puts")
-def conflicting_puts(there: Target, count: int) -> Figures:
-    """Measure the same puts, but one in ten conflicts."""
-    return _conditional(there, count, conflicts=True)
-
-
-def _conditional(there: Target, count: int, *, conflicts: bool) -> Figures:
+    With ``conflicts``, one in ten conflicts.
+    """
     with there.open() as store:
 
         def prepare(found: Sequence[Step]) -> list[Step]:
@@ -102,19 +96,11 @@ def _conditional(there: Target, count: int, *, conflicts: bool) -> Figures:
         return measured(there, count, run, prepare, len(EXPECTATIONS))
 
 
-@variant("creates")
-def creates(there: Target, count: int) -> Figures:
+@variant("creates", False)
+@variant("ephemeral creates", True)
+def creates(there: Target, count: int, ephemeral: bool) -> Figures:
     """Measure creations of fresh paths, with a future for each."""
-    return _creates(there, count, ephemeral=False)
 
-
-@variant("ephemeral creates")
-def ephemeral_creates(there: Target, count: int) -> Figures:
-    """Measure the same, with values that end with the session."""
-    return _creates(there, count, ephemeral=True)
-
-
-def _creates(there: Target, count: int, *, ephemeral: bool) -> Figures:
     def check(burst: Sequence[Step], futures: list[Future[Any]]) -> None:
         for step, future in zip(burst, futures, strict=True):
             stat = result_of(step.path, future)
@@ -146,19 +132,14 @@ def sequential_creates(there: Target, count: int) -> Figures:
         return measured(there, count, run)
 
 
-@variant("transactions")
-def transactions(there: Target, count: int) -> Figures:
-    """Measure the puts of ``conditional_puts``, each with a check of another path beside it."""
-    return _guarded(there, count, min(count, _GUARDS))
+@variant("transactions", _GUARDS)
+@variant("fenced puts", 1)
+def transactions(there: Target, count: int, guards: int) -> Figures:
+    """Measure the puts of ``conditional_puts``, each with a check of another path beside it.
 
+    Of fenced puts, all check one path, the record of their owner.
+    """
 
-@variant("fenced puts")
-def fenced_puts(there: Target, count: int) -> Figures:
-    """Measure the same, where all check one path, the record of their owner."""
-    return _guarded(there, count, 1)
-
-
-def _guarded(there: Target, count: int, guards: int) -> Figures:
     def check(burst: Sequence[Step], futures: list[Future[Any]]) -> None:
         for step, future in zip(burst, futures, strict=True):
             checked, stat = result_of(step.path, future)
@@ -167,7 +148,7 @@ def _guarded(there: Target, count: int, guards: int) -> Figures:
             assert step.version is not None  # No step conflicts.
             check_stat(step.path, step.version, stat)
 
-    guarding = items(f"{there.root}/guards", guards)
+    guarding = items(f"{there.root}/guards", min(count, guards))
     checks = itertools.cycle([Check(path, 0) for path, *_ in guarding])
     with there.open() as store:
         seed(store, guarding)

@@ -1,9 +1,10 @@
 """The variants that rows compare: each measures figures in a place of its own.
 
-A function becomes a variant by its decorator::
+A function becomes a variant by a decorator, or several variants by several::
 
-    @variant("cache hits", grows=False)
-    def cache_hits(there: Target, count: int) -> Figures: ...
+    @variant("claims in paths", "paths", least=20_000)
+    @variant("claims in tables", "tables", least=20_000)
+    def claims_of_one_call(there: Target, count: int, layout: Layout) -> Figures: ...
 """
 
 from __future__ import annotations
@@ -45,11 +46,17 @@ class Variant:
 VARIANTS: Final[dict[str, Variant]] = {}
 
 
-def variant(name: str, **attributes: Any) -> Callable[[Measure], Measure]:
-    """Make a variant of a function. The attributes are those of :class:`Variant`."""
+def variant(
+    name: str, *arguments: Any, **attributes: Any
+) -> Callable[[Callable[..., Figures]], Callable[..., Figures]]:
+    """Make a variant of a function of a place, a number of operations, and further arguments.
 
-    def register(measure: Measure) -> Measure:
-        VARIANTS[name] = Variant(name, {"": measure}, **attributes)
+    The attributes are those of :class:`Variant`.
+    """
+
+    def register(measure: Callable[..., Figures]) -> Callable[..., Figures]:
+        way = measure if not arguments else lambda there, count: measure(there, count, *arguments)
+        VARIANTS[name] = Variant(name, {"": way}, **attributes)
         return measure
 
     return register

@@ -13,7 +13,8 @@ from targets.limits import coordination
 from targets.limits.coordination import check_runs
 from targets.limits.measuring import STORES, needed, rows_of
 from targets.limits.raw import ceiling
-from targets.rows import Figures, Goal, Name, Results, Row, verdict
+from targets.limits.variants import VARIANTS
+from targets.rows import Goal, Name, Results, Row, verdict
 from targets.work import items, steps
 
 from batchkeeper import (
@@ -68,6 +69,11 @@ def test_every_row_is_measured(
         assert found["cpu"]["median"] > 0
         # The server's clock counts hundredths of a second, so few operations may take none.
         assert ("server" in found) == (store != "rocksdb")
+
+
+def measured(name: str, there: Target, count: int) -> None:
+    """Measure a variant once."""
+    assert VARIANTS[name].ways[""](there, count)["rate"] > 0
 
 
 class Tampering(PassingBackend):
@@ -181,19 +187,19 @@ def test_a_lock_with_two_holders_ends_the_run(
         coordination, "Lock", lambda store, path: Lock(store, f"{path}/{uuid.uuid4()}")
     )
     with pytest.raises(WrongAnswerError, match="the sum is"):
-        coordination.locks_in_line(place(), 300)
+        measured("locks in line", place(), 300)
 
 
-@pytest.mark.parametrize("measured", [coordination.lone_locks, coordination.locks_in_line])
+@pytest.mark.parametrize("name", ["lone locks", "locks in line"])
 def test_fencing_tokens_that_do_not_grow_end_the_run(
-    measured: Callable[[Target, int], Figures],
+    name: str,
     place: Callable[..., Target],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each holder's token is compared with the one before."""
     monkeypatch.setattr(Lock, "fencing_token", 7)
     with pytest.raises(WrongAnswerError, match="no greater fencing token"):
-        measured(place(), 100)
+        measured(name, place(), 100)
 
 
 def test_a_cache_that_is_wrong_ends_the_run(

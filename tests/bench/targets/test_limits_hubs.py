@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from targets.limits import hubs
 from targets.limits.processes import Other
-from targets.rows import Figures
+from targets.limits.variants import VARIANTS
 
 from batchkeeper.bench.target import Target
 from batchkeeper.bench.workload import WrongAnswerError
@@ -16,13 +16,7 @@ from batchkeeper.hubs import ConsumeMarks, SubscriptionDataManager
 # They measure the project, and not what its users get.
 pytestmark = pytest.mark.full
 
-CLAIMS = [
-    hubs.claims_in_paths,
-    hubs.claims_in_tables,
-    hubs.ephemeral_claims,
-    hubs.compared_claims,
-    hubs.publishes_that_claim,
-]
+CLAIMS = [name for name in VARIANTS if "claim" in name]
 
 
 @pytest.fixture
@@ -31,11 +25,10 @@ def there(place: Callable[..., Target]) -> Target:
     return place()
 
 
-@pytest.mark.parametrize("measured", CLAIMS)
-def test_claims_that_are_not_the_first_end_the_run(
-    measured: Callable[[Target, int], Figures], there: Target
-) -> None:
+@pytest.mark.parametrize("name", CLAIMS)
+def test_claims_that_are_not_the_first_end_the_run(name: str, there: Target) -> None:
     """A figure of first claims is one of topics that nobody has claimed before."""
+    measured = VARIANTS[name].ways[""]
     with there.open():
         assert measured(there, 40)["rate"] > 0
         with pytest.raises(WrongAnswerError, match="claimed for the first time"):
@@ -69,4 +62,4 @@ def test_topics_that_nobody_owns_end_the_run(
     """The topics of the hubs are counted, before the kill and after the last client is served."""
     monkeypatch.setattr(Other, "receive", lambda _other: (7, 0.5))
     with pytest.raises(WrongAnswerError, match="7 of 20 topics are owned"):
-        hubs.ephemeral_recovery(place(name), 20)
+        hubs.recovery(place(name), 20, "ephemeral")
