@@ -52,6 +52,16 @@ class _Rocksdict:
 
         return Done(call)
 
+    def put_new(self, path: str, value: bytes, expected: int | None = None) -> Done:
+        """Put a value at a path that has none."""
+        del expected
+
+        def call() -> PeerStat:
+            self._client.put(path.encode(), _record(0, value), self._options)
+            return PeerStat(0)
+
+        return Done(call)
+
     def delete(self, path: str, expected: int) -> Done:
         def call() -> None:
             if expected != self._version(path):
