@@ -15,7 +15,5 @@
 - ``progress``: messages on standard error
 - ``disk``: the disk below a directory
 - ``simulation``: hubs that are killed while they serve
-
-The folder ``targets``, with programs that measure the project's own targets, is no part of the
-package.
+- ``targets``: measures the project's own targets; run in a clone, and not installed
 """

@@ -1,19 +1,18 @@
 """The client at its limit: how close it comes to the capacity of its server.
 
-- ``rows.toml``: the ratios and their targets
+The ratios and their targets are in ``rows.toml``.
+
 - ``measuring``: tries the variants, and measures them in rounds
 - ``variants``: what a variant is
 - ``puts``: the client's side of most ratios
 - ``plain``: the plain clients' side
-- ``raw``: the raw side: prepared requests, replayed; on each store by ``raw_NAME``
+- ``raw``: the raw side: prepared requests, replayed
+- ``raw_etcd``: the ceilings of etcd
+- ``raw_zookeeper``: the ceilings of ZooKeeper
+- ``raw_rocksdb``: the ceilings of RocksDB
 - ``delays``: back ends that time calls, or only wait
-- ``watched``: watches, and values that their clients leave behind
-- ``locks``: locks without contenders, and with a hundred
-- ``caches``: hits and updates
-- ``counters``: numbers, in one process and in four
-- ``failover``: elections whose leader is killed
-- ``hubs``: topics that a hub claims, consume marks, and the subscriptions of a topic
-- ``recovery``: the topics of a hub that is killed
-- ``neighbour``: another client of the same server
+- ``coordination``: locks, caches, counters, elections
+- ``hubs``: topics that a hub claims, consume marks, subscriptions, and a hub that is killed
+- ``others``: other clients of the same server, which put or watch
 - ``processes``: another process that takes part
 """
