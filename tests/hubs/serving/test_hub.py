@@ -719,6 +719,6 @@ def test_a_stale_epoch_is_settled_once(
     monkeypatch.setattr(one._holding, "_lose", lambda topic: (settled.append(topic), lose(topic)))
     one._holding.lose_later(held)
     one._holding.lose_later(held)
-    until(lambda: not one.topics and not one._topics._key_locks)
+    until(lambda: not one.topics and not one._topics._locks)
     assert settled == [held]
     assert one.publish("p", "t", b"2") == Published(2, one.info)
