@@ -53,7 +53,8 @@ def table(modules: list[tuple[str, Path]]) -> str:
 def folder_map() -> str:
     """Return the map of the folders at the top."""
     top = (folder for folder in packages() if len(folder.parts) == 1)
-    return table([(f"{folder}/", ROOT / folder / "__init__.py") for folder in top])
+    heads = ((folder, ROOT / folder / "__init__.py") for folder in top)
+    return "".join(f"- `{folder}/`: {first_sentence(head)}\n" for folder, head in heads)
 
 
 def module_map() -> str:
