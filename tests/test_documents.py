@@ -122,14 +122,18 @@ SHELL = [
 
 @pytest.mark.parametrize(("document", "block"), SHELL, ids=[name for name, _ in SHELL])
 def test_shell_examples_run(document: str, block: str, tmp_path: Path) -> None:
-    """A block marked ``sh`` runs in an empty folder, and each of its lines succeeds."""
-    command = tmp_path / "bin" / "batchkeeper"
-    command.parent.mkdir()
+    """A block marked ``sh`` runs as it stands in an empty folder, with an environment of its own.
+
+    Each of its lines succeeds.
+    """
+    command, home, empty = tmp_path / "bin" / "batchkeeper", tmp_path / "home", tmp_path / "empty"
+    for folder in (command.parent, home, empty):
+        folder.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m batchkeeper "$@"\n')
     command.chmod(0o755)
-    env = {**os.environ, "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
+    env = {"PATH": f"{command.parent}{os.pathsep}{os.defpath}", "HOME": str(home)}
     done = subprocess.run(
-        ["bash", "-euc", block], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        ["bash", "-euc", block], cwd=empty, env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, (document, done.stderr)
 
