@@ -14,6 +14,6 @@
 - ``figures``: histograms of latencies
 - ``progress``: messages on standard error
 - ``disk``: the disk below a directory
-- ``simulation``: hubs that are killed while they serve
+- ``simulation``: a simulation of failing hubs
 - ``targets``: measures the project's own targets; run in a clone, and not installed
 """

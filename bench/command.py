@@ -77,7 +77,7 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[str], Any], str, str]]] = {
     "max_singles": (count, "N", "most single executions beside the batches"),
     "on_full": (str, "NAME", "single, block or raise"),
 }
-#: What is compared where no field is given.
+#: The values to compare where no field is given.
 _DEFAULT_GRID: Final[Mapping[str, Sequence[Any]]] = {
     "max_ops": [16, 128],
     "max_delay": [0.001, 0.005],

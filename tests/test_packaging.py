@@ -1,4 +1,4 @@
-"""The repository's root is the package: the files that are installed and built."""
+"""The repository's root is the package: the installed and built files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .programs import run_python, spark_environment
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
-# Folders that are packages under other names, with their places once installed.
+# Packages in folders with other names, with their places once installed.
 ELSEWHERE = {
     "pipeline/registration/": "pyspark_batchkeeper/",
     "tests/conformance/": "batchkeeper/testing/conformance/",

@@ -23,7 +23,7 @@ _LATEST = 200
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What is seen of a measurement while it runs.
+    """The visible state of a running measurement.
 
     Attributes:
         rate: operations per second since the last tick.

@@ -184,7 +184,7 @@ def _late(variant: Variant) -> str | None:
 
 
 def columns_of(run: Run) -> list[Column]:
-    """Return the columns of the main table. What no variant has is left out."""
+    """Return the columns of the main table, without empty ones."""
     rivals, everything = Comparisons(run, variants=figures.rivals(run)), Comparisons(run)
 
     def ratio(variant: Variant) -> str:

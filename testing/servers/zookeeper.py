@@ -160,8 +160,8 @@ async def _greeting(address: str, reader: asyncio.StreamReader) -> bytes:
     """Read the beginning of a connection for elections, and return it with another address.
 
     Of two members, the one with the greater id makes the connection. If the other one was first, it
-    is called back at the address that it has told. Thus a member that is cut off would still take
-    part in elections, and win those that its longer log decides.
+    is called back at the address that it has announced. Thus a member that is cut off would still
+    take part in elections, and win those that its longer log decides.
     """
     protocol, member, size = _GREETING.unpack(await reader.readexactly(_GREETING.size))
     await reader.readexactly(size)

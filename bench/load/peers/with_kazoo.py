@@ -16,7 +16,7 @@ from .outcomes import Operations, PeerFound, PeerStat, conflict, refused
 
 __all__ = ["open_kazoo", "open_kazoo_multi"]
 
-#: The writes that are gathered into one request by hand.
+#: The number of writes gathered into one request by hand.
 _GROUP: Final = 100
 
 

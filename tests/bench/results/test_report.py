@@ -56,7 +56,7 @@ class Page(HTMLParser):
 
 
 def whole() -> Run:
-    """A run with everything that a report can show, and with names that are no HTML."""
+    """A run with everything that a report can show, and with names that need escaping in HTML."""
     rates = {"single": 3e3, "default": 1e4, "max_ops=16, max_delay=1ms": 1.6e4}
     found = noisy({**rates, "etcd3 <b>&": 1e3}, 3, 0.01)
     for each in found.variants[:3]:
@@ -194,7 +194,7 @@ def test_curves_have_all_rounds_and_end_at_the_last_operation() -> None:
     ids=["empty", "no rounds", "no operations", "one round of a peer, broken"],
 )
 def test_a_run_with_little_has_a_report(found: Run, tmp_path: Path) -> None:
-    """What there is is shown, and the reason why nothing is advised."""
+    """The report shows the partial results, and the reason why there is no advice."""
     write_report(found, tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text())
     assert "Nothing is advised" in page.text
@@ -253,7 +253,7 @@ SIZES = """
 })
 """
 
-# Texts of pictures that are seen and reach out of their picture.
+# Visible texts that reach out of their picture.
 OUTSIDE = """
 [...document.querySelectorAll("svg text")].filter(text => {
   const box = text.getBoundingClientRect(), svg = text.closest("svg").getBoundingClientRect();

@@ -168,7 +168,7 @@ def test_a_watch_that_is_refused(faults: FaultInjector, watched: Table) -> None:
 
 
 def test_a_watch_that_fails_for_good(watched: Table) -> None:
-    """Armed watchers stay armed: with the next watch, they are told what was missed."""
+    """Armed watchers stay armed: with the next watch, they get the missed changes."""
     calls, later = Calls(), Calls()
     arm(watched, "k", calls)
     follower: Any = watched._watchers._follower

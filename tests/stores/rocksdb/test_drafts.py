@@ -242,7 +242,7 @@ CALLS = st.lists(st.one_of(WRITES, TRANSACTIONS, st.just("sequential")), min_siz
 
 
 class Side:
-    """One store of the two that are compared."""
+    """One of the two stores under comparison."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend: Any = backend
