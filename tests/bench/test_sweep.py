@@ -39,7 +39,7 @@ def swept(crew: Crew, url: str) -> Run:
     mix = Mix("one", "of one kind", {"get": 1.0}, keys=Keys(count=1))
     variants = batching_variants({"max_ops": [2, 4]})
     sweep = Sweep(mix, variants, Pace(), seed=5, rounds=ROUNDS)
-    target = Target("memory", parse_url(url), "/bench", None, None, 10.0)
+    target = Target("memory", parse_url(url), "/bench", disk=None, connect_timeout=10.0)
     live = Live(lambda *_: None, lambda _: None)
     return measure(target, sweep, crew, live, command=(), conditions={}, spark=False)
 
