@@ -416,11 +416,11 @@ def test_a_topic_that_is_released_twice_is_given_up_once(
     one = hub("hub-1:1")
     told, go = threading.Event(), threading.Event()
     seen: list[int] = []
-    locked: list[str] = []
+    waited: list[str] = []
     lock = ServedTopics.lock
 
     def counted(self: ServedTopics, name: str) -> Any:
-        locked.append(name)
+        waited.append(name)
         return lock(self, name)
 
     monkeypatch.setattr(ServedTopics, "lock", counted)
@@ -436,7 +436,7 @@ def test_a_topic_that_is_released_twice_is_given_up_once(
         first = pool.submit(one.release, "t")
         assert told.wait(PATIENCE)
         second = pool.submit(one.release, "t")
-        until(lambda: len(locked) == 2)
+        until(lambda: len(waited) == 2)
         go.set()
         assert (first.result(PATIENCE), second.result(PATIENCE)) == (True, False)
     assert seen == [1]
