@@ -107,9 +107,9 @@ class AsyncMetadataStore(AsyncStoreBase):
         path: str,
         value: bytes | bytearray | memoryview,
         expected_version: int | None = None,
+        *,
         ephemeral: bool = False,
         sequential: bool = False,
-        *,
         expected_revision: int | None = None,
         timeout: float | None = None,
     ) -> Stat:

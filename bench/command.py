@@ -30,9 +30,9 @@ from .load.processes import LocalCrew, opened_crew
 from .progress import tell
 from .results.advice import summary
 from .results.compare import compare, print_comparison
-from .results.records import Run, read_run, write_run
 from .results.report import check_extra as check_plots
 from .results.report import write_report
+from .results.runs import Run, read_run, write_run
 from .results.tables import as_csv, print_run
 from .sweep import (
     Sweep,

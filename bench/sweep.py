@@ -22,7 +22,7 @@ from .load.parts import merged
 from .load.peers import PEERS, Peer
 from .load.processes import LocalCrew
 from .machine import server_pids
-from .results.records import Measured, Run, Variant
+from .results.runs import Measured, Run, Variant
 from .results.statistics import stable, survivors
 from .rounds import Rounds
 from .target import Target

@@ -172,9 +172,9 @@ class AsyncFencedStore:
         path: str,
         value: bytes | bytearray | memoryview,
         expected_version: int | None = None,
+        *,
         ephemeral: bool = False,
         sequential: bool = False,
-        *,
         expected_revision: int | None = None,
         timeout: float | None = None,
         # async:
@@ -192,8 +192,8 @@ class AsyncFencedStore:
             path,
             value,
             expected_version,
-            ephemeral,
-            sequential,
+            ephemeral=ephemeral,
+            sequential=sequential,
             expected_revision=expected_revision,
         )
         return await self._write(op, timeout)

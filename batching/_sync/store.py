@@ -82,9 +82,9 @@ class MetadataStore(StoreBase):
         path: str,
         value: bytes | bytearray | memoryview,
         expected_version: int | None = None,
+        *,
         ephemeral: bool = False,
         sequential: bool = False,
-        *,
         expected_revision: int | None = None,
         timeout: float | None = None,
     ) -> Future[Stat]:

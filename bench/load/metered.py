@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...batching import Metrics
-from ..results.records import Moment
+from ..results.runs import Moment
 from .callers import Counted
 from .parts import lanes
 

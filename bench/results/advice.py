@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from ...batching import BatchingConfig
 from . import figures
 from .figures import rate, usable, values
-from .records import Run, Variant
+from .runs import Run, Variant
 from .statistics import MARGIN, Comparisons, Estimate, estimate
 from .wording import count, interval, listed, milliseconds, number, share, times
 

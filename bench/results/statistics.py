@@ -73,7 +73,7 @@ from typing import Final
 
 from . import figures
 from .figures import Figure
-from .records import Run, Variant
+from .runs import Run, Variant
 
 __all__ = [
     "LEVEL",

@@ -18,7 +18,7 @@ from rich.text import Text
 from . import figures
 from .advice import advise
 from .figures import usable, values
-from .records import Measured, Run, Variant
+from .runs import Measured, Run, Variant
 from .statistics import Comparisons, Estimate, confidence, estimate
 from .wording import count, milliseconds, number, share, spread, times
 

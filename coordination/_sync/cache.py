@@ -47,7 +47,7 @@ T = TypeVar("T")
 _ATTEMPTS: Final = 40
 _BACKOFF: Final = Backoff(first=0.002, longest=0.2, least=0.0)
 # Seconds between two checks whether a load is over. Ctrl-C may keep its signal from being set.
-_LOOK: Final = 1.0
+_POLL: Final = 1.0
 
 # The caches of this process, for forked children.
 _caches: Final[weakref.WeakSet[MetadataCache[Any]]] = weakref.WeakSet()
@@ -354,7 +354,7 @@ class MetadataCache(Generic[T]):
                 self._entries.give_up(own)
                 own.done.set()
             while not load.over:
-                load.done.wait(_LOOK)
+                load.done.wait(_POLL)
             if load.entry is not None:
                 return load.entry
             if load.error is not None:

@@ -136,9 +136,9 @@ class FencedStore:
         path: str,
         value: bytes | bytearray | memoryview,
         expected_version: int | None = None,
+        *,
         ephemeral: bool = False,
         sequential: bool = False,
-        *,
         expected_revision: int | None = None,
         timeout: float | None = None,
     ) -> Future[Stat]:
@@ -152,8 +152,8 @@ class FencedStore:
             path,
             value,
             expected_version,
-            ephemeral,
-            sequential,
+            ephemeral=ephemeral,
+            sequential=sequential,
             expected_revision=expected_revision,
         )
         return self._write(op, timeout)

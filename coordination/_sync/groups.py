@@ -35,8 +35,8 @@ log = get_logger("batchkeeper.coordination")
 
 _NEEDED: Final[tuple[Capability, ...]] = ("ephemerals", "transactions", "watches")
 # Seconds between two checks of the session. Closing a store causes no session event.
-_LOOK: Final = 0.25
-_BACKOFF: Final = Backoff(first=_LOOK, longest=2.0)
+_POLL: Final = 0.25
+_BACKOFF: Final = Backoff(first=_POLL, longest=2.0)
 
 #: A change of a member.
 GroupEvent: TypeAlias = Literal["joined", "left", "changed"]
@@ -209,7 +209,7 @@ class Group:
             rounds = rounds + 1 if out else 0
             for membership in out:
                 self._rejoin(membership)
-            time.sleep(_BACKOFF.pause(rounds) if rounds else _LOOK)
+            time.sleep(_BACKOFF.pause(rounds) if rounds else _POLL)
 
     def _rejoin(self, membership: Membership) -> None:
         try:

@@ -28,7 +28,7 @@ __all__ = ["Lock", "Semaphore"]
 log = get_logger("batchkeeper.coordination")
 
 # Seconds after which a caller that waits for this object checks whether the store was closed.
-_LOOK: Final = 1.0
+_POLL: Final = 1.0
 
 
 class Holder(Hold):
@@ -153,7 +153,7 @@ class Holder(Hold):
 
     def _enter(self, deadline: Deadline, *, wait: bool) -> bool:
         """Wait for the turn among the users of this object."""
-        while not self._gate.enter(deadline.within(_LOOK) if wait else 0.0):
+        while not self._gate.enter(deadline.within(_POLL) if wait else 0.0):
             if self._store.session.state == "closed":
                 raise StoreClosedError("the store was closed", path=self.path)
             if not wait or deadline.passed:

@@ -41,7 +41,7 @@ _BACKOFF: Final = Backoff(first=0.05, longest=2.0)
 # Seconds for which a queue continues to watch after the last claim.
 _LINGER: Final = 5.0
 # Seconds for a `claim(timeout=0)` to read the queue if its view is not current.
-_FIRST_LOOK: Final = 10.0
+_FIRST_READ: Final = 10.0
 
 
 class WorkQueue:
@@ -172,7 +172,7 @@ class WorkQueue:
         failures = 0
         while True:
             follower, ended = self._follow()
-            if not follower.ready.wait(deadline.left() or _FIRST_LOOK):
+            if not follower.ready.wait(deadline.left() or _FIRST_READ):
                 return None
             with self._lock:
                 name, free = self._board.pick(), self._free

@@ -2,6 +2,7 @@
 
 Each module ``async_x`` is for tasks, and the source of ``_sync/x``, which is for threads.
 
+- ``errors``: the errors that several modules here raise
 - ``messages``: the messages and answers between hubs and their clients
 - ``settings``: the settings of a hub, validated
 - ``shedding``: which topics a hub releases, and when: pure functions

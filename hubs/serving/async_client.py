@@ -32,6 +32,7 @@ from ..errors import IllegalOperationError, TooManyRedirectsError
 from ..managers.data import SubscriptionPreferences
 from ..names import name_text
 from .async_outages import AsyncOutages, AsyncSearch
+from .errors import reader_closed
 from .messages import Attempt, Message, Published, Redirect, SubscribeMode
 
 __all__ = ["AsyncConnect", "AsyncDelivery", "AsyncHubConnection", "AsyncReader", "AsyncTopicClient"]
@@ -337,7 +338,7 @@ class AsyncReader:
             except (MetadataStoreError, OSError) as error:
                 self._drop()
                 if self._ended.is_set():
-                    raise StoreClosedError("the reader was closed") from error
+                    raise reader_closed() from error
                 if not passing(error):
                     raise
                 if not deadline.passed:
@@ -442,7 +443,7 @@ class AsyncReader:
 
     def _check_open(self) -> None:
         if self._ended.is_set():
-            raise StoreClosedError("the reader was closed")
+            raise reader_closed()
 
     def _drop(self) -> None:
         with self._lock:

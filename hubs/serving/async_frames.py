@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
+from .errors import bad_address
 from .frames import WRITE_TIMEOUT, address_of, place, prepare
 from .protocol import HEAD, length_in
 
@@ -102,7 +103,7 @@ async def async_connect(address: str, timeout: float | None) -> AsyncFrames:
         async with asyncio.timeout(seconds):
             return AsyncFrames(*await asyncio.open_connection(*place(address)), seconds)
     except ValueError as error:  # The host is not a valid name.
-        raise ConnectionAbortedError(f"no address of a hub: {address!r:.200}") from error
+        raise bad_address(address) from error
 
 
 class AsyncPort:

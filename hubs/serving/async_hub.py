@@ -45,6 +45,7 @@ from .async_owned import AsyncOwnedTopic, AsyncSubscription
 from .async_served import AsyncServedTopics
 from .async_subscribing import AsyncSubscribing
 from .async_upkeep import AsyncUpkeep
+from .errors import check_message
 from .messages import Attempt, Published, Redirect, SubscribeMode
 from .settings import HubSettings
 
@@ -230,8 +231,7 @@ class AsyncTopicHub:
             IllegalOperationError: a name or the message is invalid.
             MetadataStoreError: a request has failed.
         """
-        if not isinstance(message, bytes):
-            raise IllegalOperationError(f"a message must be bytes, not {message!r:.80}")
+        check_message(message)
         await self.access.check("publish", publisher, topic)
         found = await self._find(publisher, topic, redirected)
         if isinstance(found, Redirect):

@@ -18,7 +18,7 @@ from typing import Final
 from ...coordination.async_background import AsyncSignal
 from ...coordination.deadlines import Deadline
 from ...ops.backoff import Backoff
-from ...ops.errors import StoreClosedError
+from .errors import reader_closed
 
 __all__ = ["AsyncOutages", "AsyncSearch"]
 
@@ -26,7 +26,7 @@ _BACKOFF: Final = Backoff(first=0.02, longest=1.0)
 # The pauses of the call that asks for all others.
 _FOR_ALL: Final = Backoff(first=0.02, longest=0.25)
 # Seconds after which a waiting call checks whether its caller has ended.
-_LOOK: Final = 1.0
+_POLL: Final = 1.0
 
 
 class AsyncOutages:
@@ -89,7 +89,7 @@ class AsyncSearch:
             if over is None:
                 self._for = owner
         if over is not None:
-            while not self._deadline.passed and not await over.wait(self._deadline.within(_LOOK)):
+            while not self._deadline.passed and not await over.wait(self._deadline.within(_POLL)):
                 self._check_needed()
             self._attempts = 0
             return
@@ -110,4 +110,4 @@ class AsyncSearch:
 
     def _check_needed(self) -> None:
         if self._ended is not None and self._ended.is_set():
-            raise StoreClosedError("the reader was closed")
+            raise reader_closed()

@@ -31,7 +31,7 @@ __all__ = ["AsyncUpkeep"]
 log = get_logger("batchkeeper.hubs")
 
 # Seconds between two checks of the session and of the membership.
-_LOOK: Final = 0.25
+_POLL: Final = 0.25
 
 
 class AsyncUpkeep:
@@ -68,8 +68,8 @@ class AsyncUpkeep:
     def start(self) -> None:
         """Start, and run until the hub has stopped."""
         settings = self._settings
-        self._every(_LOOK, self._follow_session, offline=True)
-        self._every(_LOOK, self._follow_membership)
+        self._every(_POLL, self._follow_session, offline=True)
+        self._every(_POLL, self._follow_membership)
         self._every(settings.report_interval, self._report)
         self._every(settings.shed_interval, self._shed)
         self._every(_retirement(settings), self._retire)

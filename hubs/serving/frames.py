@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...ops.log import get_logger
+from .errors import bad_address
 from .protocol import HEAD, length_in
 
 __all__ = ["WRITE_TIMEOUT", "Frames", "Port", "address_of", "connect", "listen", "place", "prepare"]
@@ -128,7 +129,7 @@ def connect(address: str, timeout: float | None) -> Frames:
     try:
         return Frames(socket.create_connection(place(address), seconds), seconds)
     except ValueError as error:  # The host is not a valid name.
-        raise ConnectionAbortedError(f"no address of a hub: {address!r:.200}") from error
+        raise bad_address(address) from error
 
 
 class Port:
@@ -188,7 +189,7 @@ def place(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16):
-        raise ConnectionAbortedError(f"no address of a hub: {address!r:.200}")
+        raise bad_address(address)
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

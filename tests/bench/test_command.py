@@ -13,7 +13,7 @@ import pytest
 
 from batchkeeper import Stat
 from batchkeeper.bench.load.peers import peers_of
-from batchkeeper.bench.results.records import read_run
+from batchkeeper.bench.results.runs import read_run
 from batchkeeper.bench.target import BARE_TARGETS
 from batchkeeper.cli import main
 from batchkeeper.stores import BUILT_IN, memory

@@ -13,7 +13,7 @@ from batchkeeper.bench.load.job import Job, Pace
 from batchkeeper.bench.load.mixes import Keys, Mix
 from batchkeeper.bench.load.parts import Flushes, Part, encoded
 from batchkeeper.bench.load.processes import LocalCrew
-from batchkeeper.bench.results.records import Run
+from batchkeeper.bench.results.runs import Run
 from batchkeeper.bench.sweep import Sweep, batching_variants, measure
 from batchkeeper.bench.target import Target
 from batchkeeper.stores import parse_url

@@ -7,7 +7,7 @@ from html import escape
 from typing import Final
 
 from ..advice import advise
-from ..records import Run
+from ..runs import Run
 from ..tables import (
     Column,
     cause_columns,

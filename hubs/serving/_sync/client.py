@@ -29,6 +29,7 @@ from ....ops.log import get_logger
 from ...errors import IllegalOperationError, TooManyRedirectsError
 from ...managers.data import SubscriptionPreferences
 from ...names import name_text
+from ..errors import reader_closed
 from ..messages import Attempt, Message, Published, Redirect, SubscribeMode
 from .outages import Outages, Search
 
@@ -333,7 +334,7 @@ class Reader:
             except (MetadataStoreError, OSError) as error:
                 self._drop()
                 if self._ended.is_set():
-                    raise StoreClosedError("the reader was closed") from error
+                    raise reader_closed() from error
                 if not passing(error):
                     raise
                 if not deadline.passed:
@@ -438,7 +439,7 @@ class Reader:
 
     def _check_open(self) -> None:
         if self._ended.is_set():
-            raise StoreClosedError("the reader was closed")
+            raise reader_closed()
 
     def _drop(self) -> None:
         with self._lock:

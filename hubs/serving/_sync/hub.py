@@ -35,6 +35,7 @@ from ...topics._sync.access import AccessRules
 from ...topics._sync.hosts import Hosts, Registration
 from ...topics._sync.modes import open_ownership
 from ...topics.region import Claim
+from ..errors import check_message
 from ..messages import Attempt, Published, Redirect, SubscribeMode
 from ..settings import HubSettings
 from .holding import Holding
@@ -228,8 +229,7 @@ class TopicHub:
             IllegalOperationError: a name or the message is invalid.
             MetadataStoreError: a request has failed.
         """
-        if not isinstance(message, bytes):
-            raise IllegalOperationError(f"a message must be bytes, not {message!r:.80}")
+        check_message(message)
         self.access.check("publish", publisher, topic)
         found = self._find(publisher, topic, redirected)
         if isinstance(found, Redirect):

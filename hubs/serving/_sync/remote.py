@@ -17,6 +17,7 @@ from ....ops.errors import MetadataStoreError
 from ...errors import IllegalOperationError
 from ...managers.data import SubscriptionPreferences
 from ...names import name_text
+from ..errors import check_message, of_parent
 from ..frames import Frames, connect
 from ..messages import Attempt, Message, Published, Redirect, SubscribeMode
 from ..protocol import Frame, decoded, encoded, error_in
@@ -122,8 +123,7 @@ class RemoteHub:
         Raises:
             ValueTooLargeError: the message does not fit into a frame of 16 MiB.
         """
-        if not isinstance(message, bytes):
-            raise IllegalOperationError(f"a message must be bytes, not {message!r:.80}")
+        check_message(message)
         connection, answer = self._call(
             "publish",
             who=publisher,
@@ -228,7 +228,7 @@ class RemoteHub:
 
     def _present(self) -> _Connection | None:
         if os.getpid() != self._process:  # The lock and the gate may be held for ever.
-            raise ConnectionAbortedError(f"the connection to {self.address} is that of the parent")
+            raise of_parent(self.address)
         with self._lock:
             if self._closed:
                 raise ConnectionAbortedError(f"the connection to {self.address} was closed")
@@ -381,7 +381,7 @@ class _Connection:
 
     def _begin(self) -> tuple[int, _Answer, int]:
         if os.getpid() != self._process:  # The lock may be held for ever.
-            raise ConnectionAbortedError(f"the connection to {self._address} is that of the parent")
+            raise of_parent(self._address)
         answer = _Answer()
         with self._lock:
             if self._why:

@@ -29,7 +29,7 @@ __all__ = ["Upkeep"]
 log = get_logger("batchkeeper.hubs")
 
 # Seconds between two checks of the session and of the membership.
-_LOOK: Final = 0.25
+_POLL: Final = 0.25
 
 
 class Upkeep:
@@ -66,8 +66,8 @@ class Upkeep:
     def start(self) -> None:
         """Start, and run until the hub has stopped."""
         settings = self._settings
-        self._every(_LOOK, self._follow_session, offline=True)
-        self._every(_LOOK, self._follow_membership)
+        self._every(_POLL, self._follow_session, offline=True)
+        self._every(_POLL, self._follow_membership)
         self._every(settings.report_interval, self._report)
         self._every(settings.shed_interval, self._shed)
         self._every(_retirement(settings), self._retire)

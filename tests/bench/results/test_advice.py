@@ -9,7 +9,7 @@ import pytest
 
 from batchkeeper import BatchingConfig
 from batchkeeper.bench.results.advice import Advice, advise, changes, line_to_paste, summary
-from batchkeeper.bench.results.records import Run
+from batchkeeper.bench.results.runs import Run
 
 from .made import measured, noisy, open_loop, run, variant
 

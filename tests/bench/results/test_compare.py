@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from batchkeeper.bench.results.compare import Comparison, compare, print_comparison
-from batchkeeper.bench.results.records import Run
+from batchkeeper.bench.results.runs import Run
 
 from .made import noisy, open_loop, run, variant
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from batchkeeper.bench.results.records import Latencies, Run
 from batchkeeper.bench.results.report import check_extra, write_report
-from batchkeeper.bench.results.report.data import curve, front, looks
+from batchkeeper.bench.results.report.data import curve, front, styles
 from batchkeeper.bench.results.report.svg import COLOURS
+from batchkeeper.bench.results.runs import Latencies, Run
 from batchkeeper.ops.errors import InvalidSettingError, UnsupportedError
 
 from . import browser
@@ -155,12 +155,12 @@ def test_colours_can_be_seen_on_both_pages() -> None:
 def test_looks_differ_by_more_than_colour() -> None:
     """Each variant that matters has a colour, a sign and a dash of its own."""
     rates = {f"max_ops={n}": 1e3 * n for n in range(1, 20)}
-    found = looks(noisy({"single": 5e2, "default": 9e3, **rates, "etcd3": 10.0}, 3))
+    found = styles(noisy({"single": 5e2, "default": 9e3, **rates, "etcd3": 10.0}, 3))
     assert list(found)[:2] == ["default", "single"]
     assert "etcd3" in found
     assert len(found) <= 7
     for kind in ("colour", "marker", "dash"):
-        assert len({getattr(look, kind) for look in found.values()}) == len(found)
+        assert len({getattr(style_of, kind) for style_of in found.values()}) == len(found)
 
 
 def test_the_front_has_what_nothing_beats() -> None:

@@ -9,7 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
-from batchkeeper.bench.results.records import Run
+from batchkeeper.bench.results.runs import Run
 from batchkeeper.bench.results.tables import as_csv, print_run
 
 from .made import measured, noisy, open_loop, run, variant

@@ -395,7 +395,7 @@ def test_a_listener_of_a_damaged_ledger(tables: MetaStore, ledgers: LedgerTable)
         until(
             lambda: (
                 watchers._armed
-                and all(a.seen and a.seen.there for (a,) in watchers._armed.values())
+                and all(a.baseline and a.baseline.there for (a,) in watchers._armed.values())
             )
         )
         ledgers.write(5, b"1", ANY)

@@ -181,7 +181,7 @@ def test_a_cancelled_release_is_no_dead_end(store_url: str, ownership: str, tmp_
                 await asyncio.sleep(0)
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
-            await until(lambda: not one._topics._key_locks)
+            await until(lambda: not one._topics._locks)
             answer = await two.publish("p", topic, b"2", True)
             if isinstance(answer, Redirect):
                 assert answer.hub == one.info
@@ -264,7 +264,7 @@ def test_whoever_stops_a_hub_finds_it_stopped(
         one.add_listener(lost=lost)
         await one.publish("p", "t", b"1", True)
         calls = [asyncio.create_task(one.stop()) for _ in range(2)]
-        await until(lambda: bool(one._topics._key_locks))
+        await until(lambda: bool(one._topics._locks))
         assert one.topics
         assert not any(call.done() for call in calls)
         may.set()

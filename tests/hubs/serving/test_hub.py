@@ -416,14 +416,14 @@ def test_a_topic_that_is_released_twice_is_given_up_once(
     one = hub("hub-1:1")
     told, go = threading.Event(), threading.Event()
     seen: list[int] = []
-    turns: list[str] = []
-    take_turn = ServedTopics.take_turn
+    waited: list[str] = []
+    lock = ServedTopics.lock
 
     def counted(self: ServedTopics, name: str) -> Any:
-        turns.append(name)
-        return take_turn(self, name)
+        waited.append(name)
+        return lock(self, name)
 
-    monkeypatch.setattr(ServedTopics, "take_turn", counted)
+    monkeypatch.setattr(ServedTopics, "lock", counted)
 
     def lost(claim: Claim) -> None:
         seen.append(claim.epoch)
@@ -436,7 +436,7 @@ def test_a_topic_that_is_released_twice_is_given_up_once(
         first = pool.submit(one.release, "t")
         assert told.wait(PATIENCE)
         second = pool.submit(one.release, "t")
-        until(lambda: len(turns) == 2)
+        until(lambda: len(waited) == 2)
         go.set()
         assert (first.result(PATIENCE), second.result(PATIENCE)) == (True, False)
     assert seen == [1]
@@ -719,6 +719,6 @@ def test_a_stale_epoch_is_settled_once(
     monkeypatch.setattr(one._holding, "_lose", lambda topic: (settled.append(topic), lose(topic)))
     one._holding.lose_later(held)
     one._holding.lose_later(held)
-    until(lambda: not one.topics and not one._topics._key_locks)
+    until(lambda: not one.topics and not one._topics._locks)
     assert settled == [held]
     assert one.publish("p", "t", b"2") == Published(2, one.info)

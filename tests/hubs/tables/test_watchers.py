@@ -164,23 +164,23 @@ def test_events_during_the_read_are_told(
     if there:
         table.put("k", {"f": b"1"}, NEW)
     made = table._watchers
-    look = made._look
+    read = made._read_baseline
     with held_events(table, monkeypatch, revisions=revisions) as events:
         events.release()
 
         def slow(path: str) -> Any:
-            seen = look(path)
+            found = read(path)
             table.put("k", {"f": b"2"}, ANY if there else NEW)
             table.remove("k", ANY)
             if not there:
                 table.put("k", {"f": b"3"}, NEW)
             (armed,) = made._armed[path]
             until(lambda: len(armed.events) >= (2 if there else 3))
-            return seen
+            return found
 
         calls, other = Calls(), Calls()
         with monkeypatch.context() as patch:
-            patch.setattr(made, "_look", slow)
+            patch.setattr(made, "_read_baseline", slow)
             if there:
                 assert table.get("k", watcher=calls).value == {"f": b"1"}
             else:
@@ -287,22 +287,22 @@ def test_a_gap_during_a_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> N
     with held_events(table, monkeypatch) as events:
         table.put("block", {}, NEW)
         assert events.held.wait(PATIENCE)
-        look, compare = made._look, made._compare_all
+        read, compare = made._read_baseline, made._compare_all
         compared = threading.Event()
 
         def slow(path: str) -> Any:
-            seen = look(path)
-            monkeypatch.setattr(made, "_look", look)
+            found = read(path)
+            monkeypatch.setattr(made, "_read_baseline", read)
             table.put("k", {"f": b"2"}, ANY)
             for _ in range(3):
                 table.put("block", {}, ANY)
             events.release()
             assert compared.wait(PATIENCE)
-            return seen
+            return found
 
         # The follower has the function already.
         monkeypatch.setattr(made._follower, "_read", lambda: (compare(), compared.set()))
-        monkeypatch.setattr(made, "_look", slow)
+        monkeypatch.setattr(made, "_read_baseline", slow)
         calls = Calls()
         assert table.get("k", watcher=calls).value == {"f": b"2"}
         settle(table)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from batchkeeper.bench.results.advice import summary
-from batchkeeper.bench.results.records import SCHEMA_VERSION, read_run, write_run
+from batchkeeper.bench.results.runs import SCHEMA_VERSION, read_run, write_run
 from batchkeeper.ops.errors import InvalidSettingError
 
 from .made import measured, noisy, series
