@@ -433,6 +433,10 @@ class ZooKeeperWatches:
     def _take_events(self) -> None:
         """Handle the next events, up to the next command in the queue."""
         self._decode_next()
+        if not self._standing:
+            # Events are missing, and a gap follows. No later event may come before it.
+            self._events.clear()
+            return
         while self._events:
             events = self._events[:_MOST_AT_ONCE]
             takers = [self._takers(event.path)[1] for event in events]
@@ -440,7 +444,8 @@ class ZooKeeperWatches:
                 walked.update(event.path for event in events)
             found = self._read_nodes(events)
             if found is None:
-                # The connection is lost, and a gap follows.
+                # The connection is lost, and with it these events.
+                self._standing = 0
                 self._events.clear()
                 return
             # What the nodes show, the server has reported before.

@@ -18,6 +18,7 @@ import batchkeeper as bk
 from batchkeeper.ops import (
     AuthenticationError,
     Delete,
+    Get,
     MetadataStoreError,
     Put,
     StoreClosedError,
@@ -25,10 +26,12 @@ from batchkeeper.ops import (
     UnsupportedError,
     WatchEvent,
 )
+from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import watches as watches_module
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS, UNIMPLEMENTED
 from batchkeeper.stores.zookeeper.jute import ADD_WATCH
+from batchkeeper.stores.zookeeper.placing import Placing
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...forks import holds_in_a_child
@@ -821,3 +824,36 @@ def test_tls_with_certificates_and_a_login(own_directory: Callable[[str], Path])
                 pytest.raises(AuthenticationError),
             ):
                 Seen(eve, "/0")
+
+
+def test_nothing_comes_between_events_that_are_lost_and_their_gap(
+    line: Proxy, url: str, backend: ZooKeeperBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the connection ends while a new node is read, later events on it are not delivered."""
+    put(backend, "/a/known")
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read(*_: object) -> Sequence[object]:
+        monkeypatch.undo()
+        reading.set()
+        assert go_on.wait(PATIENCE)
+        raise StoreUnavailableError("the connection is lost")
+
+    chroot = parse_url(url).prefix()
+    with closing(connected(f"zookeeper://{line.address}{chroot}")) as behind:
+        seen = Seen(behind, "/a")
+        monkeypatch.setattr(Placing, "read_nodes", read)
+        put(backend, "/a/new")
+        assert reading.wait(PATIENCE)
+        put(backend, "/a/known")
+        # This answer comes behind the event, and the next one on the next connection.
+        for cut in (True, False):
+            (found,) = behind.read([Get("/a/known")], soon())
+            assert isinstance(found, bk.GetResult)
+            assert found.stat.version == 1
+            if cut:
+                line.cut()
+        go_on.set()
+        put(backend, "/a/last")
+        before = seen.await_path("/a/last")
+    assert before == [("gap", "/a")]
