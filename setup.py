@@ -1,6 +1,6 @@
 """Builds the accelerator where that is possible. All else about the build is in pyproject.toml.
 
-What is not possible there: an interpreter without the stable ABI gets a package without the
+This cannot be declared there: an interpreter without the stable ABI gets a package without the
 accelerator, and so does a machine without a C compiler or Python's headers. Such a wheel is pure.
 """
 

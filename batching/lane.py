@@ -132,7 +132,7 @@ class Lane:
         return False
 
     def release(self, operations: int, size: int) -> None:
-        """Give back the room of operations that are no longer held."""
+        """Give back the room of finished operations."""
         self.held -= operations
         self.held_bytes -= size
 

@@ -133,8 +133,7 @@ def find(text: str, config: str | None) -> NamedStore:
         config: the argument of ``--config``.
 
     Raises:
-        InputError: the name is unknown, or the file is bad. ``open_store`` judges texts that are
-            neither a URL nor a name.
+        InputError: the name is unknown, or the file is bad. ``open_store`` judges any other text.
     """
     if not _NAME.fullmatch(text):
         return NamedStore(text)

@@ -176,7 +176,7 @@ def test_the_documents_call_the_command() -> None:
 
 
 def test_documented_names_exist() -> None:
-    """What a document calls as an attribute of the package or of a store is there."""
+    """The attributes of the package and of a store that a document uses exist."""
     for document in DOCUMENTS:
         text = document.read_text()
         for name in re.findall(r"\bbk\.(\w+)", text):

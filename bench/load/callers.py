@@ -91,7 +91,7 @@ class Caller:
     """One thread: it submits operations, and looks for those that have ended.
 
     The futures of the store answer nearly in the order of submission within each lane, so the head
-    of one queue for each lane tells whether any has ended. Asking all of them would cost more than
+    of one queue for each lane shows whether any has ended. Asking all of them would cost more than
     the operations. Operations that wait for another on their key would hold up such a queue. They
     tell by a done-callback when they end, and so do all operations of a slow open loop.
 
@@ -193,7 +193,7 @@ class Caller:
         due = self._until(due + int(loop.warm_up * _SECOND), due, interval)
         before = time.perf_counter_ns()
         self._meet()
-        # What was due in the meantime, while the processes waited for each other, is left out.
+        # Operations due in the meantime, while the processes waited for each other, are left out.
         now = time.perf_counter_ns()
         due += now - before
         begun = time.monotonic()

@@ -7,8 +7,8 @@ between two runs has two parts:
   clients, which a change of this one does not touch: where both runs have the same peers, each
   round is divided by them, which takes the machine away. Without peers, single execution takes
   their place: verdicts are then on batching, and a change that makes single execution slower, too,
-  is not seen in them. What is compared without either (single execution itself) is allowed a change
-  of the machine between the runs as large as its changes between rounds. By simulation, with such a
+  is not seen in them. A comparison without either (single execution itself) is allowed a change of
+  the machine between the runs as large as its changes between rounds. By simulation, with such a
   change of 10 %, one comparison in five would call a client slower that is the same, otherwise.
 - **One variant against the others.** Within a run, the rounds are paired as in ``statistics``.
 

@@ -39,7 +39,7 @@ Figure: TypeAlias = Callable[[Measured], float | None]
 
 PERCENTILES: Final = ("p50", "p90", "p95", "p99", "p99.9", "p99.99", "max")
 
-# What was due at the end of an open loop, and has not ended yet, is less than this share.
+# At the end of an open loop, at least this share of the due operations has ended.
 _REACHED: Final = 0.98
 
 

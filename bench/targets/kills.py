@@ -119,7 +119,7 @@ class _Watched(PassingBackend):
         self._inside: set[_Write] = set()
 
     def inside(self) -> list[_Write]:
-        """Return the calls that are under way now."""
+        """Return the running calls."""
         with self._lock:
             return list(self._inside)
 

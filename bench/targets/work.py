@@ -29,7 +29,7 @@ CONFLICTING: Final = slice(9, None, 10)
 
 # No path ever has this version here.
 _WRONG_VERSION: Final = 7
-# The operations of the warm-up, as a part of those that are measured. They are not counted.
+# The operations of the warm-up, as a fraction of the measured ones. They are not counted.
 _WARM_UP: Final = 0.15
 
 

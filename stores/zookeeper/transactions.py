@@ -54,7 +54,7 @@ __all__ = [
     "refuse_part",
 ]
 
-#: What was found at a path: a node, ``None`` for none, or the error of one that cannot be read.
+#: The state of a path: a node, ``None`` for none, or the error of one that cannot be read.
 NodeOrError: TypeAlias = ZNode | MetadataStoreError | None
 
 

@@ -62,7 +62,7 @@ def test_each_round_has_its_own_dice_and_order(url: str) -> None:
 
 
 def test_a_measurement_that_ends_early_ends_the_run(url: str) -> None:
-    """What was measured until then stays, and the run says why."""
+    """The earlier measurements stay, and the run says why."""
     crew = Crew()
     crew.broken_at = 6
     run = swept(crew, url)

@@ -122,7 +122,7 @@ def test_expected_versions(run: Run, url: str) -> None:
     assert run("delete", "/a", "--expected-version", "absent")[0] == 3
 
 
-# --- stores that are missing, or do not stay
+# --- missing stores, and stores that do not stay
 
 
 @pytest.mark.parametrize("command", [("get", "/x"), ("ls", "/"), ("delete", "/x")])
@@ -394,7 +394,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, size: int, unbuffer
     store = f"rocksdb://{tmp_path}/store"
     with bk.open_store(store) as opened:
         opened.apply([bk.Put("/a", bytes(size))])
-    # What is left in the buffer is written once more when Python ends, and must not be told.
+    # Python writes the rest of the buffer once more when it ends. That must print no error.
     with subprocess.Popen(
         [*COMMAND, "get", "/a", "--store", store],
         stdout=subprocess.PIPE,

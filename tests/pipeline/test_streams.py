@@ -208,7 +208,7 @@ def test_another_store_than_that_of_the_checkpoint_is_refused(store_on_etcd: OnE
 
 
 def test_a_query_for_what_is_there_ends_at_what_was_there(store_on_etcd: OnEtcd) -> None:
-    """What changes after it has begun is not read, however much that is."""
+    """Changes after it has begun are not read, however many."""
     store, reader = store_on_etcd
     begin = {"revision": store.put("/t/a", b"").result().revision}
     reader.prepareForTriggerAvailableNow()

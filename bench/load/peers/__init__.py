@@ -1,8 +1,9 @@
 """Other clients of the same stores, used as their users write it: the peers of a comparison.
 
 A peer has the methods of a store that a load calls. They return objects with the methods of a
-future. What a peer cannot tell, such as the version of a put in ``etcd3``, is ``None``; and what it
-cannot do in one request, such as a conditional put in RocksDB, it does as one would by hand.
+future. A result that a peer does not report, such as the version of a put in ``etcd3``, is
+``None``. If a peer needs several requests, as for a conditional put in RocksDB, it does what a user
+would write by hand.
 
 - ``clients``: opens the clients
 - ``outcomes``: what the calls return

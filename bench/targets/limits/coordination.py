@@ -242,7 +242,7 @@ def numbers_of_processes(there: Target, count: int) -> Figures:
 
 
 def check_runs(found: Sequence[Sequence[tuple[int, int]]], each: int) -> None:
-    """Check the runs of several processes: each has so many numbers, growing, and all differ."""
+    """Check the runs of several processes: each has all its numbers, growing, and all differ."""
     for runs in found:
         check_count(sum(size for _, size in runs), each)
         if list(runs) != sorted(runs):

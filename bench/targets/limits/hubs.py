@@ -1,8 +1,8 @@
 """Hubs: claims of topics, consume marks, subscriptions, and a hub that is killed.
 
 Claims are many in one call, or one call for each by a thousand tasks. The latter leave nothing but
-the owners and the epochs of their topics. The messages of a hub stay in memory, because their logs
-are none of the client's work.
+the owners and the epochs of their topics. The messages of a hub stay in memory, because the client
+does not store them.
 
 A hub with 10,000 topics is killed to see how soon the other hubs own them all. Each hub is a
 process with a store of its own. A client for each topic subscribes again at once, at one of the
@@ -181,7 +181,7 @@ def mark_updates(there: Target, count: int) -> Figures:
 
 @variant("subscriptions read", least=10_000, fixed=True)
 def subscriptions_read(there: Target, count: int) -> Figures:
-    """Measure ``read_subscriptions`` of a topic with so many subscribers: ``seconds`` for all."""
+    """Measure ``read_subscriptions`` of a topic with many subscribers: ``seconds`` for all."""
     with there.open() as store, bh.open_managers(store, there.root) as managers:
         subscriptions = managers.subscriptions
         _create(subscriptions, [("topic", f"subscriber-{number}") for number in range(count)])

@@ -28,7 +28,7 @@ from .raw import ceiling
 from .variants import VARIANTS, Measure, Variant, in_order
 
 ROWS: Final = load_rows(Path(__file__).with_name("rows.toml"))
-#: The kinds of stores that are measured: those with a goal.
+#: The measured kinds of stores: those with a goal.
 STORES: Final = tuple(dict.fromkeys(store for row in ROWS for store in row.goals))
 
 # A variant is tried with more and more operations, until it takes this part of the time for one
@@ -69,7 +69,7 @@ def rows_of(store: str, names: Sequence[str] | None = None) -> list[Row]:
 
 
 def needed(store: str, rows: Sequence[Row]) -> list[Variant]:
-    """Return the variants that the rows compare. Those that are compared are neighbours."""
+    """Return the variants that the rows compare. Compared variants are neighbours."""
     return [
         ceiling(store, name) if name.startswith("raw ") else VARIANTS[name]
         for name in in_order(rows)

@@ -49,7 +49,7 @@ _Check: TypeAlias = Callable[[Sequence[Step], "list[Future[Any]]"], None]
 
 #: The number of threads, each of which waits for its own puts.
 THREADS: Final = 64
-#: The number of paths that are got again and again.
+#: The number of paths that are read repeatedly.
 SEEDED: Final = 10_000
 
 # The operations of a burst, and the bursts under way when the next one is submitted: together half

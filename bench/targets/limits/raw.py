@@ -23,8 +23,8 @@ from ..work import EXPECTATIONS, Step, items, measured, parts, timed
 from .puts import SEEDED, cycle
 from .variants import Variant
 
-#: What each path's puts expect, one after the other; ``None`` for unconditional puts, which are
-#: creations where a ceiling has no other.
+#: The expectations of each path's puts, one after the other; ``None`` for unconditional puts, which
+#: are creations where a ceiling has no other.
 _STAGES: Final = {"puts": (None,), "creates": (ABSENT,), "conditional puts": EXPECTATIONS}
 
 

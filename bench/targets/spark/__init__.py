@@ -5,7 +5,7 @@ the same rounds. The memory of a job is compared with that for a tenth of the ro
 
 - ``rows.toml``: the ratios and their targets
 - ``measuring``: measures them, each round on a fresh server
-- ``data``: the rows that are loaded
+- ``data``: the loaded rows
 - ``rates``: loads and reads the rows, through Spark, in one process and with the plain client
 - ``memory``: one job in a separate process, which is watched
 """

@@ -49,7 +49,7 @@ def measure(
     results = Results(store, rows)
     names = {name for row in rows for name in row.variants}
     reads = [name for name in READS if name in names]
-    # What is read must be loaded first.
+    # Rows must be loaded before they are read.
     writes = [name for name in WRITES if name in names or (reads and name == "load")]
     jobs = [job for job in _JOBS if f"memory of {job}" in names]
     rounds = Rounds(live, alternating)

@@ -107,7 +107,7 @@ def test_only_the_present_incarnation_may_serve_and_only_in_its_time(
 
 
 def test_the_topics_of_a_session_that_has_ended_are_lost_before_the_next_one() -> None:
-    """The hub tells its listeners so, although it may not be registered again for long."""
+    """The hub informs its listeners, although it may not be registered again for long."""
     lost: list[OwnedTopic] = []
     registration = SimpleNamespace(info=ME, draining=False, lost=threading.Event())
     holding = SimpleNamespace(

@@ -156,7 +156,7 @@ def test_events_during_the_read_are_told(
     there: bool,
     revisions: bool,
 ) -> None:
-    """All events during the read are kept. The first of them is told.
+    """All events during the read are kept. The first of them is reported.
 
     Without revisions, it is the difference between the two reads.
     """

@@ -300,7 +300,7 @@ def test_a_delete_whose_answer_is_lost_goes_on(
         thread = Thread(target=lambda: counts.append(store.delete_recursive("/t").result(0)))
         thread.start()
         assert line.swallowed.wait(PATIENCE)
-        # What was swallowed may be a page that was asked for ahead; the third batch has to be gone.
+        # The swallowed answer may be a page requested ahead; the third batch must be gone.
         until(lambda: len(contents(direct, "/t")) <= 1_500)
         line.restore()
         thread.join(PATIENCE)

@@ -88,7 +88,7 @@ def progress(revision: int, watch_id: int) -> bytes:
 
 @pytest.fixture
 def start_again() -> Callable[..., tuple[int, Told]]:
-    """Return the revision at which a watch goes on after the answers, and what it has told."""
+    """Return the revision at which a watch continues after the answers, and its events."""
 
     def run(*answers: bytes) -> tuple[int, Told]:
         member, told = Member(*answers), Told()

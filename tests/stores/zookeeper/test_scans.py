@@ -370,7 +370,7 @@ def test_large_values_come_few_at_a_time(backend: ZooKeeperBackend) -> None:
     end()
 
     assert found == values
-    # What was under way when the first large value was seen; then about a megabyte each.
+    # The requests running when the first large value was seen; then about a megabyte each.
     asked = [count for count in counts if count]
     few = [count for count in asked if count * 40_000 <= 1_100_000]
     assert sum(asked) - sum(few) <= 512

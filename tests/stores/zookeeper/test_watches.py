@@ -136,7 +136,7 @@ def test_parents_from_before_the_watch(backend: ZooKeeperBackend, store: bk.Meta
 
 
 def test_parents_of_an_earlier_watch(backend: ZooKeeperBackend, store: bk.MetadataStore) -> None:
-    """What a watch has known says nothing of what has changed since it was closed."""
+    """The knowledge of a watch is void after it was closed."""
     result(store.put("/parent/x", b"1"))
     Seen(backend, "/").handle.close()
     result(store.put("/parent", b"1"))
