@@ -15,12 +15,11 @@ from rich.table import Table
 from ...hubs import OwnershipMode
 from ...ops.errors import InvalidSettingError
 from ...ops.exit_codes import NO_CONNECTION, OK, REFUSED
-from ...pipeline.arguments import add_output
+from ...pipeline.arguments import add_output, at_least, seconds
 from ...stores.kinds import BUILT_IN
 from ...stores.registry import store_kind
 from ...testing.servers import MEMBERS, SERVERS, ServerStartError
 from ...testing.servers.releases import ServerMissingError
-from ..arguments import at_least, seconds
 from ..progress import tell
 from ..target import open_target
 from .checks import Verdict
