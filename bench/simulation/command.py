@@ -139,18 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         MetadataStoreError: a setting or the URL is bad, or the store failed.
     """
-    plan = Plan(
-        hubs=arguments.hubs,
-        topics=arguments.topics,
-        subscribers=arguments.subscribers,
-        seconds=60 * arguments.minutes,
-        kill_every=arguments.kill_every,
-        rate=arguments.rate,
-        session_timeout=arguments.session_timeout,
-        ownership=arguments.ownership,
-        faults=arguments.faults,
-        seed=arguments.seed,
-    )
+    plan = Plan.of({**vars(arguments), "seconds": 60 * arguments.minutes})
     name: str = getattr(arguments, "store", None) or _DEFAULT_TARGET
     if name not in SERVERS and (name in BUILT_IN or store_kind(name).scheme not in SERVERS):
         raise InvalidSettingError(
