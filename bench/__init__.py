@@ -1,7 +1,6 @@
 """The benchmark harness.
 
 - ``command``: the options of ``batchkeeper bench``
-- ``arguments``: types of arguments
 - ``target``: the store that is measured
 - ``rounds``: interleaved rounds of variants
 - ``sweep``: rounds of batch settings and peers

@@ -16,10 +16,9 @@ from rich.console import Console
 from ..batching import BatchingConfig
 from ..ops.errors import InvalidSettingError, UnsupportedError
 from ..ops.exit_codes import NO_CONNECTION, OK, REFUSED
-from ..pipeline.arguments import add_output
+from ..pipeline.arguments import add_output, at_least, count, items, seconds, size
 from ..testing.servers import MEMBERS, ServerStartError
 from ..testing.servers.releases import ServerMissingError
-from .arguments import at_least, count, items, seconds, size
 from .conditions import as_document
 from .figures import check_extra
 from .live import show_live

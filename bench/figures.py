@@ -14,6 +14,7 @@ __all__ = [
     "histogram",
     "histogram_class",
     "percentiles",
+    "scipy_stats",
 ]
 
 PERCENTILES: Final = (50.0, 95.0, 99.0)
@@ -30,6 +31,7 @@ def check_extra() -> None:
         UnsupportedError: a package of the extra is missing. The message says how to install it.
     """
     histogram_class()
+    scipy_stats()
     try:
         import psutil
     except ImportError as error:
@@ -54,6 +56,19 @@ def histogram_class() -> Any:
     except ImportError as error:
         raise _missing("hdrhistogram", error) from error
     return HdrHistogram
+
+
+def scipy_stats() -> Any:
+    """Return the module ``scipy.stats``, whose import takes longer than most commands.
+
+    Raises:
+        UnsupportedError: its package is missing.
+    """
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise _missing("scipy", error) from error
+    return stats
 
 
 def histogram(*times: Sequence[int]) -> Any:

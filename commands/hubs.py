@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import Any, Final
 
 from .. import Get, GetResult, MetadataStore, NotFoundError, Stat, ValueDecodeError, WatchEvent
-from ..bench.arguments import seconds
 from ..coordination.background import each
 from ..hubs import Hosts, HubInfo, HubMembership, open_managers, open_ownership, score
 from ..hubs.names import escaped, text_of
 from ..ops.exit_codes import NO_CONNECTION, OK
+from ..pipeline.arguments import seconds
 from .arguments import Run, add_common, open_named
 from .named_stores import in_place
 from .output import Format, tell, write, write_json, write_rows

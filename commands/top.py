@@ -16,11 +16,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ..batching import Histogram
-from ..bench.arguments import seconds
 from ..observability.server import FORMAT
 from ..ops.errors import StoreUnavailableError
 from ..ops.exit_codes import OK
-from ..pipeline.arguments import add_output
+from ..pipeline.arguments import add_output, seconds
 from .arguments import InputError
 from .output import write_json
 from .top_view import Screen

@@ -1,14 +1,27 @@
-"""Options that commands of several groups share."""
+"""Options that commands of several groups share, and types of arguments for argparse."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import Any, Final
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from ..ops.durations import parse_duration
 
-__all__ = ["FORMATS", "add_output", "add_timeouts", "duration"]
+__all__ = [
+    "FORMATS",
+    "add_output",
+    "add_timeouts",
+    "at_least",
+    "count",
+    "duration",
+    "items",
+    "number",
+    "seconds",
+    "size",
+]
 
 #: The values of ``--output``.
 FORMATS: Final = ("table", "json", "jsonl")
@@ -17,12 +30,91 @@ FORMATS: Final = ("table", "json", "jsonl")
 _OTHER_NAMES: Final = {"simple": "table"}
 
 
+_Number = TypeVar("_Number", int, float)
+
+_Value = TypeVar("_Value")
+
+_SIZES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+
+
 def duration(text: str) -> float:
     """Return the seconds of a duration; a type of argument."""
     try:
         return parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def number(text: str, kind: Callable[[str], _Number]) -> _Number:
+    """Return a finite number of a kind."""
+    try:
+        found = kind(text)
+        if math.isfinite(found):
+            return found
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"not {'an int' if kind is int else 'a number'}: {text!r}")
+
+
+def at_least(lowest: float, kind: Callable[[str], _Number]) -> Callable[[str], _Number]:
+    """Return a type of argument: a number of at least ``lowest``."""
+
+    def parse(text: str) -> _Number:
+        found = number(text, kind)
+        if found < lowest:
+            raise argparse.ArgumentTypeError(f"must be at least {lowest}, not {text}")
+        return found
+
+    return parse
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a duration: ``10``, ``10s``, ``100ms``, ``2m`` or ``1m30s``."""
+    found = duration(text)
+    if not 0 <= found < math.inf:
+        raise argparse.ArgumentTypeError(f"not a duration such as 10s or 100ms: {text!r}")
+    return found
+
+
+def count(text: str) -> int:
+    """Return an int of at least 0."""
+    return at_least(0, int)(text)
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size: ``1000``, ``256KiB``, ``64MiB`` or ``1GiB``."""
+    found = re.fullmatch(r"(\d+)(B|KiB|MiB|GiB|)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"not a size such as 1000 or 256KiB: {text!r}")
+    return int(found[1]) * _SIZES[found[2]]
+
+
+def items(kind: Callable[[str], _Value]) -> Callable[[str], list[_Value]]:
+    """Return a type of argument: values with commas between them, or ranges of them.
+
+    ``LOW..HIGH`` doubles from ``LOW`` to ``HIGH``: ``16..128`` is ``16,32,64,128``.
+    """
+
+    def parse(text: str) -> list[_Value]:
+        found: list[_Value] = []
+        for part in text.split(","):
+            low, dots, high = part.partition("..")
+            found += _doubled(kind(low), kind(high), part) if dots else [kind(part)]
+        if len(set(found)) != len(found):
+            raise argparse.ArgumentTypeError(f"a value stands there twice: {text}")
+        return found
+
+    return parse
+
+
+def _doubled(low: Any, high: Any, text: str) -> list[Any]:
+    if isinstance(low, str) or not 0 < low <= high:
+        raise argparse.ArgumentTypeError(f"not a range of numbers above 0, such as 16..128: {text}")
+    found = []
+    while low <= high:
+        found.append(low)
+        low *= 2
+    return found
 
 
 class _Output(argparse.Action):

@@ -276,7 +276,7 @@ def test_the_names_of_the_package_are_loaded_when_they_are_used() -> None:
 
 def test_the_bench_can_be_imported_without_its_extras() -> None:
     """The benchmarks can be imported without the packages of `bench` and `spark`, but for jobs."""
-    missing = ["hdrh", "psutil", "pyarrow", "pyspark"]
+    missing = ["hdrh", "psutil", "pyarrow", "pyspark", "scipy"]
     program = f"import sys; sys.modules.update(dict.fromkeys({missing})); "
     program += "import batchkeeper.bench.command"
     subprocess.run([sys.executable, "-c", program], check=True)

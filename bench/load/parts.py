@@ -34,6 +34,15 @@ class Flushes:
     store_seconds: Sequence[Histogram] = ()
 
 
+#: What is added up of several processes, under the same names.
+_COUNTS_OF_FLUSHES: Final = ("batches", "batched", "fall_backs", "waits")
+_COUNTS_OF_PARTS: Final = (
+    *("operations", "not_started", "conflicts", "answers_checked", "paths_read_back"),
+    "paths_unsure",
+)
+_COUNTS_OF_MOMENTS: Final = ("operations", "batches", "batched", "queued", "in_flight")
+
+
 def lanes(metrics: Metrics) -> Sequence[LaneMetrics]:
     """Return the lanes of a store."""
     return metrics.reads, metrics.writes, metrics.singles
@@ -139,22 +148,17 @@ def merged(parts: Sequence[Part], number: int, asked_rate: float | None) -> Meas
         number: the number of the round.
         asked_rate: the rate that was asked of all processes together.
     """
-    causes: Counter[str] = Counter()
-    errors: Counter[str] = Counter()
-    for part in parts:
-        causes.update(part.flushes.causes)
-        errors.update(part.errors)
     reads = _decoded(part.reads for part in parts)
     writes = _decoded(part.writes for part in parts)
     both = _decoded(text for part in parts for text in (part.reads, part.writes))
     flushes = [part.flushes for part in parts]
     return Measured(
+        **_sums(parts, _COUNTS_OF_PARTS),
+        **_sums(flushes, _COUNTS_OF_FLUSHES),
         round=number,
         seconds=max(part.seconds for part in parts),
-        operations=sum(part.operations for part in parts),
         rate=sum(part.operations / part.seconds for part in parts if part.seconds),
         asked_rate=asked_rate,
-        not_started=sum(part.not_started for part in parts),
         latencies={
             "all": _latencies(both),
             "reads": _latencies(reads),
@@ -162,23 +166,23 @@ def merged(parts: Sequence[Part], number: int, asked_rate: float | None) -> Meas
         },
         queue_seconds=_added(one for part in flushes for one in part.queue_seconds),
         store_seconds=_added(one for part in flushes for one in part.store_seconds),
-        batches=sum(part.batches for part in flushes),
-        batched=sum(part.batched for part in flushes),
-        causes=dict(causes),
-        fall_backs=sum(part.fall_backs for part in flushes),
-        waits=sum(part.waits for part in flushes),
-        conflicts=sum(part.conflicts for part in parts),
-        errors=dict(errors),
+        causes=dict(_together(part.causes for part in flushes)),
+        errors=dict(_together(part.errors for part in parts)),
         client_cpu=sum(part.cpu for part in parts),
         server_cpu=_first(part.server_cpu for part in parts),
         client_memory=sum(part.memory for part in parts),
         server_memory=_first(part.server_memory for part in parts),
-        series=_together([part.series for part in parts]),
-        answers_checked=sum(part.answers_checked for part in parts),
-        paths_read_back=sum(part.paths_read_back for part in parts),
-        paths_unsure=sum(part.paths_unsure for part in parts),
+        series=_added_series([part.series for part in parts]),
         broken=_first(part.broken for part in parts),
     )
+
+
+def _sums(parts: Sequence[object], names: Iterable[str]) -> dict[str, Any]:
+    return {name: sum(getattr(part, name) for part in parts) for name in names}
+
+
+def _together(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    return sum(map(Counter, counts), Counter[str]())
 
 
 def _first(values: Iterable[_T | None]) -> _T | None:
@@ -198,16 +202,9 @@ def _latencies(found: Any) -> Latencies:
     return Latencies(count, named, found.encode().decode())
 
 
-def _together(series: Sequence[Sequence[Moment]]) -> list[Moment]:
+def _added_series(series: Sequence[Sequence[Moment]]) -> list[Moment]:
     """Add the steps of several processes, which began together; as many as all have."""
     return [
-        Moment(
-            at=max(moment.at for moment in moments),
-            operations=sum(moment.operations for moment in moments),
-            batches=sum(moment.batches for moment in moments),
-            batched=sum(moment.batched for moment in moments),
-            queued=sum(moment.queued for moment in moments),
-            in_flight=sum(moment.in_flight for moment in moments),
-        )
+        Moment(at=max(moment.at for moment in moments), **_sums(moments, _COUNTS_OF_MOMENTS))
         for moments in zip(*series, strict=False)
     ]

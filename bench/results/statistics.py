@@ -63,14 +63,14 @@ variants noise     rounds false winner 10 %   20 %   30 %   50 %
 from __future__ import annotations
 
 import math
-import random
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from typing import Final
 
+from ..figures import scipy_stats
 from . import figures
 from .figures import Figure
 from .runs import Run, Variant
@@ -129,15 +129,9 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     """Return the median of a figure with its bootstrap interval; ``None`` without values."""
     if not values:
         return None
-    ordered, count = sorted(values), len(values)
-    if count == 1:
-        return Estimate(ordered[0], 0.0, math.inf)
-    medians = sorted(
-        ((ordered[a] + ordered[b]) / 2, times) for (a, b), times in _medians(count).items()
-    )
-    low = _at(medians, (1 - LEVEL) / 2)
-    high = _at(medians, 1 - (1 - LEVEL) / 2)
-    return Estimate(statistics.median(ordered), low, high)
+    if len(values) == 1:
+        return Estimate(values[0], 0.0, math.inf)
+    return Estimate(statistics.median(values), *_interval(tuple(sorted(values))))
 
 
 def confidence(rounds: int) -> float:
@@ -147,29 +141,19 @@ def confidence(rounds: int) -> float:
     return 1 - 2.0 ** (1 - rounds) if rounds else 0.0
 
 
-@lru_cache(maxsize=256)
-def _medians(count: int) -> Mapping[tuple[int, int], int]:
-    """Return how often which two ranks are in the middle of a resample of ``count`` values.
-
-    They are the same for all figures. So the dice are thrown once, and equal figures have equal
-    intervals.
-    """
-    dice = random.Random(count)
-    lower, upper = (count - 1) // 2, count // 2
-    found: Counter[tuple[int, int]] = Counter()
-    for _ in range(_RESAMPLES):
-        ranks = sorted(dice.choices(range(count), k=count))
-        found[ranks[lower], ranks[upper]] += 1
-    return found
-
-
-def _at(medians: Sequence[tuple[float, int]], share: float) -> float:
-    passed = 0
-    for value, times in medians:
-        passed += times
-        if passed >= share * _RESAMPLES:
-            return value
-    return medians[-1][0]
+@lru_cache(maxsize=4096)
+def _interval(values: tuple[float, ...]) -> tuple[float, float]:
+    # With a seed, equal figures have equal intervals.
+    found = scipy_stats().bootstrap(
+        (values,),
+        import_module("numpy").median,
+        confidence_level=LEVEL,
+        n_resamples=_RESAMPLES,
+        method="percentile",
+        rng=len(values),
+    )
+    low, high = found.confidence_interval
+    return float(low), float(high)
 
 
 class Comparisons:
@@ -309,73 +293,14 @@ def _exp(value: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def studentized_range(groups: int, freedom: int, level: float = LEVEL) -> float:
-    """Return the quantile of the studentized range, right to about 0.5 %.
-
-    The range of ``groups`` normal values is at most ``w`` with a probability that one integral
-    gives; a second one is over the estimate of their deviation, with ``freedom`` degrees.
-    """
-    step = 0.02
-    scale = math.lgamma(freedom / 2) + (freedom / 2 - 1) * math.log(2)
-    deviations = []
-    for number in range(round(5 / step)):
-        s = (number + 0.5) * step
-        logarithm = (
-            freedom / 2 * math.log(freedom)
-            + (freedom - 1) * math.log(s)
-            - freedom * s * s / 2
-            - scale
-        )
-        deviations.append((s, math.exp(logarithm) * step))
-    whole = sum(weight for _, weight in deviations)
-    low, high = 0.0, 400.0
-    while high - low > 0.002 * high:
-        middle = (low + high) / 2
-        inside = sum(weight * _within(groups, middle * s) for s, weight in deviations)
-        low, high = (middle, high) if inside / whole < level else (low, middle)
-    return high
+def studentized_range(groups: int, freedom: int) -> float:
+    """Return the quantile of the studentized range of ``groups`` normal values."""
+    return float(scipy_stats().studentized_range.ppf(LEVEL, groups, freedom))
 
 
 def student(freedom: int, comparisons: int = 1) -> float:
     """Return the factor of a standard error that as many comparisons together keep to ``LEVEL``."""
-    level = 1 - (1 - LEVEL) / max(1, comparisons)
-    return studentized_range(2, min(freedom, 500), level) / math.sqrt(2)
-
-
-_WIDTH_STEP: Final = 0.05
-_WIDEST: Final = 12.0
-
-
-def _within(groups: int, width: float) -> float:
-    if width >= _WIDEST - _WIDTH_STEP:
-        return 1.0
-    table = _ranges(groups)
-    place = width / _WIDTH_STEP
-    whole = int(place)
-    return table[whole] + (table[whole + 1] - table[whole]) * (place - whole)
-
-
-@lru_cache(maxsize=64)
-def _ranges(groups: int) -> Sequence[float]:
-    """Return the probability that a range is at most w, for w in steps of ``_WIDTH_STEP``."""
-    normal = statistics.NormalDist()
-    step = 0.1
-    # Both integrals go over the greatest value z.
-    points = [-6 + number * step for number in range(121)]
-    density = [normal.pdf(z) * step * groups for z in points]
-    below = [normal.cdf(-14 + number * _WIDTH_STEP) for number in range(401)]
-
-    def cdf(z: float) -> float:
-        return below[min(max(round((z + 14) / _WIDTH_STEP), 0), 400)]
-
-    tops = [cdf(z) for z in points]
-    return [
-        sum(
-            d * (top - cdf(z - number * _WIDTH_STEP)) ** (groups - 1)
-            for z, d, top in zip(points, density, tops, strict=True)
-        )
-        for number in range(round(_WIDEST / _WIDTH_STEP) + 1)
-    ]
+    return float(scipy_stats().t.ppf(1 - (1 - LEVEL) / max(1, comparisons) / 2, freedom))
 
 
 def same(run: Run, a: str, b: str) -> bool:

@@ -370,10 +370,23 @@ def as_csv(run: Run) -> str:
     return file.getvalue()
 
 
+#: Columns that are named as in :class:`Measured`.
+_PLAIN: Final = (
+    *("round", "broken", "seconds", "operations", "rate", "asked_rate", "not_started"),
+)
+_COUNTS: Final = ("fall_backs", "waits", "conflicts")
 _CSV: Final = (
-    *("variant", "kind", "round", "broken", "seconds", "operations", "rate", "asked_rate"),
-    *("not_started", *figures.PERCENTILES, "queue_p50", "queue_p99", "store_p50", "store_p99"),
-    *("batches", "operations_per_batch", "fall_backs", "waits", "conflicts", "errors"),
+    *(
+        "variant",
+        "kind",
+        *_PLAIN,
+        *figures.PERCENTILES,
+        "queue_p50",
+        "queue_p99",
+        "store_p50",
+        "store_p99",
+    ),
+    *("batches", "operations_per_batch", *_COUNTS, "errors"),
     *("client_cpu_per_operation", "server_cpu_per_operation", "client_memory", "server_memory"),
 )
 
@@ -384,21 +397,13 @@ def _row(variant: Variant, measured: Measured) -> list[Any]:
     return [
         variant.name,
         variant.kind,
-        measured.round,
-        measured.broken,
-        measured.seconds,
-        measured.operations,
-        measured.rate,
-        measured.asked_rate,
-        measured.not_started,
+        *(getattr(measured, name) for name in _PLAIN),
         *(percentiles.get(name) for name in figures.PERCENTILES),
         *(measured.queue_seconds.get(name) for name in ("p50", "p99")),
         *(measured.store_seconds.get(name) for name in ("p50", "p99")),
         measured.batches,
         figures.operations_per_batch(measured),
-        measured.fall_backs,
-        measured.waits,
-        measured.conflicts,
+        *(getattr(measured, name) for name in _COUNTS),
         sum(measured.errors.values()),
         figures.client_cpu(measured),
         figures.server_cpu(measured),

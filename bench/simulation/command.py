@@ -15,12 +15,11 @@ from rich.table import Table
 from ...hubs import OwnershipMode
 from ...ops.errors import InvalidSettingError
 from ...ops.exit_codes import NO_CONNECTION, OK, REFUSED
-from ...pipeline.arguments import add_output
+from ...pipeline.arguments import add_output, at_least, seconds
 from ...stores.kinds import BUILT_IN
 from ...stores.registry import store_kind
 from ...testing.servers import MEMBERS, SERVERS, ServerStartError
 from ...testing.servers.releases import ServerMissingError
-from ..arguments import at_least, seconds
 from ..progress import tell
 from ..target import open_target
 from .checks import Verdict
@@ -140,18 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         MetadataStoreError: a setting or the URL is bad, or the store failed.
     """
-    plan = Plan(
-        hubs=arguments.hubs,
-        topics=arguments.topics,
-        subscribers=arguments.subscribers,
-        seconds=60 * arguments.minutes,
-        kill_every=arguments.kill_every,
-        rate=arguments.rate,
-        session_timeout=arguments.session_timeout,
-        ownership=arguments.ownership,
-        faults=arguments.faults,
-        seed=arguments.seed,
-    )
+    plan = Plan.of({**vars(arguments), "seconds": 60 * arguments.minutes})
     name: str = getattr(arguments, "store", None) or _DEFAULT_TARGET
     if name not in SERVERS and (name in BUILT_IN or store_kind(name).scheme not in SERVERS):
         raise InvalidSettingError(

@@ -15,14 +15,13 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from batchkeeper.bench.arguments import at_least
 from batchkeeper.bench.conditions import as_document
 from batchkeeper.bench.figures import check_extra
 from batchkeeper.bench.live import show_live
 from batchkeeper.bench.target import open_target
 from batchkeeper.bench.workload import WrongAnswerError
 from batchkeeper.ops.errors import MetadataStoreError, UnsupportedError
-from batchkeeper.pipeline.arguments import duration
+from batchkeeper.pipeline.arguments import at_least, duration
 from batchkeeper.pipeline.java import JavaMissingError
 from batchkeeper.testing.servers import SERVERS, ServerStartError
 from batchkeeper.testing.servers.releases import ServerMissingError

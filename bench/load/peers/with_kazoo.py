@@ -114,8 +114,39 @@ class _Kazoo:
         return found
 
 
-class _Asked:
-    """A result of kazoo with the methods of a future."""
+class _Answer:
+    """What kazoo answers, with the methods of a future."""
+
+    __slots__ = ()
+
+    def asked(self) -> Any:
+        """Return the result of kazoo that it waits for."""
+        raise NotImplementedError
+
+    def result(self) -> Any:
+        raise NotImplementedError
+
+    def done(self) -> bool:
+        return bool(self.asked().ready())
+
+    def cancel(self) -> bool:
+        return False
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        if timeout is not None and not self.asked().wait(timeout):
+            raise TimeoutError
+        try:
+            self.result()
+        except (BadVersionError, TransactionRefusedError, StoreUnavailableError) as error:
+            return error
+        return None
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self.asked().rawlink(lambda _: callback(self))
+
+
+class _Asked(_Answer):
+    """The answer to one request."""
 
     __slots__ = ("_asked", "_convert", "_path")
 
@@ -124,20 +155,8 @@ class _Asked:
         self._asked = asked
         self._convert = convert
 
-    def done(self) -> bool:
-        return bool(self._asked.ready())
-
-    def cancel(self) -> bool:
-        return False
-
-    def exception(self, timeout: float | None = None) -> Exception | None:
-        if timeout is not None and not self._asked.wait(timeout):
-            raise TimeoutError
-        try:
-            self.result()
-        except (BadVersionError, TransactionRefusedError, StoreUnavailableError) as error:
-            return error
-        return None
+    def asked(self) -> Any:
+        return self._asked
 
     def result(self) -> Any:
         errors = import_module("kazoo.exceptions")
@@ -151,9 +170,6 @@ class _Asked:
             raise conflict(self._path) from error
         except (errors.KazooException, TimeoutError) as error:
             raise StoreUnavailableError(f"the peer failed: {error!r}") from error
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        self._asked.rawlink(lambda _: callback(self))
 
 
 def _as_found(answer: Any) -> PeerFound:
@@ -237,8 +253,8 @@ class _Group:
         return self._asked
 
 
-class _GroupedWrite:
-    """One write of a group, with the methods of a future."""
+class _GroupedWrite(_Answer):
+    """The answer to one write of a group."""
 
     __slots__ = ("_alone", "_at", "_group")
 
@@ -247,21 +263,8 @@ class _GroupedWrite:
         self._at = at
         self._alone: Any = alone
 
-    def done(self) -> bool:
-        return bool(self._group.send().ready())
-
-    def cancel(self) -> bool:
-        return False
-
-    def exception(self, timeout: float | None = None) -> Exception | None:
-        asked = self._group.send()
-        if timeout is not None and not asked.wait(timeout):
-            raise TimeoutError
-        try:
-            self.result()
-        except (BadVersionError, StoreUnavailableError) as error:
-            return error
-        return None
+    def asked(self) -> Any:
+        return self._group.send()
 
     def result(self) -> Any:
         errors = import_module("kazoo.exceptions")
@@ -276,9 +279,6 @@ class _GroupedWrite:
             return self._alone.result()
         answer = answers[self._at]
         return PeerStat(getattr(answer, "version", None))
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        self._group.send().rawlink(lambda _: callback(self))
 
 
 @contextmanager
