@@ -25,7 +25,7 @@ from batchkeeper.ops import (
 )
 from batchkeeper.ops.results import Range, ScanResult
 from batchkeeper.stores import parse_url
-from batchkeeper.stores.zookeeper import splitting
+from batchkeeper.stores.zookeeper import scans, splitting
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS
@@ -568,9 +568,8 @@ def test_a_split_looks_at_a_sample_of_a_large_tree(
     flat, bushy = _flat(), _bushy()
     values = {**flat, **bushy}
     _fill(backend, values)
-    monkeypatch.setattr(splitting, "_LEVEL_NODES", 1000)
-    monkeypatch.setattr(splitting, "_NODES", 3000)
-    monkeypatch.setattr(splitting, "_NAMES", 500)
+    bounds = splitting.Bounds(level_nodes=1000, nodes=3000, names=500)
+    monkeypatch.setattr(scans, "split", partial(splitting.split, bounds=bounds))
     fetch = ReadAhead.fetch
     asked: list[Read] = []
 

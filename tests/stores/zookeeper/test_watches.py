@@ -25,6 +25,7 @@ from batchkeeper.ops import (
     UnsupportedError,
     WatchEvent,
 )
+from batchkeeper.stores import parse_url
 from batchkeeper.stores.zookeeper import watches as watches_module
 from batchkeeper.stores.zookeeper.backend import ZooKeeperBackend
 from batchkeeper.stores.zookeeper.errors import CONNECTION_LOSS, UNIMPLEMENTED
@@ -730,7 +731,9 @@ def test_a_forked_child(backend: ZooKeeperBackend) -> None:
 
 
 @pytest.mark.server
-def test_a_prefix_that_may_not_be_read(fresh_url: Callable[[str], str]) -> None:
+def test_a_prefix_that_may_not_be_read(
+    fresh_url: Callable[[str], str], zookeeper_server: ZooKeeperServer
+) -> None:
     """Wrong credentials end the call at once, whether or not the path has children."""
     url = fresh_url("zookeeper")
     anna = {"username": "anna", "password": "anna's"}
@@ -742,7 +745,8 @@ def test_a_prefix_that_may_not_be_read(fresh_url: Callable[[str], str]) -> None:
                 with pytest.raises(AuthenticationError, match=re.escape(prefix)) as refused:
                     Seen(intruder, prefix)
                 assert "wrong" not in str(refused.value)
-            until(lambda: not intruder.watches._placed)
+            chroot = parse_url(url).prefix()
+            until(lambda: [p for p in placed(zookeeper_server) if p.startswith(chroot)] == [chroot])
         put(owner, "/leaf", "/new")
         until(lambda: seen.changes() == [("modified", "/leaf"), ("created", "/new")])
 
