@@ -29,6 +29,7 @@ from batchkeeper.ops import (
     OperationTimeoutError,
     Put,
     Stat,
+    StoreUnavailableError,
     Transaction,
     TransactionRefusedError,
 )
@@ -147,6 +148,7 @@ def test_in_one_batch_each_refusal_is_recovered_too(
 
     assert [type(answer) for answer in answers] == [
         Stat,
+        StoreUnavailableError,
         BadVersionError,
         BadVersionError,
         BadVersionError,
@@ -254,6 +256,10 @@ def test_write_ids_are_hidden_and_leave_with_the_client(
         )
         keys = [kv.key for kv in raw.call("range", everything, soon(), write=False).kvs]
     assert keys == [f"{prefix}/there".encode()]
+
+
+def never_send() -> None:
+    raise StoreUnavailableError("there is no connection")
 
 
 def refuse() -> None:
@@ -433,8 +439,8 @@ def test_what_follows_a_write_that_etcd_forgot_is_not_lost(
         if seeded:
             backend.write([Delete("/none")], soon())
         else:
-            Line(connection, monkeypatch).script.append(refuse)
-            with pytest.raises(EtcdRefusedError):
+            Line(connection, monkeypatch).script.append(never_send)
+            with pytest.raises(StoreUnavailableError):
                 backend.write([Delete("/none")], soon())
         server.stop()
         shutil.copytree(data, kept)
