@@ -207,7 +207,7 @@ def creations(prefix: str) -> list[Any]:
 
 
 def test_a_refused_lease_that_stands_is_an_error(
-    backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
+    backend: EtcdBackend, connection: EtcdConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client does not send such a write again and again."""
 
@@ -215,7 +215,7 @@ def test_a_refused_lease_that_stands_is_an_error(
         raise EtcdRefusedError(MetadataStoreError("no such lease"), Reason.LEASE_GONE)
 
     write(backend, Put("/e", b"", ephemeral=True))
-    line = Line(backend, monkeypatch)
+    line = Line(connection, monkeypatch)
     line.script.append(no_lease)
     (error,) = write(backend, Put("/f", b"", ephemeral=True))
     assert type(error) is MetadataStoreError

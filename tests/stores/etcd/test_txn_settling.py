@@ -320,9 +320,9 @@ def test_what_arrives_twice_is_applied_once(
     etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch, prefix: str, flat_only: bool
 ) -> None:
     """gRPC may send a request again by itself. The answer is that of the first time."""
-    with opened(f"{etcd_server.url}{prefix}", flat_only=flat_only) as backend:
+    with recorded(f"{etcd_server.url}{prefix}", flat_only=flat_only) as (backend, connection):
         seed(backend)
-        Line(backend, monkeypatch).script.append("twice")
+        Line(connection, monkeypatch).script.append("twice")
         (stat,) = backend.write([Put("/there", b"x")], soon())
         assert stat.version == 2 == version(backend, "/there")
 
@@ -335,9 +335,9 @@ def test_what_was_applied_is_known_although_etcd_is_full_now(
     def full() -> None:
         raise EtcdRefusedError(MetadataStoreError("no space"), Reason.NO_SPACE)
 
-    with opened(f"{etcd_server.url}{prefix}") as backend:
+    with recorded(f"{etcd_server.url}{prefix}") as (backend, connection):
         seed(backend)
-        Line(backend, monkeypatch).script.extend(["executed", *[full] * 1000])
+        Line(connection, monkeypatch).script.extend(["executed", *[full] * 1000])
         (stat,) = backend.write([Put("/there", b"x")], soon(1.0))
         assert stat.version == 2
 

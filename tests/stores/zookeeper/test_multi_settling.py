@@ -259,17 +259,20 @@ def test_what_shut_a_write_out_is_told_from_the_write(
 
 
 def test_the_leader_says_whether_a_write_was_applied(
-    backend: ZooKeeperBackend, line: Any, monkeypatch: pytest.MonkeyPatch
+    backend: ZooKeeperBackend,
+    connection: ZooKeeperConnection,
+    line: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The server that the client is connected to next may not know yet."""
     seed(backend)
-    exchange, asked = backend._connection.exchange, []
+    exchange, asked = connection.exchange, []
 
     def exchanged(requests: Any, *args: Any, **more: Any) -> Any:
         asked.append([opcode for opcode, _ in requests])
         return exchange(requests, *args, **more)
 
-    monkeypatch.setattr(backend._connection, "exchange", exchanged)
+    monkeypatch.setattr(connection, "exchange", exchanged)
     (stat,) = lose_the_answer(backend, line, [Put("/there", b"2", 1)])
     assert stat.version == 2
     assert [SYNC, GET_DATA] in asked

@@ -37,6 +37,7 @@ from batchkeeper.stores.zookeeper.codecs import WRITES, KnownNode, WriteStep
 from batchkeeper.stores.zookeeper.connection import ZooKeeperConnection
 from batchkeeper.stores.zookeeper.jute import MULTI_READ, SET_DATA, ZNode
 from batchkeeper.stores.zookeeper.nodes import NULL, Nodes
+from batchkeeper.stores.zookeeper.reads import Reader
 from batchkeeper.testing.servers import ZooKeeperServer
 
 from ...waiting import soon
@@ -756,7 +757,7 @@ def test_what_was_applied_is_told_although_a_later_look_fails(
 
     large = bytes(700_000)  # so that each has a multi of its own
     backend.write([Put("/there", b"")], soon())
-    monkeypatch.setattr(backend._writer._reader, "look", fail)
+    monkeypatch.setattr(Reader, "look", fail)
     stat, error = backend.write([Put("/new", large), Put("/there", large, 5)], soon())
     assert stat.version == 0
     assert isinstance(error, StoreUnavailableError)
