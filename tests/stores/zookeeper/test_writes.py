@@ -757,7 +757,7 @@ def test_what_was_applied_is_told_although_a_later_look_fails(
 
     large = bytes(700_000)  # so that each has a multi of its own
     backend.write([Put("/there", b"")], soon())
-    monkeypatch.setattr(Reader, "look", fail)
+    monkeypatch.setattr(Reader, "read_nodes", fail)
     stat, error = backend.write([Put("/new", large), Put("/there", large, 5)], soon())
     assert stat.version == 0
     assert isinstance(error, StoreUnavailableError)
